@@ -11,7 +11,7 @@ from importlib import import_module
 
 import fedbench
 from fedbench.commands.arguments import WORDS, Parser, tree
-from fedbench.config.groups import GROUPS
+from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError, nearest

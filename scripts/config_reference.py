@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from fedbench.config.comments import Key, read
-from fedbench.config.groups import config_dir, options
+from fedbench.config.overrides import CONFIG_DIR, options
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 GROUPS = {
@@ -39,7 +39,7 @@ set.
 
 def page() -> str:
     """Return the text of docs/configuration.md."""
-    main = [k for k in read(config_dir() / "config.yaml").keys if k.name.split(".")[0] not in ("hydra", "presets")]
+    main = [k for k in read(CONFIG_DIR / "config.yaml").keys if k.name.split(".")[0] not in ("hydra", "presets")]
     parts = [HEAD, "## Keys\n", "".join(_keys(main))]
     for group, about in GROUPS.items():
         heading = f"## {group}\n\n{_wrapped(about, '')}"
@@ -48,7 +48,7 @@ def page() -> str:
 
 
 def _choice(group: str, name: str) -> str:
-    path = config_dir() / group / f"{name}.yaml"
+    path = CONFIG_DIR / group / f"{name}.yaml"
     file = read(path)
     keys = [k for k in file.keys if not k.name.endswith("_target_")]
     given = _selected(path)

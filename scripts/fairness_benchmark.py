@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from fedbench.config.compose import Composer
-from fedbench.config.groups import options
+from fedbench.config.overrides import options
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.runs.build import build

@@ -11,7 +11,7 @@ from tools import CONF
 
 import fedbench
 from fedbench.config.compose import compose_run
-from fedbench.config.groups import options
+from fedbench.config.overrides import options
 
 WORDS = ("list", "data", "report", "reproduce", "tune", "compare", "new", "status", "show", "plot")
 

@@ -8,7 +8,7 @@ import shtab
 
 from fedbench.commands.arguments import tree
 from fedbench.config.comments import read
-from fedbench.config.groups import GROUPS, config_dir, options
+from fedbench.config.overrides import CONFIG_DIR, GROUPS, options
 
 _CANDIDATES = "fedbench completion keys"
 
@@ -32,5 +32,5 @@ def carry_out(asked: Namespace) -> int:
 
 def _candidates() -> list[str]:
     """Return the keys of every run, and the choices of the groups: shells complete what follows = as a word."""
-    keys = [k.name for k in read(config_dir() / "config.yaml").keys if not k.name.startswith(("hydra", "presets"))]
+    keys = [k.name for k in read(CONFIG_DIR / "config.yaml").keys if not k.name.startswith(("hydra", "presets"))]
     return [f"{key}=" for key in dict.fromkeys((*GROUPS, *keys))] + [c for group in GROUPS for c in options(group)]

@@ -12,9 +12,9 @@ from pathlib import Path
 import yaml
 
 from fedbench.commands.arguments import LISTED
-from fedbench.config.comments import ConfigFile, Key, read
+from fedbench.config.comments import ConfigFile, Key, citation, read
 from fedbench.config.compose import Composer
-from fedbench.config.groups import citation, config_dir, options, unknown_choice
+from fedbench.config.overrides import CONFIG_DIR, options, unknown_choice
 from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
 from fedbench.reproduce.plan import table_names
@@ -46,7 +46,7 @@ def carry_out(asked: Namespace) -> int:
 
 def _files(group: str, own: Path | None) -> dict[str, Path]:
     """Return the config files of a group, by the name of the choice."""
-    roots = [config_dir(), *([own] if own else [])]
+    roots = [CONFIG_DIR, *([own] if own else [])]
     return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
 

@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from string import Template
 
-from fedbench.config.groups import options
+from fedbench.config.overrides import options
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 

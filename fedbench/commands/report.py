@@ -10,7 +10,7 @@ from pathlib import Path
 import fedbench
 from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
-from fedbench.config.groups import citation
+from fedbench.config.comments import citation
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import NotWritten, user_path
 from fedbench.papers.registry import papers

@@ -9,7 +9,7 @@ import yaml
 
 from fedbench.config.comments import annotate, comments
 from fedbench.config.compose import Composer
-from fedbench.config.groups import config_dir
+from fedbench.config.overrides import CONFIG_DIR
 from fedbench.runs.cached_run import cached_run
 
 
@@ -22,7 +22,7 @@ def carry_out(asked: Namespace) -> int:
     composer = Composer(asked.config_dir)
     if asked.cfg or asked.resolve:
         tree, choices = composer.composed(asked.overrides, resolve=asked.resolve)
-        roots = [config_dir(), *([asked.config_dir] if asked.config_dir else [])]
+        roots = [CONFIG_DIR, *([asked.config_dir] if asked.config_dir else [])]
         text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
         print(annotate(text, comments(choices, roots)), end="")
         return 0

@@ -1,4 +1,4 @@
-"""The comments of the config tree: read per key, and written into the YAML text that ``--cfg job`` prints."""
+"""What the config tree says of itself: the comments of its keys, as ``--cfg job`` prints them, and what to cite."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
+from fedbench.config.overrides import CONFIG_DIR
 from fedbench.core.errors import RequestError
 
 _WIDTH = 120  # columns of an annotated line
@@ -46,6 +47,18 @@ class ConfigFile:
     is_global: bool
     includes: tuple[str, ...]
     keys: tuple[Key, ...]
+
+
+class Citation(NamedTuple):
+    """Licence and reference of a source.
+
+    Attributes:
+        licence: The licence as its publisher states it.
+        reference: What a paper that uses the data cites.
+    """
+
+    licence: str
+    reference: str
 
 
 def read(path: Path) -> ConfigFile:
@@ -178,3 +191,15 @@ def _file(roots: Sequence[Path], name: str) -> Path:
         if (path := root / f"{name}.yaml").is_file():
             return path
     raise RequestError(f"{name}.yaml is not in {', '.join(map(str, roots))}")
+
+
+def citation(target: str) -> Citation | None:
+    """Licence and reference of the source that a ``_target_`` names; None for one outside of fedbench.
+
+    Args:
+        target: Dotted path of a function, such as ``fedbench.data.sources.mnist.load``.
+    """
+    before, _, name = target.partition("fedbench.data.sources.")
+    known = yaml.safe_load((CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8"))
+    found = None if before else known.get(name) or known.get(name.partition(".")[0])
+    return Citation(**found) if found else None

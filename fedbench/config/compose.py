@@ -12,32 +12,37 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf, open_dict
 
-from fedbench.config.groups import GROUPS, config_dir, options
-from fedbench.config.hints import explain
 from fedbench.config.identity import REPORTING_KEYS, setting
-from fedbench.config.overrides import Override, parse_overrides, quoted
-from fedbench.config.schema import TOP_KEYS, RunConfig, parse
-from fedbench.core.errors import RequestError
+from fedbench.config.overrides import (
+    CONFIG_DIR,
+    GROUPS,
+    Override,
+    meant,
+    options,
+    parse_overrides,
+    quoted,
+    unknown_choice,
+)
+from fedbench.config.schema import RunConfig, parse
+from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import Tree, leaves
 
-_Choices = dict[str, str | None]  # config group -> choice
-_LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}  # take lists
+Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
 # Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
 _HYDRAS = tuple(
     f"~hydra/{group}"
     for group in ("help", "hydra_help", "output", "launcher", "sweeper", "job_logging", "hydra_logging")
 )
-_NO_METHOD = "algo=_none"
 _REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
 _LOCK = threading.RLock()  # Hydra's state is global: threads take turns
-_composed: dict[tuple[str | None, ...], tuple[Tree, _Choices]] = {}  # of fedbench's own files
+_composed: dict[tuple[str | None, ...], Composed] = {}  # of fedbench's own files
 
 
 def compose_run(overrides: Sequence[str]) -> RunConfig:
@@ -56,12 +61,22 @@ class Composer:
 
     Args:
         own: A config tree in addition to fedbench's own. Its files are read once.
+
+    Raises:
+        RequestError: If a file of the user's would never be read, since fedbench has another under the same name.
     """
 
     def __init__(self, own: Path | None = None) -> None:
         self.own = own
-        self._composed: dict[tuple[str | None, ...], tuple[Tree, _Choices]] = {}
-        self._baselines: dict[tuple[str, ...], Tree] = {}
+        self._search = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own.resolve()}')}]"]
+        self._composed = _composed if own is None else {}
+        self._baselines: dict[tuple[str, str], Tree] = {}
+        if own is None:
+            return
+        for file in sorted(path for group in GROUPS for path in (own / group).rglob("*.yaml")):
+            twin = CONFIG_DIR / file.relative_to(own)
+            if twin.is_file() and twin.read_bytes() != file.read_bytes():
+                raise RequestError(f"{file} is hidden by fedbench's own {file.relative_to(own)}; give it another name")
 
     def config(self, texts: Sequence[str]) -> RunConfig:
         """The configuration that overrides make.
@@ -70,7 +85,6 @@ class Composer:
             RequestError: If a key is unknown or a value is out of range.
         """
         overrides = parse_overrides(texts)
-        refuse_sweeps(overrides)
         for o in overrides:
             if o.key.startswith(("hydra.", "hydra/")):
                 raise RequestError(
@@ -83,10 +97,9 @@ class Composer:
         config = replace(config, stored_tree=stored(written, config.tree))
         if config.names.experiment is None:
             return config
-        baseline = self._baseline(f"experiment={config.names.experiment}", f"algo={config.names.algo}")
-        return replace(config, departures=_departures(baseline, setting(config.stored_tree)))
+        return replace(config, departures=self._departures(config))
 
-    def composed(self, texts: Sequence[str], resolve: bool = False) -> tuple[Tree, _Choices]:
+    def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
         """The configuration with presets merged in, as it is written or with interpolations replaced by values.
 
         The second value is the choice of each config group, also of groups within groups such as ``data/partition``.
@@ -95,19 +108,9 @@ class Composer:
             RequestError: If a key or choice is unknown.
         """
         overrides = parse_overrides(texts)
-        refuse_sweeps(overrides)
         with self._explained(overrides):
             tree, choices = self._written(overrides)
             return resolved(tree) if resolve else tree, choices
-
-    def with_presets(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
-        """As ``unresolved``, with the section ``presets`` as it is written instead of merged in."""
-        return self._with_keys(parse_overrides(texts))
-
-    def keys(self, overrides: Sequence[Override]) -> list[str]:
-        """The keys of the configuration that the choices of groups among some overrides make."""
-        chosen = [o.text for o in overrides if o.group and options(o.key) and not self._sets_key(o)]
-        return list(leaves(self._by_hydra("config", [text for text in chosen if "@" not in text])[0]))
 
     def multirun(self, task: Callable[[Any], Any], texts: Sequence[str]) -> Any:
         """What Hydra's launcher makes of a sweep: batches of jobs, each with the value that the task returns.
@@ -115,122 +118,137 @@ class Composer:
         Raises:
             RequestError: If the launcher is refused.
         """
-        typed = [*texts, *self.search_path(), "hydra.mode=MULTIRUN"]
-        with self._explained([]), self.hydra() as hydra:
+        typed = [*texts, *self._search, "hydra.mode=MULTIRUN"]
+        with self._explained([]), _hydra() as hydra:
             return hydra.multirun(None, task, typed, with_log_configuration=False)
 
-    @contextmanager
-    def hydra(self) -> Iterator[Any]:
-        """Hydra, initialised on the config tree inside this block."""
-        from hydra import initialize_config_dir
-        from hydra.core.global_hydra import GlobalHydra
-
-        if self.own is not None:
-            _refuse_hidden_files(self.own)
-        with _LOCK, _hydra_put_back():
-            GlobalHydra.instance().clear()
-            with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
-                yield GlobalHydra.instance().hydra
-
-    def search_path(self) -> list[str]:
-        """The overrides that make Hydra look into the user's own directory too."""
-        return [] if self.own is None else [f"hydra.searchpath=[{quoted(f'file://{self.own.resolve()}')}]"]
-
-    def _baseline(self, *texts: str) -> Tree:
-        """The dotted keys of an experiment with its settings for a method, which departures are counted from."""
+    def _departures(self, config: RunConfig) -> dict[str, list[Any]]:
+        """The dotted keys whose values differ from the experiment with its settings for the method: [there, here]."""
+        texts = (f"experiment={config.names.experiment}", f"algo={config.names.algo}")
         if texts not in self._baselines:
-            written, choices = self._written(parse_overrides(texts))
-            config = parse(resolved(written), choices)
-            self._baselines[texts] = setting(stored(written, config.tree))
-        return self._baselines[texts]
+            written, _ = self._written(parse_overrides(texts))
+            self._baselines[texts] = setting(stored(written, resolved(written)))
+        there, here = self._baselines[texts], setting(config.stored_tree)
+        departures: dict[str, list[Any]] = {}
+        for key in sorted(here.keys() | there.keys()):
+            change = [there.get(key), here.get(key)]
+            repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
+            if change[0] != change[1] and key.split(".")[0] not in REPORTING_KEYS and not repeated:
+                departures[key] = change
+        return departures
 
-    def _written(self, overrides: Sequence[Override]) -> tuple[Tree, _Choices]:
-        for o in overrides:
-            if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
-                raise RequestError(f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set")
-        tree, choices = self._with_keys(overrides)
-        return merge_presets(tree, str(choices["algo"]), {k for o in overrides for k in o.keys}), choices
-
-    def _with_keys(self, overrides: Sequence[Override]) -> tuple[Tree, _Choices]:
-        """The configuration that overrides make, as it is written, and the choices of the groups.
+    def _written(self, overrides: Sequence[Override]) -> Composed:
+        """The configuration that overrides make, as it is written, with presets merged in.
 
         Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that cannot be set.
         """
-        if any(o.added for o in overrides):
-            return self._by_hydra("config", [o.text for o in overrides])
-        keys = [o for o in overrides if self._sets_key(o)]
-        tree, choices = self._of_groups([o.text for o in overrides if o not in keys])
-        if all(_put(tree, o.key.split("."), o.value) for o in keys):
-            return tree, choices
-        return self._by_hydra("config", [o.text for o in overrides])
+        for o in overrides:
+            if o.sweeps:
+                values = f" ({', '.join(o.values)})" if o.values else ""
+                raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m; a list is [A,B]")
+            if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
+                raise RequestError(f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set")
+        keys = [o for o in overrides if not (o.added or o.chooses)]
+        plain = not any(o.added for o in overrides)
+        if plain:
+            tree, choices = self._of_groups([o.text for o in overrides if o.chooses])
+            plain = all(_put(tree, o.key.split("."), o.value) for o in keys)
+        if not plain:
+            tree, choices = self._by_hydra("config", [o.text for o in overrides])
+        return merge_presets(tree, str(choices["algo"]), {key for o in overrides for key in o.keys}), choices
 
-    def _sets_key(self, o: Override) -> bool:
-        """Whether an override changes keys, and neither chooses from a group nor configures Hydra."""
-        if o.added or "@" in o.text.partition("=")[0] or o.key.split(".")[0] == "hydra" or "/" in o.key:
-            return False
-        own_group = self.own is not None and (self.own / o.key).is_dir()
-        return "." in o.key or isinstance(o.value, dict) or (o.key in TOP_KEYS - {*GROUPS} and not own_group)
-
-    def _of_groups(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
+    def _of_groups(self, texts: Sequence[str]) -> Composed:
         """The configuration of choices: all but the method's section, into which what other files set is merged."""
         methods = [text for text in texts if text.startswith("algo=")]
-        if len(methods) != 1:
-            return self._by_hydra("config", texts)
-        method, chosen = self._by_hydra(None, [f"+{methods[0]}"])
-        if set(method) != {"algo"} or not isinstance(method["algo"], dict):  # its file sets more than its section
-            return self._by_hydra("config", texts)
-        tree, choices = self._by_hydra("config", [_NO_METHOD if text in methods else text for text in texts])
-        tree["algo"] = OmegaConf.to_container(OmegaConf.merge(method["algo"], tree["algo"]))
-        return tree, choices | chosen
+        if len(methods) == 1:
+            method, chosen = self._by_hydra(None, [f"+{methods[0]}"])
+            if set(method) == {"algo"} and isinstance(method["algo"], dict):  # else it sets more than its section
+                rest = ["algo=_none" if text in methods else text for text in texts]
+                tree, choices = self._by_hydra("config", rest)
+                tree["algo"] = OmegaConf.to_container(OmegaConf.merge(method["algo"], tree["algo"]))
+                return tree, choices | chosen
+        return self._by_hydra("config", texts)
 
-    def _by_hydra(self, name: str | None, texts: Sequence[str]) -> tuple[Tree, _Choices]:
+    def _by_hydra(self, name: str | None, texts: Sequence[str]) -> Composed:
         """What Hydra composes, without its own section, and the choice of each group."""
-        from hydra import compose
+        if (name, *texts) not in self._composed:
+            with _hydra():
+                from hydra import compose
 
-        of_hydra = any("hydra" in text for text in texts)
-        if self.own is not None and any(text.lstrip("+").startswith("hydra.searchpath") for text in texts):
-            raise RequestError(f"hydra.searchpath cannot be combined with --config-dir {self.own}; remove one of them")
-        cache = _composed if self.own is None and not of_hydra else self._composed
-        if (name, *texts) not in cache:
-            with self.hydra():
-                unused = () if of_hydra else _HYDRAS
-                cfg = compose(name, [*texts, *self.search_path(), *unused], return_hydra_config=True)
-                choices = {group: c for group, c in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
-                with open_dict(cfg):
-                    del cfg["hydra"]
-                cache[name, *texts] = _plain(cfg, resolve=False), choices
-        tree, choices = cache[name, *texts]
+                unused = () if any("hydra" in text for text in texts) else _HYDRAS
+                cfg = compose(name, [*texts, *self._search, *unused], return_hydra_config=True)
+            choices = {group: c for group, c in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
+            with open_dict(cfg):
+                del cfg["hydra"]
+            tree: Any = OmegaConf.to_container(cfg)
+            self._composed[name, *texts] = tree, choices
+        tree, choices = self._composed[name, *texts]
         return copy.deepcopy(tree), dict(choices)
 
     @contextmanager
     def _explained(self, overrides: Sequence[Override]) -> Iterator[None]:
-        known = partial(self.keys, overrides)
+        """Raise a RequestError for an error of Hydra's, OmegaConf's or a config file's inside this block."""
+        from hydra.errors import HydraException
+        from omegaconf.errors import OmegaConfBaseException
+
         try:
             yield
-        except UnicodeDecodeError as error:
-            raise RequestError(f"a config file in {self.own} is not text in UTF-8: {error}") from error
-        except Exception as error:
-            clear = explain(error, known)
-            if clear is error:
-                raise
-            raise clear from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RequestError(f"a config file is not YAML in UTF-8: {' '.join(str(error).split())}") from error
+        except (HydraException, OmegaConfBaseException) as error:
+            raise RequestError(self._explanation(error, overrides)) from error
+
+    def _explanation(self, error: Exception, overrides: Sequence[Override]) -> str:
+        """What Hydra or OmegaConf objects to, in one line, with what was probably meant."""
+        from hydra.errors import MissingConfigException
+        from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
+
+        text = " ".join(str(error).split("\nSee https")[0].split())
+        if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+            file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
+            group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
+            choices = {choice for choice in error.options if not choice.startswith("_")}
+            return str(unknown_choice(group, name, sorted({*choices, *options(group)})))
+        if isinstance(error, MissingMandatoryValue):
+            return f"{error.full_key} is required; type {error.full_key}=..."
+        if isinstance(error, InterpolationResolutionError):
+            return f"{error.full_key}: {str(error).splitlines()[0]}"
+        if "Could not load 'hydra/launcher/submitit_" in text:
+            return f"this launcher needs submitit; type {install_hint('slurm')}"
+        found = re.search(r"Could not override '([^'@]*)", text)
+        if found is None:
+            return text
+        key, divides = found[1], "this data set assigns examples to clients itself; remove"
+        if key == "data/partition":
+            return f"{divides} {key}"
+        chosen = [o.text for o in overrides if o.chooses and options(o.key) and "@" not in o.text]
+        known = list(leaves(self._by_hydra("config", chosen)[0]))
+        if key.startswith("data.partition.") and not any(k.startswith("data.partition.") for k in known):
+            return f"{divides} {key}"
+        if any(k.startswith(f"{key}.") for k in known):
+            return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
+        return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"
 
 
 @contextmanager
-def _hydra_put_back() -> Iterator[None]:
-    """Leave Hydra's global state as it was before this block."""
+def _hydra() -> Iterator[Any]:
+    """Hydra, initialised on the config tree inside this block; afterwards its global state is as it was before."""
+    from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import JobRuntime
     from hydra.version import VersionBase
 
-    outer, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
-    job = JobRuntime.instance().get("name")
-    try:
-        yield
-    finally:
-        GlobalHydra.instance().hydra = outer
-        VersionBase.instance().version_base = base
-        JobRuntime.instance().conf["name"] = job
+    with _LOCK:
+        outer, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
+        job = JobRuntime.instance().get("name")
+        try:
+            GlobalHydra.instance().clear()
+            with initialize_config_dir(str(CONFIG_DIR), "fedbench", version_base="1.3"):
+                yield GlobalHydra.instance().hydra
+        finally:
+            GlobalHydra.instance().hydra = outer
+            VersionBase.instance().version_base = base
+            JobRuntime.instance().conf["name"] = job
 
 
 def _put(tree: Tree, path: Sequence[str], value: Any) -> bool:
@@ -275,29 +293,6 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
     return tree
 
 
-def _refuse_hidden_files(own: Path) -> None:
-    """Refuse config files of the user that would never be read, since fedbench has others under the same names."""
-    ours = config_dir()
-    for file in sorted(path for group in GROUPS for path in (own / group).rglob("*.yaml")):
-        twin = ours / file.relative_to(own)
-        if twin.is_file() and twin.read_bytes() != file.read_bytes():
-            raise RequestError(f"{file} is hidden by fedbench's own {file.relative_to(own)}; give it another name")
-
-
-def refuse_sweeps(overrides: Sequence[Override]) -> None:
-    """Refuse several values where one run is asked for.
-
-    Raises:
-        RequestError: Naming the key.
-    """
-    for o in overrides:
-        if o.sweeps:
-            values = f" ({', '.join(o.values)})" if o.values else ""
-            is_list = o.values and o.key.split(".")[-1] in _LISTS
-            as_list = f", or type a list as {o.key}=[{','.join(o.values)}]" if is_list else ""
-            raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m{as_list}")
-
-
 def resolved(written: Tree) -> Tree:
     """A configuration with its interpolations replaced by their values.
 
@@ -306,46 +301,18 @@ def resolved(written: Tree) -> Tree:
     """
     found = {key for key, value in written.items() if _REFERENCE.search(str(value))}
     words = re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str([written[key] for key in found]))))
-    sections = {key: value for key, value in written.items() if key in found or key in words}
-    return {**written, **_plain(OmegaConf.create(sections), resolve=True)}
+    sections = OmegaConf.create({key: value for key, value in written.items() if key in found or key in words})
+    values: Any = OmegaConf.to_container(sections, resolve=True, throw_on_missing=True)
+    return {**written, **values}
 
 
-def stored(written: Tree, tree: Tree) -> Tree:
-    """The configuration as files and trackers get it: text from environment variables, as tokens are, is unresolved.
+def stored(written: Any, value: Any) -> Any:
+    """A value as files and trackers get it: text from an environment variable, as tokens are, is as it is written.
 
     Args:
-        written: The configuration with interpolations as they are written.
-        tree: The same one, resolved.
+        written: The value with interpolations as they are written.
+        value: The same one, resolved.
     """
-
-    def escaped(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: escaped(v) for k, v in value.items()}
-        if isinstance(value, list):
-            return [escaped(v) for v in value]
-        return value.replace("${", r"\${") if isinstance(value, str) and "oc.env" in value else value
-
-    def texts(here: Tree, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: texts(here[k], v) for k, v in value.items()}
-        return here if isinstance(value, str | list) else value
-
-    return texts(resolved(escaped(written)), tree) if "oc.env" in str(written) else tree
-
-
-def _departures(there: Tree, here: Tree) -> dict[str, list[Any]]:
-    """The dotted keys whose values differ: [value there, value here]."""
-    departures: dict[str, list[Any]] = {}
-    for key in sorted(here.keys() | there.keys()):
-        change = [there.get(key), here.get(key)]
-        repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
-        if change[0] != change[1] and key.split(".")[0] not in REPORTING_KEYS and not repeated:
-            departures[key] = change
-    return departures
-
-
-def _plain(cfg: Any, resolve: bool) -> Tree:
-    """A configuration of OmegaConf's as dictionaries."""
-    tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
-    assert isinstance(tree, dict)
-    return {str(k): v for k, v in tree.items()}
+    if isinstance(value, dict) and isinstance(written, dict):
+        return {k: stored(written[k], v) for k, v in value.items()}
+    return written if isinstance(value, str | list) and "oc.env" in str(written) else value

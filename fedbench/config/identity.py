@@ -33,11 +33,11 @@ instead. If nothing but the place of code changes, add a row to ``targets.MOVED`
 DATA_FILES = ("file", "root", "json_train", "json_test", "train", "test")
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
 REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
-# keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
-# of a round is missing there and the same elsewhere
-_NON_RESULT_KEYS = (
-    "device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine",
-    "data.download", "data.mirrors", "keep_state", "objective", "tuned_on",
+# the seed, and keys and sections that change no numbers, the precision of the engine aside; a number that
+# eval_train_every leaves out of a round is missing there and the same elsewhere
+_NEUTRAL = (
+    "seed.", "device.", "eval_train_every.", "data_dir.", "results_dir.", "force.", "tracker.", "engine.",
+    "data.download.", "data.mirrors.", "keep_state.", "objective.", "tuned_on.",
 )  # fmt: skip
 # Options that fedbench's own functions gained after their first release, by stable name, each with the value that is
 # what they did before. With this value an option is no part of a setting, so that runs made before it existed stay the
@@ -111,11 +111,6 @@ def setting(config: Tree) -> Tree:
     return leaves(_numbers(config))
 
 
-def changes_no_numbers(key: str) -> bool:
-    """Whether a dotted key says where or how a run is carried out; its numbers do not depend on it."""
-    return key != "engine.precision" and any(key == k or key.startswith(f"{k}.") for k in _NON_RESULT_KEYS)
-
-
 def _numbers(section: Tree, prefix: str = "") -> Tree:
     """A configuration without the seed, what changes no numbers, and options that do what was done before them."""
     target = section.get("_target_")
@@ -127,7 +122,9 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
         if isinstance(value, dict) and value:
             if nested := _numbers(value, f"{key}."):
                 tree[name] = nested
-        elif not (key == "seed" or changes_no_numbers(key) or (key in later and value == later[key])):
+            continue
+        neutral = f"{key}.".startswith(_NEUTRAL) and key != "engine.precision"
+        if not neutral and not (key in later and value == later[key]):
             tree[name] = value
     return tree
 

@@ -1,31 +1,47 @@
 """Override text (``KEY=VALUE``) in Hydra's grammar, parsed for the command line, sweeps, papers and Python.
 
-Paths are quoted before Hydra reads them, whose grammar lacks ``~``. Slips that Hydra would accept, or explain badly,
-are refused.
+Also the config groups that overrides choose from, and what was probably meant by a key or choice that does not exist.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.config.groups import GROUPS, options, unknown_choice
+import yaml
+
 from fedbench.config.identity import DATA_FILES
-from fedbench.core.errors import RequestError, shown
+from fedbench.core.errors import RequestError, nearest, shown
 from fedbench.core.files import config_value, leaves
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
-_OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
-_SWITCHED = {"debug": ("true", "false")}  # of which the command line knows what they mean
+GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
+LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
+_PACKAGE = Path(__file__).resolve().parent.parent
+# fedbench's config tree: inside an installed package, next to the package in a checkout
+CONFIG_DIR = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+_OPTIONAL = ("experiment", "debug")  # groups without a default choice
+# keys whose values are paths: these are quoted, since Hydra's grammar lacks ~
 _PATHS = ("results_dir", "data_dir", "init.path", "data.partition.file", *(f"data.{name}" for name in DATA_FILES))
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
+_MOST_LISTED = 30  # choices that a message lists
+_SHOWN = 4  # choices in a hint
+# what other libraries and papers call a key
+_SYNONYMS = {
+    "learning_rate": "lr", "batch": "batch_size", "batchsize": "batch_size", "bs": "batch_size",
+    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds",
+    "local_epochs": "epochs", "num_epochs": "epochs", "local_steps": "steps", "wd": "weight_decay",
+    "algorithm": "algo", "method": "algo", "dataset": "data", "random_seed": "seed", "fraction": "participation",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,8 @@ class Override:
         value: The parsed value; None for a sweep.
         sweeps: Whether the override has several values.
         values: The texts of a sweep's values; empty if they cannot be listed, as those of ``interval(0,1)``.
+        chooses: Whether it chooses from a config group or configures Hydra, and sets no key.
+        keys: The configuration keys that it sets: ``algo={a: 1, b: 2}`` sets algo.a and algo.b.
         bounds: The bounds of ``interval(a,b)``; None for all other overrides.
         tags: The tags of a sweep, such as ``log`` of ``tag(log, interval(0.001,1))``.
     """
@@ -49,18 +67,10 @@ class Override:
     value: Any
     sweeps: bool
     values: tuple[str, ...]
-    bounds: tuple[float, float] | None = None
-    tags: frozenset[str] = frozenset()
-
-    @property
-    def group(self) -> bool:
-        """Whether the key is a config group."""
-        return self.key in GROUPS or "/" in self.key
-
-    @property
-    def keys(self) -> list[str]:
-        """The configuration keys that the override sets: ``algo={a: 1, b: 2}`` sets algo.a and algo.b."""
-        return [f"{self.key}.{k}" for k in self.value] if isinstance(self.value, dict) else [self.key]
+    chooses: bool
+    keys: tuple[str, ...]
+    bounds: tuple[float, float] | None
+    tags: frozenset[str]
 
     def each(self) -> list[str]:
         """An override text per value, none if the values of a sweep cannot be listed."""
@@ -77,56 +87,48 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     found: list[Override] = []
     for text in texts:
         group, _, value = text.partition("=")
-        if group in _OPTIONAL_GROUPS and value in ("null", "None", "", *_SWITCHED.get(group, ())):
+        if group in _OPTIONAL and (value in ("null", "None", "") or text in ("debug=true", "debug=false")):
             found = [o for o in found if o.key != group]
         else:
-            found.append(_parse(text))
+            found.append(_parsed(text))
     return found
 
 
-def _parse(text: str) -> Override:
+def _parsed(text: str) -> Override:
     from hydra.core.override_parser.types import ValueType
 
-    name, equals, value = text.partition("=")
-    bare = name.lstrip("+")
-    if equals and not bare:
-        raise RequestError(f"{text!r} is not an override; overrides are KEY=VALUE, such as rounds=10")
-    if name.startswith("~"):
-        raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
-    if equals and value.endswith(",") and value[0] not in "'\"":
-        raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
-    if bare in _PATHS and "," not in value and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
-        text = f"{name}={quoted(value)}"
+    name, _, typed = text.partition("=")
+    if (
+        name.lstrip("+") in _PATHS
+        and "," not in typed
+        and typed[:1] not in ("'", '"', "$")
+        and not _SAFE.fullmatch(typed)
+    ):
+        text = f"{name}={quoted(typed)}"
     parsed = by_hydra(text)
-    parsed_value: Any = parsed.value()
-    sweeps = parsed.is_sweep_override()
+    key, sweeps = parsed.key_or_group, parsed.is_sweep_override()
+    value: Any = parsed.value()
+    if parsed.is_delete():
+        raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
+    is_group = key in GROUPS or "/" in key
+    if is_group and (isinstance(value, list) or typed.startswith("[")):
+        several = ",".join(map(str, value)) if isinstance(value, list) else "A,B"
+        raise RequestError(f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}")
+    if is_group and (isinstance(value, bool | int | float) or (value in (None, "") and key in GROUPS)):
+        raise unknown_choice(key, typed, options(key))
     listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
-    override = Override(
+    return Override(
         text,
-        parsed.key_or_group,
+        key,
         added=parsed.is_add() or parsed.is_force_add(),
-        value=None if sweeps else parsed_value,
+        value=None if sweeps else value,
         sweeps=sweeps,
         values=tuple(parsed.sweep_string_iterator()) if listed else (),
-        bounds=(float(parsed_value.start), float(parsed_value.end)) if parsed.is_interval_sweep() else None,
-        tags=frozenset(getattr(parsed_value, "tags", ())),
+        chooses=key.startswith("hydra.") or (is_group and not isinstance(value, dict)),
+        keys=tuple(f"{key}.{k}" for k in value) if isinstance(value, dict) else (key,),
+        bounds=(float(value.start), float(value.end)) if parsed.is_interval_sweep() else None,
+        tags=frozenset(getattr(value, "tags", ())),
     )
-    if override.group:
-        _refuse_bad_choice(override, value)
-    return override
-
-
-def _refuse_bad_choice(o: Override, given: str) -> None:
-    """Refuse what Hydra would take for the value of a group: a list, a number, nothing."""
-    if "null" in o.values and o.key in _OPTIONAL_GROUPS:
-        raise RequestError(f"{o.key}=null cannot be one of several choices; sweep without {o.key} separately")
-    if any(v.startswith("[") for v in o.values) or isinstance(o.value, list):
-        names = [str(v) for v in o.value] if isinstance(o.value, list) else ["A", "B"]
-        many = f"-m {o.key}={','.join(names)}"
-        raise RequestError(f"{o.key} takes one choice, got {given}; to run each of them, type {many}")
-    nothing = o.value in (None, "") and not o.sweeps and o.key in GROUPS
-    if nothing or isinstance(o.value, bool | int | float):
-        raise unknown_choice(o.key, given, options(o.key))
 
 
 @lru_cache(maxsize=1024)
@@ -139,15 +141,12 @@ def by_hydra(text: str) -> HydraOverride:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    key, equals, value = text.partition("=")
     try:
-        return OverridesParser.create().parse_override(text)
+        return OverridesParser.create().parse_override(text if key else "")
     except (HydraException, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
-        key, equals, value = text.partition("=")
-        if not equals:
-            fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
-        elif not re.fullmatch(r"\+{0,2}[\w./@:-]+", key):
-            fault = f"cannot be read as KEY=VALUE: {shown(key)} is not a key"
-        else:
+        fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
+        if equals and re.fullmatch(r"\+{0,2}[\w./@:-]+", key):
             remedy = f"quote values with brackets, commas or other special characters: \"{key}='{value[:300]}'\""
             fault = f"cannot be read as KEY=VALUE; {remedy}"
         raise RequestError(f"{shown(text)} {fault}") from error
@@ -199,3 +198,76 @@ def quoted(text: str) -> str:
     escaped = re.sub(r"(\\*)'", lambda m: m[1] * 2 + "\\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{escaped[len(escaped) - trailing :]}'"
+
+
+# ---- choices and keys that exist
+
+
+def options(group: str, where: Path | None = None) -> list[str]:
+    """The choices of a config group as typed on the command line.
+
+    Args:
+        group: The group, such as ``algo`` or ``data/partition``.
+        where: A config tree to look in instead of fedbench's own.
+    """
+    root = (where or CONFIG_DIR) / group
+    files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
+    named = (f for f in files if not f.name.startswith("_"))  # files with an underscore are included by others
+    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
+
+
+def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
+    """The error for a choice that a config group does not have, with what was probably meant."""
+    similar = [k for k in known if k.startswith(name)] or [k for k in known if name in k]
+    hint = nearest(name, known)
+    if len(name) > 2 and similar and (len(similar) > 1 or not hint):
+        few = similar if len(similar) <= 6 else [*similar[:6], "..."]
+        hint = f"; did you mean {'' if len(similar) == 1 else 'one of '}{', '.join(few)}?"
+    given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
+    own = f"; to use {name}.yaml of your own, add --config-dir DIR" if name and group in LISTED and not hint else ""
+    if group in LISTED and (hint or len(known) > _MOST_LISTED):
+        return RequestError(f"{given}{f'{hint} Or see' if hint else '; see'} `fedbench list {group}`{own}")
+    return RequestError(f"{given}{f'{hint} It' if hint else f'; {group}'} is one of {', '.join(known)}{own}")
+
+
+def meant(key: str, known: Sequence[str]) -> str:
+    """``'; did you mean X?'`` for an unknown key, or an empty string.
+
+    A key with the same last part comes first (``lr``: local.lr), then keys of other choices (``mu``: algo.mu of
+    fedprox), then the nearest spelling.
+
+    Args:
+        key: The unknown key.
+        known: The dotted keys of the configuration.
+    """
+    section, _, leaf = key.rpartition(".")
+    leaf = _SYNONYMS.get(leaf, leaf)
+    group = key.replace(".", "/") if section else leaf
+    if options(group):
+        return f"; did you mean {group}?"
+    found = _with_leaf(leaf, key, known) or _of_other_choices(leaf, section)
+    if not found and not section and (hint := nearest(key, [*GROUPS, *known])):
+        return hint
+    if not found and (close := difflib.get_close_matches(leaf, {k.rpartition(".")[2] for k in known}, 1, 0.7)):
+        found = _with_leaf(close[0], key, known)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _with_leaf(leaf: str, key: str, known: Sequence[str]) -> list[str]:
+    """The keys with this last part that are nearest to the top, those of the same section first."""
+    same = [k for k in known if k.rpartition(".")[2] == leaf and not k.startswith("presets.")]
+    same = [k for k in same if k.split(".")[0] == key.split(".")[0]] or same
+    top = min((k.count(".") for k in same), default=0)
+    return [k for k in same if k.count(".") == top]
+
+
+def _of_other_choices(leaf: str, section: str) -> list[str]:
+    """The keys that another algorithm or partition would have, each with the choices that have it."""
+    found = []
+    for group, sections in (("algo", ("", "algo")), ("data/partition", ("", "data", "data.partition"))):
+        files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)] if section in sections else []
+        names = [file.stem for file in files if leaf in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})]
+        if names:
+            few = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            found.append(f"{sections[-1]}.{leaf} (with {group}={few})")
+    return found

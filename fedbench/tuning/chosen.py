@@ -31,8 +31,7 @@ def tuned_experiment(studies: Sequence[Study], found: Sequence[Tuned], command: 
     """
     first = studies[0]
     texts = [o.text for o in parse_overrides(first.after)]
-    tree, _ = first.composer.with_presets(texts)
-    _, choices = first.composer.composed(texts)
+    tree, choices = first.composer.composed(texts)
     defaults: list[Tree] = [{f"override /{g}": choices[g]} for g in _GROUPS if choices.get(g) is not None]
     if len(studies) == 1:
         defaults.append({"override /algo": first.method})

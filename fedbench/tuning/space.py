@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from fedbench.config.groups import config_dir, options
-from fedbench.config.overrides import Override, by_hydra
+from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options
 from fedbench.core.errors import RequestError, nearest, number
 from fedbench.core.files import config_value, from_yaml
 
@@ -87,7 +86,7 @@ def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> 
         RequestError: If the method has no space, a file is malformed, or an override has several values of a key that
             cannot be tuned.
     """
-    found = _of_file(config_dir() / "tune" / f"{_SHARED}.yaml") | _of_method(algo, own, overrides)
+    found = _of_file(CONFIG_DIR / "tune" / f"{_SHARED}.yaml") | _of_method(algo, own, overrides)
     for o in overrides:
         if not o.sweeps:
             found.pop(o.key, None)
@@ -101,7 +100,7 @@ def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> 
 
 
 def _of_method(algo: str, own: Path | None, overrides: Sequence[Override]) -> dict[str, Axis | None]:
-    for root in (own, config_dir()):
+    for root in (own, CONFIG_DIR):
         if root is not None and (file := root / "tune" / f"{algo}.yaml").is_file():
             return _of_file(file)
     if any(o.sweeps and o.key.startswith("algo.") for o in overrides):

@@ -4,7 +4,7 @@ import pytest
 
 from fedbench.commands.list import card
 from fedbench.config.comments import read
-from fedbench.config.groups import config_dir, options
+from fedbench.config.overrides import CONFIG_DIR, options
 
 
 def test_a_data_set(fed):
@@ -55,7 +55,7 @@ def test_the_card_of_an_algorithm(fed):
 @pytest.mark.parametrize("algo", options("algo"))
 def test_every_algorithm_has_a_card_with_all_of_its_keys(algo):
     text = card("algo", algo, None)
-    keys = [k.name for k in read(config_dir() / "algo" / f"{algo}.yaml").keys if k.name != "_target_"]
+    keys = [k.name for k in read(CONFIG_DIR / "algo" / f"{algo}.yaml").keys if k.name != "_target_"]
     assert all(f"  algo.{key}: default " in text for key in keys)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tools import ROOT
 
 from fedbench.config.comments import Key, annotate, comments, read
-from fedbench.config.groups import config_dir, options
+from fedbench.config.overrides import CONFIG_DIR, options
 from fedbench.core.errors import RequestError
 
 
@@ -127,7 +127,7 @@ def test_annotated_text_has_the_same_value(config, comment):
 
 @pytest.mark.parametrize("algo", options("algo"))
 def test_every_option_of_an_algorithm_is_explained_unless_its_name_says_it(algo):
-    file = read(config_dir() / "algo" / f"{algo}.yaml")
+    file = read(CONFIG_DIR / "algo" / f"{algo}.yaml")
     assert file.about
     plain = {"weights", "server_lr", "beta1", "beta2", "eps", "loss_at", "_target_", "server"}
     assert not [k.name for k in file.keys if not k.comment and k.name.split(".")[-1] not in plain]

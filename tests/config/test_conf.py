@@ -8,8 +8,7 @@ from omegaconf.errors import MissingMandatoryValue
 from tools import CONF, composed
 
 from fedbench.config.compose import Composer, compose_run, merge_presets, resolved
-from fedbench.config.groups import options
-from fedbench.config.overrides import parse_overrides
+from fedbench.config.overrides import options, parse_overrides
 from fedbench.core.errors import RequestError
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
@@ -158,9 +157,10 @@ def test_what_is_part_of_a_setting():
 def test_the_composer_composes_as_hydra_does(typed):
     """It leaves out Hydra's own groups, and keeps what the choices of groups make."""
     for _ in range(2):
-        tree, chosen = Composer().with_presets(typed)
+        tree, chosen = Composer().composed(typed, resolve=True)
     by_hydra, choices = composed(*typed)
-    assert resolved(tree) == by_hydra
+    given = {key for o in parse_overrides(typed) for key in o.keys}
+    assert tree == merge_presets(by_hydra, choices["algo"], given)
     assert {group: chosen[group] for group in choices} == choices
 
 
@@ -211,7 +211,7 @@ def test_a_sweep_is_parsed_into_its_values():
     assert (several.sweeps, several.each()) == (True, ["seed=0", "seed=1"])
     assert listed.each() == ["local.epochs=[1,2]", "local.epochs=[3,4]"]
     assert ranged.values == ("0", "1", "2")
-    assert section.keys == ["algo.a", "algo.b"]
+    assert section.keys == ("algo.a", "algo.b")
     assert (unlisted.sweeps, unlisted.each()) == (True, [])
     assert parse_overrides(["experiment=null", "debug=null"]) == []
 
@@ -237,11 +237,12 @@ def test_a_missing_value_in_any_section_is_refused():
 
 
 def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypatch):
-    """In the files of a run, also where another key refers to it; the run, its identity and numbers have the value."""
+    """In the files of a run; the run, its identity and numbers have the value."""
     own = tmp_path / "own"
     (own / "algo").mkdir(parents=True)
     (own / "algo/mine.yaml").write_text(
-        "_target_: fedbench.algorithms.fedavg.fedavg\ntoken: ${oc.env:FEDBENCH_TEST_TOKEN}\ncopy: ${algo.token}-x\n"
+        "_target_: fedbench.algorithms.fedavg.fedavg\ntoken: ${oc.env:FEDBENCH_TEST_TOKEN}\n"
+        'words: ["${oc.env:FEDBENCH_TEST_TOKEN}"]\n'
         "server_lr: ${oc.decode:${oc.env:FEDBENCH_TEST_LR}}\n"
     )
     monkeypatch.setenv("FEDBENCH_TEST_LR", "0.5")
@@ -249,12 +250,12 @@ def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypa
     for token in ("hunter2", "hunter3"):
         monkeypatch.setenv("FEDBENCH_TEST_TOKEN", token)
         config = Composer(own).config(["algo=mine"])
-        assert config.algo.options == {"token": token, "copy": f"{token}-x", "server_lr": 0.5}
+        assert config.algo.options == {"token": token, "words": [token], "server_lr": 0.5}
         reference = "${oc.env:FEDBENCH_TEST_TOKEN}"
         assert config.stored_tree["algo"] == {
             "_target_": "fedbench.algorithms.fedavg.fedavg",
             "token": reference,
-            "copy": f"{reference}-x",
+            "words": [reference],
             "server_lr": 0.5,
         }
         digests.add(config.digest)

@@ -5,17 +5,23 @@ import inspect
 import pytest
 from tools import key_of
 
-from fedbench.config.identity import ADDED, REPORTING_KEYS, changes_no_numbers, setting
+from fedbench.config.identity import ADDED, REPORTING_KEYS, setting
 from fedbench.config.targets import function_of
 from fedbench.core.files import config_value
 
 
-def test_places_and_the_engine_but_for_its_precision_change_no_numbers():
-    places = ("device", "results_dir", "tracker.project", "data.download", "data.mirrors")
-    for key in (*places, "engine.mode", "engine.client_state"):
-        assert changes_no_numbers(key)
-    for key in ("engine.precision", "data.clients", "data.downloads", "seed", "devices", *REPORTING_KEYS):
-        assert not changes_no_numbers(key)
+@pytest.mark.parametrize("key", ["device", "results_dir", "tracker.project", "data.download", "engine.mode", "seed"])
+def test_places_the_engine_and_the_seed_are_no_part_of_a_setting(key):
+    section, _, name = key.rpartition(".")
+    assert setting({section: {name: 1}} if section else {name: 1}) == {}
+
+
+@pytest.mark.parametrize(
+    "key", ["engine.precision", "data.clients", "data.downloads", "devices", *sorted(REPORTING_KEYS)]
+)
+def test_other_keys_are(key):
+    section, _, name = key.rpartition(".")
+    assert setting({section: {name: 1}} if section else {name: 1}) == {key: 1}
 
 
 def test_the_setting_of_a_configuration():

@@ -15,7 +15,7 @@ from pathlib import Path
 import fedbench
 from fedbench.cli import main
 from fedbench.config.compose import Composer
-from fedbench.config.groups import options
+from fedbench.config.overrides import options
 from fedbench.config.targets import present, user_code_from
 from fedbench.reproduce.plan import plan
 

@@ -15,7 +15,7 @@ from tools import ALGORITHMS, ROOT, make
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.config.compose import compose_run
-from fedbench.config.groups import options
+from fedbench.config.overrides import options
 from fedbench.core.files import leaves
 from fedbench.core.metrics import CATALOGUE
 from fedbench.papers.checks import All, CompareTables, Function, PropertyTest

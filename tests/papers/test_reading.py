@@ -63,7 +63,7 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
     folder = tree / "experiment" / "example"
     folder.mkdir()
     (folder / "table1_mild.yaml").write_text(CONFIG)
-    monkeypatch.setattr(job, "config_dir", lambda: tree)
+    monkeypatch.setattr(job, "CONFIG_DIR", tree)
     for algo, lr in (("fedavg", 0.01), ("fedprox", 0.01)):
         config = compose_run(["experiment=example/table1_mild", f"algo={algo}"]).tree
         assert (config["rounds"], config["participation"], config["local"]["lr"]) == (100, 10, lr)

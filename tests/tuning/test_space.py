@@ -4,8 +4,7 @@ import pytest
 from tools import CONF
 
 from fedbench.config.compose import compose_run
-from fedbench.config.groups import options
-from fedbench.config.overrides import as_value, parse_overrides
+from fedbench.config.overrides import as_value, options, parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.tuning.space import Axis, search_space
 
