@@ -223,7 +223,7 @@ REFUSED = [
     ("+metrics.m._target_=wrong.curve +metrics.m.base=2", r"curve .*: got an unexpected keyword argument 'base'"),
     ("+metrics.clients._target_=wrong.curve", "metrics.clients: .* is not that of a column of every run"),
     ("+metrics.A._target_=wrong.curve", "metrics.A: a name consists of lower-case letters, digits and _"),
-    ("+metrics.m=3", r"metrics must hold functions by name, got \{'m': 3\}; type \+metrics\.NAME\._target_=FILE\.FUNC"),
+    ("+metrics.m=3", r"metrics\.m must be a section with keys, got 3"),
     ("+metrics.m._target_=wrong.nothing", "wrong has no function nothing"),
 ]  # fmt: skip
 

@@ -185,15 +185,13 @@ def _user_files(config: Tree) -> dict[str, str]:
             named |= {f"{key}.{k}": v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
     if not within_fedbench(str(source.get("_target_"))):
         named |= {f"data.{k}": v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
-    paths = {key: path for key, value in named.items() if (path := _existing(value)) is not None}
+    paths = {key: path for key, value in named.items() if value and (path := _existing(value)) is not None}
     apart = user_path("results_dir", config["results_dir"])
     return {key: content_digest(path, apart) for key, path in paths.items()}
 
 
 def _existing(value: object) -> Path | None:
     """The path that a value names, if there is a file or directory."""
-    if value in (None, ""):
-        return None
     try:
         path = Path(str(value)).expanduser()
         return path if path.exists() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,13 +32,10 @@ Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 Check = Callable[[str, Any], Any]  # dotted key, value -> typed value
 
-_ADDRESSES = "a list of addresses that begin with https://"
-_PARTICIPATION = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
-
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the config groups; ``experiment`` is None where none was chosen."""
+    """The choices of the config groups; None where none was chosen."""
 
     algo: str
     data: str
@@ -51,8 +48,6 @@ class LocalConfig:
     """The section ``local``: the local solver and the work of a client in one round.
 
     Attributes:
-        solver: Momentum, weight decay and clipping.
-        schedule: How the learning rate changes from round to round.
         batch_size: Examples per batch, or None for a full batch.
         epochs: Bounds of the number of local epochs, drawn per client and round.
     """
@@ -72,8 +67,7 @@ class DataConfig:
     """The section ``data``: a source, a partition and label noise.
 
     Attributes:
-        source: Reads the examples.
-        partition: Assigns examples to clients, or None where the source does.
+        partition: None where the source assigns examples to clients.
         seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
         mirrors: Servers that are asked for missing files before the published addresses.
     """
@@ -108,12 +102,9 @@ class RunConfig:
     """The configuration of one run. Fields that are not listed are keys, which conf/config.yaml describes.
 
     Attributes:
-        names: Choices of the config groups.
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
         init_path: File with the initial model, or None for a random one.
-        model: Makes the model.
-        algo: Makes the method.
-        tracker: Makes the tracker; its target is None for no tracker.
+        tracker: Its target is None for no tracker.
         metrics: Metrics of the user's own, by name.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
@@ -149,8 +140,8 @@ class RunConfig:
     tree: Tree
     identity: Identity
     overrides: tuple[str, ...]
-    departures: Mapping[str, list[Any]]
-    stored_tree: Tree
+    departures: Mapping[str, list[Any]] = field(default_factory=dict)
+    stored_tree: Tree = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -165,10 +156,7 @@ class RunConfig:
     @property
     def path(self) -> Path:
         """The directory of the run."""
-        return self.results_dir / self.task_name / self.names.algo / self.digest / f"seed_{self.seed}"
-
-
-# ---- checks of values: dotted key, value -> typed value
+        return self.results_dir / self.task_name / self.names.algo / self.identity.digest / f"seed_{self.seed}"
 
 
 def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
@@ -178,14 +166,10 @@ def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
     return check(key, value)
 
 
-def _text(key: str, value: object, *, what: str, pattern: str = ".+") -> str:
+def _text(key: str, value: object, *, what: str, pattern: str = ".+", made: Check | None = None) -> Any:
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
         raise WrongValue(key, f"must be {what}, got {typed(value)}")
-    return value
-
-
-def _path(key: str, value: object, *, what: str) -> Path:
-    return user_path(key, _text(key, value, what=what))
+    return value if made is None else made(key, value)
 
 
 def _list(key: str, value: object, *, what: str, check: Check = integer) -> tuple[Any, ...]:
@@ -195,9 +179,10 @@ def _list(key: str, value: object, *, what: str, check: Check = integer) -> tupl
 
 
 def _participation(key: str, value: object) -> float | int:
-    x = number(key, value, above=0, remedy=f"it is {_PARTICIPATION}")
+    allowed = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
+    x = number(key, value, above=0, remedy=f"it is {allowed}")
     if x > 1 and not x.is_integer():
-        raise WrongValue(key, f"must be {_PARTICIPATION}, got {value!r}")
+        raise WrongValue(key, f"must be {allowed}, got {value!r}")
     return x if x <= 1 else integer(key, value)
 
 
@@ -212,14 +197,12 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
 
 
 def _metrics(key: str, section: object) -> dict[str, Component]:
-    if not isinstance(section, dict) or not all(isinstance(v, dict) and "_target_" in v for v in section.values()):
-        fault = f"must hold functions by name, got {typed(section)}; type +metrics.NAME._target_=FILE.FUNCTION"
-        raise WrongValue(key, fault)
-    return {str(name): Component.of(key, v) for name, v in section.items()}
+    return {name: Component.of(f"{key}.{name}", v) for name, v in Component.of(key, section).options.items()}
 
 
-# ---- the keys
-
+_ADDRESSES = "a list of addresses that begin with https://"
+_ADDRESS = partial(_text, what=_ADDRESSES, pattern="https?://.+")
+_ROUNDS = partial(_list, what="last, all or a list of rounds")
 _COUNT = partial(integer, at_least=1)
 _AUTO_COUNT = partial(_or, words={"auto": None}, check=partial(integer, at_least=1, instead="auto"))
 _TOP: dict[str, Check] = {
@@ -229,14 +212,12 @@ _TOP: dict[str, Check] = {
     "seed": partial(integer, remedy="for several seeds type -m seed=0,1,2"),
     "eval_every": _COUNT,
     "eval_train_every": _COUNT,
-    "keep_clients": partial(
-        _or, words={"last": "last", "all": "all"}, check=partial(_list, what="last, all or a list of rounds")
-    ),
+    "keep_clients": partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
     "improved_clients": boolean,
     "metrics": _metrics,
     "device": partial(_text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
-    "data_dir": partial(_path, what="a directory"),
-    "results_dir": partial(_path, what="a directory"),
+    "data_dir": partial(_text, what="a directory", made=user_path),
+    "results_dir": partial(_text, what="a directory", made=user_path),
     "force": boolean,
     "keep_state": boolean,
     "objective": partial(_text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
@@ -263,11 +244,7 @@ _DATA: dict[str, Check] = {
     "local_test": partial(choice, allowed=get_args(LocalTest)),
     "seed": partial(_or, words={None: None}, check=partial(integer, remedy="use null for the seed of the run")),
     "download": boolean,
-    "mirrors": partial(
-        _or,
-        words={None: ()},
-        check=partial(_list, what=_ADDRESSES, check=partial(_text, what=_ADDRESSES, pattern="https?://.+")),
-    ),
+    "mirrors": partial(_or, words={None: ()}, check=partial(_list, what=_ADDRESSES, check=_ADDRESS)),
     "validation": partial(number, at_least=0, below=1),
 }
 _ENGINE: dict[str, Check] = {
@@ -278,7 +255,7 @@ _ENGINE: dict[str, Check] = {
     "client_state": partial(choice, allowed=get_args(ClientStatePlace)),
     "profile": boolean,
 }
-_INIT: dict[str, Check] = {"path": partial(_or, words={None: None}, check=partial(_path, what="a file or null"))}
+_INIT_PATH = partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))
 TOP_KEYS = {*_TOP, "local", "engine", "init", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
@@ -299,7 +276,7 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     local, tree["local"] = _checked("local", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
     engine, tree["engine"] = _checked("engine", tree["engine"], _ENGINE, {*_ENGINE})
     data, tree["data"] = _checked("data", tree["data"], _DATA)
-    init, tree["init"] = _checked("init", tree["init"], _INIT, {*_INIT})
+    init, _ = _checked("init", tree["init"], {"path": _INIT_PATH}, {"path"})
     _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
         del tree["metrics"]
@@ -327,8 +304,6 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         tree=tree,
         identity=identify(tree),
         overrides=tuple(overrides),
-        departures={},
-        stored_tree=tree,
     )
 
 
@@ -339,17 +314,14 @@ def _checked(name: str, section: Any, checks: Mapping[str, Check], known: Set[st
         name: Dotted key of the section; empty for the whole configuration.
         section: The section.
         checks: What makes typed values of keys, which are null if they are missing.
-        known: All keys of the section, each of which must be there; empty if it may have any.
+        known: All keys that the section may have; empty for any.
     """
-    Component.of(name, section)
+    Component.of(name, section)  # it is a section
     where = f"{name}." if name else ""
     for key in section if known else ():
         if key not in known:
-            names = sorted(f"{where}{other}" for other in known)
-            hint = nearest(f"{where}{key}", names) or f"; the keys are {', '.join(names)}"
-            raise RequestError(f"unknown key {where}{key}{hint}")
-    if missing := sorted(known - section.keys()):
-        raise RequestError(f"{where}{missing[0]} is missing; `fedbench --cfg job` shows every key with its value")
+            hint = nearest(f"{where}{key}", [f"{where}{other}" for other in known])
+            raise RequestError(f"unknown key {where}{key}{hint or '; `fedbench --cfg job` shows the keys'}")
     values = {key: check(f"{where}{key}", section.get(key)) for key, check in checks.items()}
     integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
     return values, section | integers
@@ -359,21 +331,18 @@ def _refuse_contradictions(top: Tree) -> None:
     rounds, every, kept, tuned_on = (top[key] for key in ("rounds", "eval_every", "keep_clients", "tuned_on"))
     for t in kept if isinstance(kept, tuple) else ():
         if t > rounds or (t % every and t != rounds):
-            raise RequestError(
-                f"keep_clients names round {t}, which is not evaluated with eval_every={every} and rounds={rounds}"
-            )
-    if top["seed"] in tuned_on:
-        raise RequestError(
-            f"seed={top['seed']} is one of the seeds that this configuration was tuned on "
-            f"(tuned_on={config_value(tuned_on)}); results need other seeds"
-        )
+            settings = f"eval_every={every} and rounds={rounds}"
+            raise RequestError(f"keep_clients names round {t}, which is not evaluated with {settings}")
+    if (seed := top["seed"]) in tuned_on:
+        used = f"tuned_on={config_value(tuned_on)}"
+        raise RequestError(f"seed={seed} is one of the seeds that values were tuned on ({used}); results need others")
 
 
 def _with_test_clients(source: Component, test_clients: int | None) -> Component:
     """A source that reads the test clients too, and splits the examples of none."""
-    changed: Tree = {}
-    if test_clients and isinstance(clients := source.options.get("clients"), int):
-        changed["clients"] = clients + test_clients
-    if test_clients and isinstance(source.options.get("split"), float):
-        changed["split"] = 1.0
-    return replace(source, options=source.options | changed)
+    options = dict(source.options)
+    if isinstance(options.get("clients"), int):
+        options["clients"] += test_clients or 0
+    if isinstance(options.get("split"), float):
+        options["split"] = 1.0
+    return replace(source, options=options)

@@ -53,19 +53,15 @@ _imported: dict[Path, str] = {}  # source file -> its digest when it was importe
 # ---- names
 
 
-def present(target: str) -> str:
+def present(target: str, table: dict[str, str] = MOVED) -> str:
     """The dotted path of a function today, given its stable or its present name."""
-    return _looked_up(target, MOVED)
+    module, dot, function = target.rpartition(".")
+    return table.get(target) or table.get(module, module) + dot + function
 
 
 def stable(target: str) -> str:
     """The stable name of a function, given its stable or its present name."""
-    return _looked_up(target, {today: first for first, today in MOVED.items()})
-
-
-def _looked_up(target: str, table: dict[str, str]) -> str:
-    module, dot, function = target.rpartition(".")
-    return table.get(target) or table.get(module, module) + dot + function
+    return present(target, {today: first for first, today in MOVED.items()})
 
 
 def within_fedbench(target: str) -> bool:

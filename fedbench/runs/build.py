@@ -166,7 +166,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
     augmented = bool(config.local.crop or config.local.flip)
     return {
         "seed": config.seed,
-        "hash": config.digest,
+        "hash": config.identity.digest,
         **config.identity.facts,
         **asdict(config.names),
         "departures": dict(config.departures),
