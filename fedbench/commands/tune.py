@@ -28,8 +28,7 @@ from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TuningRequest, read_request
-from fedbench.tuning.search import Study
-from fedbench.tuning.trials import Tuned
+from fedbench.tuning.search import Study, Tuned
 
 
 def carry_out(asked: Namespace) -> int:

@@ -12,8 +12,7 @@ from fedbench.core.metrics import MetricInfo
 from fedbench.report.format import plural
 from fedbench.report.page import Chapter
 from fedbench.report.table import Cell, Table, Values, markdown, table_of
-from fedbench.tuning.search import Study
-from fedbench.tuning.trials import Trial, Tuned, edges
+from fedbench.tuning.search import Study, Trial, Tuned, values_text
 
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}
 
@@ -72,10 +71,10 @@ def _chosen(study: Study, found: Sequence[Tuned]) -> Table:
     rows: list[Values] = []
     for tuned in found:
         best, whole = tuned.best, sum(study.config.rounds in t.scores for t in tuned.trials)
-        values, score, ends = "all trials diverged or failed", Cell("–"), {}
+        values, score = "all trials diverged or failed", Cell("–")
         if best is not None:
-            values, score, ends = values_text(best), _score(study.metric, best), edges(tuned.space, best.values)
-        edge = ", ".join(f"{key} ({end})" for key, end in ends.items())
+            values, score = values_text(best.values), _score(study.metric, best)
+        edge = ", ".join(f"{key} ({end})" for key, end in tuned.edges.items())
         rows.append((tuned.method, len(tuned.trials), whole, values, score, edge))
     heads = ("method", "trials", "to the end", "chosen", study.metric.axis, "at the edge of its range")
     notes = ["a value at the edge of its range may be better outside: widen the range"]
@@ -102,11 +101,6 @@ def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
     seeds = [metric.factor * s for s in trial.scores[trial.rounds] if s is not None]
     spread = f" ± {metric.text(stdev(seeds))}" if len(seeds) > 1 else ""
     return Cell(metric.text(metric.factor * mean) + spread, metric.factor * mean, best)
-
-
-def values_text(trial: Trial) -> str:
-    """Return the values of a trial as typed on the command line."""
-    return " ".join(f"{k}={config_value(v)}" for k, v in trial.values.items())
 
 
 def _space(tuned: Tuned) -> str:

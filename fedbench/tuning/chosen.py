@@ -8,8 +8,7 @@ import yaml
 
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.files import Tree
-from fedbench.tuning.search import Study
-from fedbench.tuning.trials import Tuned
+from fedbench.tuning.search import Study, Tuned
 
 # what a run says anew: what was tuned is in the presets
 _LEFT_OUT = {

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fedbench.config.overrides import Override, parse_overrides
-from fedbench.core.errors import RequestError, choice, integer
+from fedbench.config.schema import RunConfig
+from fedbench.core.errors import RequestError, choice, integer, nearest
+from fedbench.core.metrics import CATALOGUE
 
 Sampler = Literal["random", "tpe"]
 Pruning = Literal["none", "halving"]
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
-_BUDGET = 20
 _OURS: dict[str, tuple[str, ...]] = {"tune": ("budget", "seeds", "sampler", "pruning")}
 _OURS["compare"] = (*_OURS["tune"], "methods", "tuning_seeds", "metric", "baseline")
 
@@ -63,57 +63,69 @@ def read_request(word: Literal["tune", "compare"], args: Sequence[str], jobs: in
     Raises:
         RequestError: If a key or value is wrong.
     """
-    own = {k: v for k, eq, v in (a.partition("=") for a in args) if eq and k in _OURS[word]}
-    overrides = parse_overrides([a for a in args if a.partition("=")[0] not in _OURS[word]])
-    chosen = [o for o in overrides if o.key == "algo"]
+    given = parse_overrides(args)
+    own = {o.key: list(o.values) or o.value for o in given if o.key in _OURS[word]}
+    overrides = tuple(o for o in given if o.key not in _OURS[word] and (o.key != "algo" or word == "compare"))
+    compare = word == "compare"
     for o in overrides:
+        if o.key == "algo":
+            raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
         if o.key == "seed":
-            raise RequestError(f"{o.text}: {_seeds_hint(word)}")
+            names = "seeds=5 for those of the table, tuning_seeds=1 for those of tuning" if compare else "seeds=2"
+            raise RequestError(f"{o.text}: tuning has seeds of its own; type a number of them, such as {names}")
         if o.key == "rounds" and o.sweeps:
             raise RequestError(f"{o.text}: trials are compared after the same number of rounds; type one value")
-    if word == "tune":
-        methods = [n for o in chosen[-1:] for n in (o.values if o.sweeps else (str(o.value),))]
-    else:
-        if chosen:
-            raise RequestError(f"{chosen[0].text}: compare takes the methods as methods=A,B,...")
-        methods = [m.strip() for m in own.get("methods", "").strip("[]").split(",") if m.strip()]
-    if len(methods) < (2 if word == "compare" else 1) or len(set(methods)) < len(methods):
-        example = "algo=fedprox" if word == "tune" else "methods=fedavg,fedprox"
+    algos = [o for o in given if o.key == "algo"]
+    named = own.get("methods", []) if compare else [m for o in algos[-1:] for m in o.values or (o.value,)]
+    methods = tuple(map(str, named if isinstance(named, list) else [named]))
+    if len(methods) < 1 + compare or len(set(methods)) < len(methods):
+        example = "methods=fedavg,fedprox" if compare else "algo=fedprox"
         raise RequestError(f"{word} needs {'different methods' if methods else 'a method'}, such as {example}")
-    tuning = _seeds("seeds" if word == "tune" else "tuning_seeds", own, 1, FIRST_TUNING_SEED)
-    table = _seeds("seeds", own, 5, 0) if word == "compare" else ()
+    name = "tuning_seeds" if compare else "seeds"
+    tuning = _seeds(name, own.get(name, 1), FIRST_TUNING_SEED)
+    table = _seeds("seeds", own.get("seeds", 5), 0) if compare else ()
     if both := sorted(set(tuning) & set(table)):
         raise RequestError(f"seed {both[0]} is one of the table and one of tuning; they must be apart")
     return TuningRequest(
-        methods=tuple(methods),
-        overrides=tuple(o for o in overrides if o.key != "algo"),
-        budget=_whole("budget", own.get("budget", str(_BUDGET))),
+        methods=methods,
+        overrides=overrides,
+        budget=integer("budget", own.get("budget", 20), at_least=1),
         seeds=tuning,
         sampler=choice("sampler", own.get("sampler", "random"), get_args(Sampler)),
         pruning=choice("pruning", own.get("pruning", "none"), get_args(Pruning)),
         jobs=jobs,
         table_seeds=table,
-        metric=own.get("metric", "accuracy_mean"),
-        baseline=own.get("baseline"),
+        metric=str(own.get("metric", "accuracy_mean")),
+        baseline=str(own["baseline"]) if "baseline" in own else None,
     )
 
 
-def _seeds_hint(word: str) -> str:
-    if word == "tune":
-        return "tuning has seeds of its own; type seeds=2 for two of them, or seeds=[1000,1001]"
-    return "type seeds=5 for the seeds 0 to 4 of the table, and tuning_seeds=1 for those of tuning"
-
-
-def _seeds(name: str, own: dict[str, str], default: int, first: int) -> tuple[int, ...]:
+def _seeds(name: str, given: object, first: int) -> tuple[int, ...]:
     """Return seeds: a number of them, counted from ``first``, or those of a list."""
-    text = own.get(name, str(default))
-    if text.isdecimal():
-        return tuple(range(first, first + _whole(name, text)))
-    listed = text.removeprefix("[").removesuffix("]").split(",")
-    if not all(re.fullmatch(r"\s*\d+\s*", part) for part in listed):
+    if isinstance(given, list) and all(str(seed).isdecimal() for seed in given):
+        return tuple(dict.fromkeys(map(int, given)))
+    if not isinstance(given, int):
         raise RequestError(f"{name} must be a number of seeds, such as {name}=3, or a list, such as {name}=[7,8]")
-    return tuple(dict.fromkeys(int(part) for part in listed))
+    return tuple(range(first, first + integer(name, given, at_least=1)))
 
 
-def _whole(name: str, text: str) -> int:
-    return integer(name, int(text) if text.isdecimal() else text, at_least=1)
+def objective_of(config: RunConfig) -> str:
+    """Return the name of the metric that a configuration asks for.
+
+    Raises:
+        RequestError: If there is no such metric, or it needs validation examples and there are none.
+    """
+    name, held_out = config.objective, config.data.validation > 0
+    if name == "auto":
+        return "val_accuracy_mean" if held_out else "accuracy_mean"
+    plain = name.removeprefix("val_")
+    known = [k for k, m in CATALOGUE.items() if m.formula is None and m.direction is not None]
+    shared = plain.startswith("accuracy_") or plain in ("angle_degrees", "kl_uniform")  # also of validation examples
+    if name != "val_loss" and not (plain in known and (plain == name or shared)):
+        raise RequestError(
+            f"objective={name} is not a metric{nearest(name, known)}; it is auto, or a column of rounds.jsonl with a "
+            "better direction, such as accuracy_worst30 or val_loss"
+        )
+    if name != plain and not held_out:
+        raise RequestError(f"objective={name} needs validation examples; add data.validation=0.2, for example")
+    return name

@@ -7,17 +7,14 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from math import ceil
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -32,9 +29,8 @@ from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
-from fedbench.tuning.request import TuningRequest
+from fedbench.tuning.request import TuningRequest, objective_of
 from fedbench.tuning.space import Axis, Values, search_space
-from fedbench.tuning.trials import Trial, Tuned, objective_of
 
 _VALIDATION = 0.2  # fraction of the training examples, where none is typed
 _AT_ONCE = 4  # trials that the estimator suggests before it sees their results
@@ -42,6 +38,56 @@ _STARTUP = 8  # trials of the estimator that are drawn at random
 _KEPT = 3  # of this many trials one goes on, with this many times the rounds
 _NAME = "search"
 _ONLY_HERE = ("data.validation", "objective", "keep_state")  # typed for the search, not for what follows it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of values.
+
+    Attributes:
+        number: Its number, from 0.
+        values: The values by key.
+        scores: For each number of rounds that it was trained for, the metric per tuning seed; None where a run diverged
+            or failed.
+    """
+
+    number: int
+    values: Values
+    scores: dict[int, list[float | None]]
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds that it reached."""
+        return max(self.scores, default=0)
+
+    def mean(self) -> float | None:
+        """Return the mean over the tuning seeds after all rounds that it reached; None if a run diverged or failed."""
+        scores = self.scores.get(self.rounds, [])
+        known = [s for s in scores if s is not None]
+        return sum(known) / len(known) if known and len(known) == len(scores) else None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of tuning one method.
+
+    Attributes:
+        method: The method.
+        space: The axes along which it was tuned.
+        trials: All trials.
+        best: The trial that is chosen; None if none was trained to the end without diverging.
+    """
+
+    method: str
+    space: tuple[Axis, ...]
+    trials: tuple[Trial, ...]
+    best: Trial | None
+
+    @property
+    def edges(self) -> dict[str, str]:
+        """The keys whose chosen value lies at an end of its axis, with the end."""
+        found = {} if self.best is None else {axis.key: axis.edge(self.best.values[axis.key]) for axis in self.space}
+        return {key: end for key, end in found.items() if end is not None}
 
 
 @dataclass(frozen=True)
@@ -91,16 +137,14 @@ class Study:
 
     @cached_property
     def _base(self) -> list[str]:
-        held_out = []
-        if not any(o.key == "data.validation" for o in self.request.overrides):
-            held_out = [f"data.validation={self.composer.config(self.after).data.validation or _VALIDATION}"]
-        return [f"algo={self.method}", *self.request.fixed, *held_out]
+        held_out = self.composer.config(self.after).data.validation or _VALIDATION
+        return [f"algo={self.method}", f"data.validation={held_out}", *self.request.fixed]  # which may say otherwise
 
     @property
     def _rungs(self) -> list[int]:
         """The numbers of rounds after which trials are compared, the last one being all."""
         rounds = self.config.rounds
-        first = ceil(rounds / _KEPT**2)
+        first = math.ceil(rounds / _KEPT**2)
         early = [first, _KEPT * first] if self.request.pruning == "halving" else []
         return [*(r for r in early if r < rounds), rounds]
 
@@ -110,25 +154,13 @@ class Study:
         Raises:
             RequestError: If a key is wrong, a tuning seed has results, or the method cannot be pruned.
         """
-        for end in (0, -1):
-            self.composer.config(
-                self.overrides({axis.key: axis.ends[end] for axis in self.space}, self.request.seeds[0])
-            )
-        if not self.metric.name.startswith("val_"):
+        seeds, name = self.request.seeds, self.metric.name
+        self.composer.config(self.overrides({axis.key: axis.ends[0] for axis in self.space}, seeds[0]))
+        if not name.startswith("val_"):
             raise RequestError(
-                f"objective={self.metric.name} is not measured on validation examples, and nothing else may judge a "
-                f"trial; choose val_{self.metric.name.removeprefix('test_')}"
+                f"objective={name} is not measured on validation examples, and nothing else may judge a trial; choose "
+                f"val_{name.removeprefix('test_')}"
             )
-        self._refuse_pruning()
-        place = self.config.results_dir / self.config.task_name / self.method
-        for seed in self.request.seeds:
-            if found := next((p for p in sorted(place.glob(f"*/seed_{seed}")) if is_done(p)), None):
-                raise RequestError(
-                    f"seed {seed} has results in {found}; tuning seeds must be apart from those of results, such as "
-                    "seeds=[2000]"
-                )
-
-    def _refuse_pruning(self) -> None:
         schedules = next((axis.grid for axis in self.space if axis.key == "local.schedule"), ())
         cosine = "cosine" in schedules or self.config.local.schedule.depends_on_rounds
         if self.request.pruning == "halving" and (cosine or depends_on_rounds(self.config)):
@@ -136,6 +168,13 @@ class Study:
             raise RequestError(
                 f"pruning=halving compares trials after fewer rounds, and {what} is made for its total number of "
                 "rounds; use pruning=none"
+            )
+        place = self.config.results_dir / self.config.task_name / self.method
+        done = [path for seed in seeds for path in sorted(place.glob(f"*/seed_{seed}")) if is_done(path)]
+        if done:
+            raise RequestError(
+                f"{done[0].name.replace('_', ' ')} has results in {done[0]}; tuning seeds must be apart from those of "
+                "results, such as seeds=[2000]"
             )
 
     def overrides(self, values: Values, seed: int, rounds: int | None = None) -> list[str]:
@@ -175,7 +214,7 @@ class Study:
         whole = [t for t in ended if t.state == TrialState.COMPLETE and t.value is not None]
         best = max(whole, key=lambda t: self.metric.sign * (t.value or 0.0), default=None)
         chosen = None if best is None else trials[best.number]
-        return Tuned(self.method, self.space, tuple(trials.values()), chosen, self.folder)
+        return Tuned(self.method, self.space, tuple(trials.values()), chosen)
 
     def _opened(self) -> optuna.Study:
         """Return the study, with the trials of earlier commands."""
@@ -191,15 +230,15 @@ class Study:
             else optuna.pruners.NopPruner(),
         )
 
-    def _sampler(self, number: int) -> BaseSampler:
+    def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
         """Return the source of a trial: its values depend on the space, its number and the results before it.
 
         So a search that is resumed has the same trials, and a range that methods share gives them the same values.
         """
         seed = crc32(f"trial {number}".encode())
         if self.request.sampler == "tpe":
-            return TPESampler(n_startup_trials=_STARTUP, seed=seed, constant_liar=True)
-        return RandomSampler(seed=seed)
+            return optuna.samplers.TPESampler(n_startup_trials=_STARTUP, seed=seed, constant_liar=True)
+        return optuna.samplers.RandomSampler(seed=seed)
 
     def _points(self) -> list[dict[str, int]] | None:
         """Return all points of a space of grids in a random order, the same in every search; None if it has a range."""
@@ -214,46 +253,36 @@ class Study:
         return Trial(trial.number, {axis.key: axis.value(trial.params[axis.key]) for axis in self.space}, scores)
 
     def _climb(self, study: optuna.Study, batch: Sequence[FrozenTrial]) -> None:
-        """Train trials, those that are good for longer, and print a line on each."""
-        going = {t.number: optuna.Trial(study, t._trial_id) for t in batch}
-        found = {t.number: self._trial(t) for t in batch}
+        """Train trials, those that are good for longer, and print a line on each that ends."""
+        going = {t.number: (optuna.Trial(study, t._trial_id), replace(self._trial(t), scores={})) for t in batch}
         for rounds in self._rungs:
-            self._train([found[number] for number in going], rounds)
-            for number, trial in list(going.items()):
-                trial.set_user_attr("scores", found[number].scores)
-                mean = found[number].mean()
+            self._train([found for _, found in going.values()], rounds)
+            for number, (trial, found) in list(going.items()):
+                trial.set_user_attr("scores", found.scores)
+                mean, text = found.mean(), "diverged or failed"
                 if mean is None:
                     study.tell(trial, state=TrialState.FAIL)
-                    del going[number]
-                elif rounds == self.config.rounds:
-                    study.tell(trial, mean)
                 else:
+                    score = f"{self.metric.text(self.metric.factor * mean)} {self.metric.unit}".rstrip()
+                    text = f"{score} after {rounds} rounds"
                     trial.report(mean, rounds)
-                    if trial.should_prune():
+                    if rounds == self.config.rounds:
+                        study.tell(trial, mean)
+                    elif trial.should_prune():
                         study.tell(trial, state=TrialState.PRUNED)
-                        del going[number]
-        for t in found.values():
-            values = " ".join(f"{k}={config_value(v)}" for k, v in t.values.items())
-            mean = t.mean()
-            score = "diverged or failed" if mean is None else f"{self.text(mean)} after {t.rounds} rounds"
-            print(f"{self.method} trial {t.number + 1} of {self.request.budget}: {values}: {score}")
-
-    def text(self, value: float) -> str:
-        """Return a score with its unit."""
-        return f"{self.metric.text(self.metric.factor * value)} {self.metric.unit}".rstrip()
+                    else:
+                        continue
+                del going[number]
+                print(f"{self.method} trial {number + 1} of {self.request.budget}: {values_text(found.values)}: {text}")
 
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = [(trial, self.overrides(trial.values, seed, rounds)) for trial in trials for seed in self.request.seeds]
-        if not tasks:
-            return
         jobs = self.request.jobs or jobs_by_default([self.config], len(tasks))
         runs = Runs([run for _, run in tasks], self.composer.config, self.composer.own, self.loud, quiet=True)
-        ended = {e.overrides: e for e in carry_out_all(runs, jobs, shared_gpus([self.config]))}
-        for trial in trials:
-            trial.scores[rounds] = []
+        ended = {e.overrides: e for e in carry_out_all(runs, jobs, shared_gpus([self.config]))} if tasks else {}
         for trial, run in tasks:
-            trial.scores[rounds].append(self._score(ended[tuple(run)]))
+            trial.scores.setdefault(rounds, []).append(self._score(ended[tuple(run)]))
 
     def _score(self, ended: Ended) -> float | None:
         """Return the metric of a run; None if it diverged or failed.
@@ -276,8 +305,13 @@ class Study:
         return float(value)
 
 
-def _distribution(axis: Axis) -> BaseDistribution:
+def values_text(values: Values) -> str:
+    """Return values as typed on the command line."""
+    return " ".join(f"{k}={config_value(v)}" for k, v in values.items())
+
+
+def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
     """Return an axis as Optuna draws from it: of a grid, the place in it."""
     if axis.grid:
-        return CategoricalDistribution(tuple(range(len(axis.grid))))
-    return FloatDistribution(axis.low, axis.high, log=axis.log)
+        return optuna.distributions.CategoricalDistribution(tuple(range(len(axis.grid))))
+    return optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options
+from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options, parse_overrides
 from fedbench.core.errors import RequestError, nearest, number
 from fedbench.core.files import config_value, from_yaml
 
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # the file with what every method has
 _EDGE = 0.05  # share of a range at each of its ends that counts as its edge
-_FORMS = "a list of values, {log: [LOW, HIGH]}, {uniform: [LOW, HIGH]}, or null"
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,8 @@ def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> 
     """Return the axes along which a method is tuned.
 
     They are those that all methods share and those of the method's file ``tune/<algo>.yaml``, in the user's own config
-    tree or in fedbench's. An override with several values, or an interval, replaces the axis of its key; an override
-    with one value fixes the key.
+    tree or in fedbench's. A file and the command line have the same syntax: several values or an interval are the axis
+    of their key, and one value fixes it. What is typed comes last.
 
     Args:
         algo: The method.
@@ -83,65 +82,50 @@ def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> 
         overrides: What was typed.
 
     Raises:
-        RequestError: If the method has no space, a file is malformed, or an override has several values of a key that
-            cannot be tuned.
+        RequestError: If the method has no space, a file is malformed, or several values are given of a key that cannot
+            be tuned.
     """
-    found = _of_file(CONFIG_DIR / "tune" / f"{_SHARED}.yaml") | _of_method(algo, own, overrides)
-    for o in overrides:
+    given = [*_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"), *_of_method(algo, own, overrides)]
+    found: dict[str, Axis] = {}
+    for o in [*parse_overrides(given), *overrides]:
         if not o.sweeps:
-            found.pop(o.key, None)
-            for key in o.keys:
+            for key in (o.key, *o.keys):
                 found.pop(key, None)
         elif o.key.startswith(("local.", "algo.")):
-            found[o.key] = _typed(o)
+            found[o.key] = _axis(o)
         else:
             raise RequestError(f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}")
-    return tuple(axis for axis in found.values() if axis is not None)
+    return tuple(found.values())
 
 
-def _of_method(algo: str, own: Path | None, overrides: Sequence[Override]) -> dict[str, Axis | None]:
+def _axis(o: Override) -> Axis:
+    if o.bounds is None:
+        return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
+    low, high = o.bounds
+    number(f"{o.text}: lower bound", low, above=0 if "log" in o.tags else None)
+    number(f"{o.text}: upper bound", high, above=low)
+    return Axis(o.key, low=low, high=high, log="log" in o.tags)
+
+
+def _of_method(algo: str, own: Path | None, overrides: Sequence[Override]) -> list[str]:
+    """Return the lines of a method's file as overrides; none without a file if the command line has a space."""
     for root in (own, CONFIG_DIR):
         if root is not None and (file := root / "tune" / f"{algo}.yaml").is_file():
-            return _of_file(file)
+            return _read(file)
     if any(o.sweeps and o.key.startswith("algo.") for o in overrides):
-        return {}  # the command line is the space
+        return []
     place = f"{own}/tune/{algo}.yaml" if own is not None else f"tune/{algo}.yaml in a directory for --config-dir"
     raise RequestError(
         f"algo={algo} has no search space{nearest(algo, options('tune'))}; write {place}, with lines such as "
-        "algo.mu: {log: [0.001, 1]} (an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"
+        "algo.mu: 0.01,0.1,1 (an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"
     )
 
 
-def _of_file(file: Path) -> dict[str, Axis | None]:
+def _read(file: Path) -> list[str]:
     try:
         tree = from_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RequestError(f"{file} cannot be read as YAML: {' '.join(str(error).split())}") from error
-    if tree is not None and not isinstance(tree, dict):
-        raise RequestError(f"{file} must be a mapping of keys to {_FORMS}")
-    return {str(key): _axis(file, str(key), value) for key, value in (tree or {}).items()}
-
-
-def _axis(file: Path, key: str, value: Any) -> Axis | None:
-    if not key.startswith(("local.", "algo.")):
-        raise RequestError(f"{file}: {key} must be a key of local or algo, such as local.lr")
-    if value is None:
-        return None
-    if isinstance(value, list) and value:
-        return Axis(key, grid=tuple(value))
-    if isinstance(value, Mapping) and len(value) == 1 and (scale := next(iter(value))) in ("log", "uniform"):
-        bounds = value[scale]
-        if isinstance(bounds, list) and len(bounds) == 2:
-            return _range(f"{file}: {key}", key, bounds[0], bounds[1], scale == "log")
-    raise RequestError(f"{file}: {key} must be {_FORMS}, got {value!r}")
-
-
-def _range(what: str, key: str, low: object, high: object, log: bool) -> Axis:
-    a = number(f"{what}, lower bound,", low, above=0 if log else None)
-    return Axis(key, low=a, high=number(f"{what}, upper bound,", high, above=a), log=log)
-
-
-def _typed(o: Override) -> Axis:
-    if o.bounds is not None:
-        return _range(o.key, o.key, *o.bounds, log="log" in o.tags)
-    return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
+    if not isinstance(tree, dict):
+        raise RequestError(f"{file} must be a mapping of keys to values, such as algo.mu: 0.01,0.1,1")
+    return [f"{key}={'null' if value is None else value}" for key, value in tree.items()]

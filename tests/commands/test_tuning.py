@@ -15,9 +15,8 @@ from fedbench.core.errors import RequestError
 from fedbench.runs.results import load_results
 from fedbench.runs.run import read_run
 from fedbench.tuning.chosen import tuned_experiment
-from fedbench.tuning.request import read_request
-from fedbench.tuning.search import Study
-from fedbench.tuning.trials import Trial, Tuned, objective_of
+from fedbench.tuning.request import objective_of, read_request
+from fedbench.tuning.search import Study, Trial, Tuned
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "rounds=3", "--jobs", "1"]
 OWN = """
@@ -164,7 +163,7 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
 def test_what_a_partition_is_stays(fed, tmp_path):
     typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear"]
     study = Study(read_request("tune", ["algo=fedavg", *typed], None), "fedavg", Composer())
-    found = Tuned("fedavg", study.space, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}), tmp_path)
+    found = Tuned("fedavg", study.space, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}))
     place = tmp_path / "experiment" / "tuned"
     place.mkdir(parents=True)
     (place / "x.yaml").write_text(tuned_experiment([study], [found], "a command"))

@@ -89,7 +89,7 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
     with pytest.raises(RequestError, match="algo=mine has no search space"):
         space("mine")
     (tmp_path / "tune").mkdir()
-    (tmp_path / "tune" / "mine.yaml").write_text("algo.x: {uniform: [0, 2]}\nlocal.momentum: [0, 0.9]\n")
+    (tmp_path / "tune" / "mine.yaml").write_text("algo.x: interval(0,2)\nlocal.momentum: 0,0.9\n")
     assert [a.text for a in space("mine", own=tmp_path)] == [
         "local.lr=tag(log,interval(0.0001,1))", "algo.x=interval(0,2)", "local.momentum=0,0.9",
     ]  # fmt: skip
@@ -99,12 +99,10 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("rounds: [1, 2]", "must be a key of local or algo"),
-        ("algo.x: {log: [0, 1]}", "lower bound, must be > 0"),
-        ("algo.x: {log: [1, 0.1]}", "upper bound, must be > 1"),
-        ("algo.x: {cosine: [1, 2]}", "must be a list of values"),
-        ("algo.x: 3", "must be a list of values"),
-        ("algo.x: []", "must be a list of values"),
+        ("rounds: 1,2", "type one value of rounds"),
+        ("algo.x: tag(log,interval(0,1))", "lower bound must be > 0"),
+        ("algo.x: interval(1,0.1)", "upper bound must be > 1"),
+        ("algo.x: '1,2,'", "ends with a comma"),
         ("- algo.x", "must be a mapping"),
         ("algo.x: [", "cannot be read as YAML"),
     ],
