@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.commands.sweep import start
@@ -14,10 +13,8 @@ from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError, number
 from fedbench.report.write import write_report
-from fedbench.reproduce.carry_out import carry_out as carry_out_plan
 from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
-from fedbench.reproduce.deadline import Deadline
-from fedbench.reproduce.durations import Durations, time_text
+from fedbench.reproduce.durations import Durations, deadline, time_text
 from fedbench.reproduce.plan import PlannedRun, chosen, locate, missing_variants, plan
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
@@ -59,10 +56,9 @@ def carry_out(asked: Namespace) -> int:
         print(f"{len(taken)} of {len(todo)} runs are taken within {time_text(asked.hours * 3600)}", flush=True)
     if asked.plan:
         return 0
-    deadline = None if asked.hours is None else Deadline(asked.hours * 3600)
     left = {id(run) for run in todo} - {id(run) for run in taken}
     runs = [run for run in runs if id(run) not in left]
-    return _carry_out(names, runs, published, common, launcher, jobs, deadline)
+    return _carry_out(names, runs, published, common, launcher, jobs, asked.hours)
 
 
 def _carry_out(
@@ -72,7 +68,7 @@ def _carry_out(
     common: list[str],
     launcher: list[str],
     jobs: int,
-    deadline: Deadline | None,
+    hours: float | None,
 ) -> int:
     """Train what is not done, write the report and return the exit status.
 
@@ -83,7 +79,7 @@ def _carry_out(
         common: Overrides for all runs.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
         jobs: Number of runs at a time without a launcher.
-        deadline: When to stop, or None.
+        hours: When to stop, or None.
     """
     if jobs > 1:
         start_importing()
@@ -95,16 +91,16 @@ def _carry_out(
     faults = unreadable_data(run for run in runs if not run.done)
     write_labels(names, results, common, published)
     ended: list[Ended] = []
-
-    def train(overrides: Sequence[Sequence[str]], own: Path | None) -> None:
-        composer = Composer(own)
-        start(overrides, composer, [composer.config(overrides[0])] * len(overrides), jobs, launcher, ended)
-
-    with deadline or nullcontext():
-        carry_out_plan(runs, faults, common, train)
+    todo = [run for run in runs if not run.done and run.experiment not in faults]
+    end: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)
+    with end as over:
+        for own in dict.fromkeys(run.config_dir for run in todo):
+            typed = [[*run.overrides, *common] for run in todo if run.config_dir == own]
+            composer = Composer(own)
+            start(typed, composer, [composer.config(typed[0])] * len(typed), jobs, launcher, ended)
     print(write_report(results, papers=list(dict.fromkeys(run.paper.id for run in runs))))
     found = outcomes(runs, faults, ended, common)
-    late = sum(e.status == "planned" for e in found) if deadline is not None and deadline.over else 0
+    late = sum(e.status == "planned" for e in found) if over else 0
     if late:
         print(f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command goes on with them")
     wrong = [e for e in found if e.status != "done" and not (late and e.status == "planned")]

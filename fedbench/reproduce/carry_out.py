@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.config.compose import compose_run
-from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.data.files.fetch import Files
@@ -52,43 +51,36 @@ def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
 
     Files are looked for by name; nothing is read or downloaded.
     """
-    sources = {run.experiment: run.config.data.source.target for run in runs if run.config is not None}
-    missing = {experiment: _missing(source, data_dir) for experiment, source in sources.items()}
-    return {experiment: ", ".join(files) for experiment, files in missing.items() if files}
-
-
-def _missing(source: str | None, data_dir: Path) -> list[str]:
-    """The files that a source lacks; none if its data are generated."""
-    module = importlib.import_module(source.rpartition(".")[0]) if source else None
-    needed: tuple[Files, ...] = getattr(module, "FILES", ())
-    return [path for files in needed if (path := files.missing(data_dir)) is not None]
+    missing = {}
+    for experiment, source in {r.experiment: r.config.data.source.target for r in runs if r.config}.items():
+        module = importlib.import_module(source.rpartition(".")[0]) if source else None
+        needed: tuple[Files, ...] = getattr(module, "FILES", ())  # none if the data are generated
+        if lacks := [path for files in needed if (path := files.missing(data_dir)) is not None]:
+            missing[experiment] = ", ".join(lacks)
+    return missing
 
 
 def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
-    """Read the data of the runs, downloading what is missing.
+    """Read the data of the runs, each source once, downloading what is missing.
 
     Returns:
         The error message by experiment, for those whose data cannot be read.
     """
     faults: dict[str, str] = {}
-    seen: dict[str, str | None] = {}
+    known: dict[str, str] = {}
     for experiment, config in {run.experiment: run.config for run in runs}.items():
         assert config is not None
         source = json.dumps([config.data.source.target, config.data.source.options, config.data.clients])
-        if source not in seen:
-            seen[source] = _fault(config)
-        if (fault := seen[source]) is not None:
+        if source not in known:
+            try:
+                read_examples(config)
+                known[source] = ""
+            except (RequestError, OSError) as error:
+                known[source] = str(error)
+        if fault := known[source]:
             print(f"fedbench: no data for {experiment}: {fault}", file=sys.stderr)
             faults[experiment] = fault
     return faults
-
-
-def _fault(config: RunConfig) -> str | None:
-    try:
-        read_examples(config)
-    except (RequestError, OSError) as error:
-        return str(error)
-    return None
 
 
 def write_labels(names: Sequence[str], results: Path, common: Sequence[str], published: Results) -> None:
@@ -120,25 +112,6 @@ def _label_counts(experiment: str, common: Sequence[str]) -> str:
     return json.dumps([np.bincount(y[rows], minlength=data.classes).tolist() for rows in data.train.split()])
 
 
-def carry_out(
-    runs: Iterable[PlannedRun],
-    faults: Mapping[str, str],
-    common: Sequence[str],
-    train: Callable[[Sequence[Sequence[str]], Path | None], None],
-) -> None:
-    """Carry out the runs that are not done and whose data can be read.
-
-    Args:
-        runs: The plan, located.
-        faults: Experiments without data, with the error message.
-        common: Overrides for all runs.
-        train: Carries out runs, given as overrides, with a config tree of their own or None.
-    """
-    todo = [run for run in runs if not run.done and run.experiment not in faults]
-    for own in dict.fromkeys(run.config_dir for run in todo):
-        train([[*run.overrides, *common] for run in todo if run.config_dir == own], own)
-
-
 def outcomes(
     runs: Iterable[PlannedRun], faults: Mapping[str, str], ended: Iterable[Ended] = (), common: Sequence[str] = ()
 ) -> list[Ended]:
@@ -151,20 +124,17 @@ def outcomes(
         common: Overrides for all runs, which are among those of the results.
     """
     errors = {e.overrides: e for e in ended if e.error}
-    return [errors.get((*run.overrides, *common)) or _outcome(run, faults) for run in runs]
+    return [errors.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment)) for run in runs]
 
 
-def _outcome(run: PlannedRun, faults: Mapping[str, str]) -> Ended:
+def _outcome(run: PlannedRun, fault: str | None) -> Ended:
     assert run.path is not None
-    typed = tuple(run.overrides)
+    status, error = run.published, ""
     if is_done(run.path):
         try:
-            return Ended(typed, str(read_run(run.path).meta["status"]))
-        except DamagedRun as error:
-            if not run.published:
-                return Ended(typed, "failed", error=str(error))
-    if run.published:
-        return Ended(typed, run.published)
-    if run.experiment in faults:
-        return Ended(typed, "refused", error=faults[run.experiment])
-    return Ended(typed, "planned")
+            status = str(read_run(run.path).meta["status"])
+        except DamagedRun as damage:
+            status, error = (status, "") if status else ("failed", str(damage))
+    elif not status:
+        status, error = ("planned", "") if fault is None else ("refused", fault)
+    return Ended(tuple(run.overrides), status, error=error)

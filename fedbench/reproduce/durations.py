@@ -1,4 +1,6 @@
-"""Estimated durations of planned runs: of the finished runs of a results directory, else of a file of fedbench.
+"""Estimated durations of planned runs, and an end in time for training.
+
+Estimates are from the finished runs of a results directory, else from a file of fedbench.
 
 ``durations.json`` has the mean seconds per round by experiment and algorithm, measured on one machine;
 ``scripts/durations.py`` writes it from finished runs.
@@ -7,12 +9,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from statistics import mean
 
+from fedbench.core.errors import RequestError
 from fedbench.reproduce.plan import PlannedRun
+from fedbench.runs.process import answered_signals, interruption
 from fedbench.runs.run import is_done, last_row
 
 FILE = Path(__file__).parent / "durations.json"
@@ -67,3 +74,36 @@ def time_text(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[list[bool]]:
+    """End this block after some seconds without an error; the list that is given is not empty if the time was up.
+
+    The main thread then receives SIGINT, or where that is ignored, as in the background of a shell script, another
+    signal that ends runs: those under way finish their round, write a checkpoint and stop. An interruption by anything
+    else stays one.
+
+    Raises:
+        RequestError: If no signal could end the block.
+    """
+    answered, main, over = answered_signals(), threading.get_ident(), []
+    if not answered:
+        raise RequestError("--hours cannot end runs here, since all signals are ignored; remove it")
+
+    def ring() -> None:
+        over.append(True)
+        signal.pthread_kill(main, answered[0])
+
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ring)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over
+        timer.cancel()
+        timer.join()  # if the time was up just now, its signal comes here and not after the block
+    except BaseException as error:
+        if not over or interruption(error) is None:
+            raise
+    finally:
+        timer.cancel()

@@ -155,7 +155,7 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
         "--config-dir", str(file.parents[2]), f"experiment=tuned/{file.stem}", "algo=fedprox", "seed=1000"
     )
     assert status == 2
-    assert "seed=1000 is one of the seeds that this configuration was tuned on" in err
+    assert "seed=1000 is one of the seeds that values were tuned on" in err
     many = composer.config([f"experiment=tuned/{file.stem}", "algo=fedprox", "data.clients=9"])
     assert many.tree["data"]["source"]["clients"] == 9  # references stay references
 

@@ -102,7 +102,7 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
         ("rounds: 1,2", "type one value of rounds"),
         ("algo.x: tag(log,interval(0,1))", "lower bound must be > 0"),
         ("algo.x: interval(1,0.1)", "upper bound must be > 1"),
-        ("algo.x: '1,2,'", "ends with a comma"),
+        ("algo.x: '1,2,'", "cannot be read as KEY=VALUE"),
         ("- algo.x", "must be a mapping"),
         ("algo.x: [", "cannot be read as YAML"),
     ],
