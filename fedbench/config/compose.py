@@ -306,13 +306,17 @@ def resolved(written: Tree) -> Tree:
     return {**written, **values}
 
 
-def stored(written: Any, value: Any) -> Any:
-    """A value as files and trackers get it: text from an environment variable, as tokens are, is as it is written.
+def stored(written: Tree, tree: Tree) -> Tree:
+    """The configuration as files and trackers get it: text from environment variables, as tokens are, is as written.
 
     Args:
-        written: The value with interpolations as they are written.
-        value: The same one, resolved.
+        written: The configuration with interpolations as they are written.
+        tree: The same one, resolved.
     """
-    if isinstance(value, dict) and isinstance(written, dict):
-        return {k: stored(written[k], v) for k, v in value.items()}
-    return written if isinstance(value, str | list) and "oc.env" in str(written) else value
+    texts, values, kept = leaves(written), leaves(tree), copy.deepcopy(tree)
+    given = [values.get(key) for key, text in texts.items() if "oc.env" in str(text)]
+    secrets = [str(value) for value in given if value and isinstance(value, str | list)]
+    for key, value in values.items():
+        if isinstance(value, str | list) and any(secret in str(value) for secret in secrets):
+            _put(kept, key.split("."), texts.get(key, value))
+    return kept

@@ -237,12 +237,12 @@ def test_a_missing_value_in_any_section_is_refused():
 
 
 def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypatch):
-    """In the files of a run; the run, its identity and numbers have the value."""
+    """In the files of a run, also where another key refers to it; the run, its identity and numbers have the value."""
     own = tmp_path / "own"
     (own / "algo").mkdir(parents=True)
     (own / "algo/mine.yaml").write_text(
         "_target_: fedbench.algorithms.fedavg.fedavg\ntoken: ${oc.env:FEDBENCH_TEST_TOKEN}\n"
-        'words: ["${oc.env:FEDBENCH_TEST_TOKEN}"]\n'
+        'words: ["${oc.env:FEDBENCH_TEST_TOKEN}"]\ncopy: ${algo.token}-x\n'
         "server_lr: ${oc.decode:${oc.env:FEDBENCH_TEST_LR}}\n"
     )
     monkeypatch.setenv("FEDBENCH_TEST_LR", "0.5")
@@ -250,12 +250,13 @@ def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypa
     for token in ("hunter2", "hunter3"):
         monkeypatch.setenv("FEDBENCH_TEST_TOKEN", token)
         config = Composer(own).config(["algo=mine"])
-        assert config.algo.options == {"token": token, "words": [token], "server_lr": 0.5}
+        assert config.algo.options == {"token": token, "words": [token], "copy": f"{token}-x", "server_lr": 0.5}
         reference = "${oc.env:FEDBENCH_TEST_TOKEN}"
         assert config.stored_tree["algo"] == {
             "_target_": "fedbench.algorithms.fedavg.fedavg",
             "token": reference,
             "words": [reference],
+            "copy": "${algo.token}-x",
             "server_lr": 0.5,
         }
         digests.add(config.digest)
