@@ -212,8 +212,8 @@ REFUSED = [
     (f"{RULE} data.partition.wrong=none", r"data\.partition: partition \(\S+, line 43\) returned NoneType; expected"),
     (f"{RULE} data.partition.wrong=few", r"partition \(\S+, line 43\) returned 3; expected a list of 4 arrays"),
     (f"{RULE} data.partition.wrong=twice", r"example 5 belongs to 0 and to 3; every example has at most one place"),
-    (f"{RULE} data.partition.wrong=range", r"training examples of client 3: 20 is not among the 20 examples"),
-    (f"{RULE} data.partition.wrong=float", r"client 0 must be integers, one per example, got float64 \[5\]"),
+    (f"{RULE} data.partition.wrong=range", r"20 of 3 is not among the 20 examples"),
+    (f"{RULE} data.partition.wrong=float", r"the examples of 0 must be integers, one per example, got float64 \[5\]"),
     (f"{RULE} data/partition=given", r"given \(\S+, line 48\) returned list; a rule that takes held_out must return"),
     ("+metrics.m._target_=wrong.curve", r"metrics\.m: curve \(\S+, line 51\) returned \[8\] float64; expected one "
      r"finite number from accuracy \[8\]"),

@@ -10,7 +10,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.data.describe import as_lines, facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
-from fedbench.data.partitions.index_file import write
+from fedbench.data.partitions.given import write
 from fedbench.runs.build_data import as_given, federated, official_files, read_examples, without_downloads
 
 

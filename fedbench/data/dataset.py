@@ -1,4 +1,7 @@
-"""The federated data set: all examples once, and the rows that each client owns in each split."""
+"""The federated data set: all examples once, and the rows that each client owns in each split.
+
+Label noise and validation examples are changes to it; augmentation changes images as they are read.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from fedbench.core.options import LabelNoise
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.core.types import upload
 
 
@@ -169,3 +175,71 @@ class FederatedDataset:
             table=None if self.table is None else self.table.to(device, dtype),
             dtype=dtype,
         )
+
+
+def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:
+    """The data with noisy training labels, and the noise level of each client [N].
+
+    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes).
+    """
+    rng = data_generator(seed, DataPurpose.LABEL_NOISE)
+    count, rows = data.num_clients, data.train.index.numpy(force=True)
+    level = np.where(rng.random(count) < noise.clients, rng.uniform(noise.level, 1, count), 0.0)
+    y = data.y.numpy(force=True).copy()
+    clean = y[rows]
+    rate = np.repeat(level, data.train.counts).reshape(-1, *[1] * (clean.ndim - 1))  # per token for sequences
+    hit = rng.random(clean.shape) < rate
+    drawn = rng.integers(0, data.classes, clean.shape) if noise.kind == "uniform" else (clean + 1) % data.classes
+    y[rows] = np.where(hit, drawn, clean)
+    wrong = (y[rows] != clean).sum()
+    note = f"label noise: {(level > 0).sum()} of {count} clients, {wrong} of {clean.size} training labels"
+    noisy = data.relabelled(torch.from_numpy(y).to(data.y.device))
+    return replace(noisy, sources=(*data.sources, note)), level
+
+
+def with_validation(data: FederatedDataset, fraction: float, seed: int) -> FederatedDataset:
+    """The data set with a fraction of every client's training examples held out; test examples stay.
+
+    A client with n training examples holds out int(fraction n) of them, drawn at random, and keeps at least one. The
+    draw of a client depends on the seed, on its number and on n alone. Where training labels are noisy, so are those
+    of the held-out examples.
+
+    Args:
+        data: The data set, on the host.
+        fraction: Fraction of the training examples to hold out, in [0, 1).
+        seed: Random seed of the data.
+    """
+    train, held_out = [], []
+    for client, rows in enumerate(data.train.split()):
+        count = min(int(fraction * len(rows) + 1e-9), max(0, len(rows) - 1))  # 0.7 * 10 is a little less than 7
+        shuffled = data_generator(seed, DataPurpose.VALIDATION, client).permutation(rows)
+        held_out.append(np.sort(shuffled[:count]))
+        train.append(np.sort(shuffled[count:]))
+    return replace(data, train=Rows.of(train), validation=Rows.of(held_out))
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Augmentation of training images, as torchvision's RandomCrop with padding and RandomHorizontalFlip.
+
+    Attributes:
+        crop: Pixels of black padding on every side, before an image of the original size is cut out; 0 is none.
+        flip: Whether images are mirrored with probability 1/2.
+    """
+
+    crop: int = 0
+    flip: bool = False
+
+    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
+        """The images x [..., C, H, W] augmented, each by its key [...], a non-negative int64."""
+        images, keys = x.reshape(-1, *x.shape[-3:]), key.reshape(-1, 1)
+        height, width = images.shape[2:]
+        down, across = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
+        span = 2 * self.crop + 1
+        mirrored = (keys // (span * span)) % 2 * self.flip
+        rows = keys % span + down  # [n, H], in the padded image
+        columns = (keys // span) % span + torch.where(mirrored == 1, width - 1 - across, across)  # [n, W]
+        padded = F.pad(images, (self.crop,) * 4)
+        n = torch.arange(len(images), device=x.device)[:, None, None]
+        cut = padded[n, :, rows[:, :, None], columns[:, None, :]]  # [n, H, W, C]
+        return cut.permute(0, 3, 1, 2).reshape(x.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,42 +44,45 @@ def facts(data: FederatedDataset) -> dict[str, str]:
     """The facts about a data set, in the order to print them."""
     train, test = data.train.counts, data.test.counts
     sizes = train if data.central else train + test
-    tested, whose = (test[0], ", the same for all clients") if data.central else (test.sum(), "")
+    tested = f"{test[0]} to test on, the same for all clients" if data.central else f"{test.sum()} to test on"
     entropy = label_entropy(label_counts(data))
-    average = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}, "
-    most = np.log(data.classes)
     idle = f", {(train == 0).sum()} without training examples" if (train == 0).any() else ""
+    spread = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}"
     return {
         "clients": f"{data.num_clients}{idle}",
-        "examples": f"{owned(data)} ({train.sum()} to train on, {tested} to test on{whose}); "
-        f"{len(data.y)} in the source",
+        "examples": f"{owned(data)} ({train.sum()} to train on, {tested}); {len(data.y)} in the source",
         "shape": f"{list(data.shape)} {str(data.x.dtype).removeprefix('torch.')}, {data.classes} classes",
-        "per client": f"{average}median {np.median(sizes):g}, most {sizes.max()}",
-        "labels": f"entropy per client {entropy.mean():.3f} nats on average, ln {data.classes} = {most:.3f}",
+        "per client": f"{spread}, median {np.median(sizes):g}, most {sizes.max()}",
+        "labels": f"entropy per client {entropy.mean():.3f} nats on average; of {data.classes} even classes it is "
+        f"{np.log(data.classes):.3f}",
         **{f"source {k + 1}": source for k, source in enumerate(data.sources)},
     }
 
 
 def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
     """Write ``labels.png`` (classes by clients), and ``examples.png`` or ``examples.txt``; return their paths."""
-    from matplotlib.figure import Figure  # late: it takes half a second
-
     folder.mkdir(parents=True, exist_ok=True)
     labels = folder / "labels.png"
-    _label_picture(Figure(figsize=(7, 5), layout="constrained"), label_counts(data), title).savefig(labels, dpi=120)
+    _draw_labels(label_counts(data), title).savefig(labels, dpi=120)
     if len(data.shape) == 3:
-        path = folder / "examples.png"
-        _image_picture(Figure(figsize=(8, 3.6), layout="constrained"), data, title).savefig(path, dpi=120)
-        return [labels, path]
-    path = folder / "examples.txt"
-    path.write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
-    return [labels, path]
+        examples = folder / "examples.png"
+        _draw_images(data, title).savefig(examples, dpi=120)
+    else:
+        examples = folder / "examples.txt"
+        examples.write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
+    return [labels, examples]
+
+
+def _spread(data: FederatedDataset, most: int) -> np.ndarray:
+    """Some clients with training examples, spread over all."""
+    able = np.flatnonzero(data.train.counts)
+    chosen: np.ndarray = able[np.linspace(0, len(able) - 1, min(most, len(able))).astype(int)]
+    return chosen
 
 
 def _lines(data: FederatedDataset) -> list[str]:
-    """The first training example and its label for some clients, spread over all; tokens as words."""
-    able = np.flatnonzero(data.train.counts)
-    chosen = able[np.linspace(0, len(able) - 1, min(_GRID[1], len(able))).astype(int)]
+    """The first training example and its label for some clients; tokens as words."""
+    chosen = _spread(data, _GRID[1])
     rows = data.train.index[torch.from_numpy(data.train.starts[chosen])]
     known = data.vocabulary() if data.vocabulary else ()
     between = "" if all(len(word) == 1 for word in known) else " "
@@ -93,42 +97,43 @@ def _lines(data: FederatedDataset) -> list[str]:
     return lines
 
 
-def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-untyped-def]  # matplotlib has no stubs
-    """Draw the share of each class in each client's examples, in colours that the colour-blind can read."""
+def _draw_labels(counts: np.ndarray, title: str) -> Any:
+    """A figure of the share of each class in each client's examples, in colours that the colour-blind can read."""
     from matplotlib.colors import PowerNorm
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.figure import Figure
 
     groups = np.array_split(counts, min(_ROWS, len(counts)))
     shown = np.stack([g.sum(0) for g in groups])
     share = shown / np.maximum(shown.sum(1, keepdims=True), 1)
+    figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.subplots()
-    scale = {"cmap": "viridis", "norm": PowerNorm(0.5, 0, 1)}  # makes the .016 of each of 62 even classes visible
-    image = axes.imshow(share.T, aspect="auto", interpolation="nearest", origin="lower", **scale)
+    norm = PowerNorm(0.5, 0, 1)  # makes the .016 of each of 62 even classes visible
+    image = axes.imshow(share.T, aspect="auto", interpolation="nearest", origin="lower", cmap="viridis", norm=norm)
     figure.colorbar(image, ax=axes, label="share of the client's examples")
     each = "" if len(groups) == len(counts) else f" (about {len(counts) / len(groups):.0f} to a column)"
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel=f"clients{each}", ylabel="class", title=f"{title}: labels")
     return figure
 
 
-def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[no-untyped-def]
-    """Draw the first training images of some clients, spread over all: a row per client."""
+def _draw_images(data: FederatedDataset, title: str) -> Any:
+    """A figure of the first training images of some clients, a row per client."""
+    from matplotlib.figure import Figure
+
     rows, columns = _GRID
-    able = np.flatnonzero(data.train.counts)
-    chosen = able[np.linspace(0, len(able) - 1, min(rows, len(able))).astype(int)]
+    chosen = _spread(data, rows)
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots(len(chosen), columns, squeeze=False)
-    for axis in axes.flat:
-        axis.axis("off")
     for line, k in zip(axes, chosen, strict=True):
-        for axis, row in zip(line, data.train.of_clients(np.array([k]))[:columns], strict=False):
+        for axis, row in zip(line, data.train.of_clients(np.array([k])), strict=False):
             picture = data.x[row].numpy(force=True)
             picture = picture if len(picture) == 3 else picture[:1]  # RGB, or the first channel
-            span = max(float(picture.max() - picture.min()), 1e-12)
-            scaled = picture if picture.dtype == np.uint8 else (picture - picture.min()) / span
+            span = (0, 255) if picture.dtype == np.uint8 else (picture.min(), picture.max())
+            scaled = (picture - float(span[0])) / max(float(span[1]) - float(span[0]), 1e-12)
             axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
             axis.set_title(str(int(data.y[row])), fontsize=8, pad=2)
         line[0].text(-0.15, 0.5, data.names[k], rotation=90, va="center", ha="right", transform=line[0].transAxes)
+        for axis in line:
+            axis.axis("off")
     figure.suptitle(f"{title}: first training images of {len(chosen)} clients", fontsize=10)
     return figure
 

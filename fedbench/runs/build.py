@@ -18,8 +18,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import Tree
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort
-from fedbench.data.augment import Augmentation
-from fedbench.data.dataset import FederatedDataset
+from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import kernel_used, make_engine

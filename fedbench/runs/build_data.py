@@ -14,10 +14,9 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
-from fedbench.data.dataset import FederatedDataset
+from fedbench.data.dataset import FederatedDataset, with_label_noise, with_validation
 from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, mirrors
-from fedbench.data.noise_and_validation import with_label_noise, with_validation
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
 from fedbench.simulation.checks import is_own, kind, place_of

@@ -19,8 +19,7 @@ from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, upload
-from fedbench.data.augment import Augmentation
-from fedbench.data.dataset import FederatedDataset
+from fedbench.data.dataset import Augmentation, FederatedDataset
 
 _BLOCK_BYTES = 32 * 2**20  # features gathered at once; more takes memory and is not faster
 

@@ -195,7 +195,6 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     assert e.held_out.tolist() == [False] * 5 + [True] * 2
     assert (e.mean, e.std) == ((0.0,), (1.0,))  # what models read is what LEAF's files say
     assert "1 writers of test/ without training images left out" in e.sources[0]
-    assert "2 writers of test_only/ left out" in e.sources[0]
     assert femnist.load(tmp_path, pool=True, download=False).held_out is None
 
 
@@ -208,7 +207,7 @@ def test_femnist_refuses_what_leaf_does_not_write(tmp_path):
     with pytest.raises(RequestError, match=r"pixels other than 0/255, 1/255"):
         femnist.load(tmp_path, download=False)
     leaf(train / "0.json", {"a": (bytes_of(1, 784), [62])})
-    with pytest.raises(RequestError, match="labels other than 0 to 61"):
+    with pytest.raises(RequestError, match="y with labels from 0 to 61"):
         femnist.load(tmp_path, download=False)
     leaf(train / "0.json", {"a": (bytes_of(1, 784), [0])})
     leaf(train / "1.json", {"a": (bytes_of(1, 784), [0])})
@@ -248,17 +247,13 @@ def nist_files():
 
 def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
     files, images = nist_files()
-    (tmp_path / "zip" / "femnist").mkdir(parents=True)
+    (tmp_path / "femnist").mkdir(parents=True)
     for kind in ("by_class", "by_write"):
-        with zipfile.ZipFile(tmp_path / "zip" / "femnist" / f"{kind}.zip", "w") as archive:
+        with zipfile.ZipFile(tmp_path / "femnist" / f"{kind}.zip", "w") as archive:
             for name, content in files.items():
                 if name.startswith(kind):
                     archive.writestr(name, content)
-    for name, content in files.items():
-        path = tmp_path / "unpacked" / "femnist" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    e, again = (femnist.load(tmp_path / kind, download=False) for kind in ("zip", "unpacked"))
+    e = femnist.load(tmp_path, download=False)
     assert e.names == ("f0000_14", "f0001_00", "f0900_00")
     assert e.owner.tolist() == [0, 0, 1, 2]
     assert e.y.tolist() == [0, 35, 36, 61]
@@ -270,8 +265,6 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
     for row, name in enumerate("ABCD"):
         small = Image.open(BytesIO(images[name])).convert("L").resize((28, 28), Image.Resampling.LANCZOS)
         assert np.array_equal(e.x[row, 0], np.asarray(small))
-    assert np.array_equal(e.x, again.x)
-    assert (e.owner.tolist(), e.names, e.y.tolist()) == (again.owner.tolist(), again.names, again.y.tolist())
 
 
 def test_femnist_from_nist_refuses(tmp_path):

@@ -59,7 +59,7 @@ def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
     assert min(map(len, dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=50))) > 0
     with pytest.raises(RequestError, match=r"min_share must be >= 0 and <= 1, got 2; it is a share of one class"):
         dirichlet_min_share(y, 2, np.random.default_rng(0), alpha=1, min_share=2)
-    with pytest.raises(RequestError, match="data.clients must be at most the number of examples, 50, got 51"):
+    with pytest.raises(RequestError, match="data.clients must be at most 50, as there are 50 examples, got 51"):
         dirichlet_min_share(y, 51, np.random.default_rng(0), alpha=1)
 
 

@@ -14,7 +14,7 @@ from tools import ROOT
 from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
-from fedbench.data.partitions.basic import cut, evenly
+from fedbench.data.partitions.basic import cut, evenly, lognormal_sizes, power_law_sizes, sizes_of
 from fedbench.data.partitions.dirichlet import _balanced, dirichlet, dirichlet_mixture, dirichlet_sample
 from fedbench.data.partitions.label import (
     bernoulli_dirichlet,
@@ -27,7 +27,6 @@ from fedbench.data.partitions.label import (
     similarity,
     stratified,
 )
-from fedbench.data.partitions.quantity import lognormal_sizes, power_law_sizes, sizes_of
 from fedbench.runs.build import Component, call
 
 RULES = {
@@ -459,22 +458,20 @@ TEN = np.repeat(np.arange(5), 2)
     [
         (dirichlet, 4, {"alpha": 0}, "alpha must be > 0, got 0; for equal clients use data/partition=iid"),
         (dirichlet, 4, {"balance": 1}, "balance must be true or false, got 1"),
-        (dirichlet, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples, but there are "
-         "10; set data.clients to at most 1 or data.partition.min_size to at most 2"),
-        (dirichlet, 11, {"min_size": 2}, "needs 22 examples, but there are 10; set data.clients to at most 5"),
-        (dirichlet, 11, {"min_size": 11}, "needs 121 examples, but there are 10; set both lower"),
-        (dirichlet, 11, {"min_size": 1}, "data.clients must be at most the number of examples, 10, got 11"),
+        (dirichlet, 4, {}, "data.clients must be at most 1, as there are 10 examples, got 4 with "
+         "data.partition.min_size=10, which needs 40 examples"),
+        (dirichlet, 11, {"min_size": 2}, "at most 5, as there are 10 examples, got 11 with data.partition.min_size=2"),
+        (dirichlet, 11, {"min_size": 1}, "data.clients must be at most 10, as there are 10 examples, got 11"),
         (dirichlet_mixture, 4, {"alpha": -1}, "alpha must be > 0, got -1; for equal clients"),
         (dirichlet_mixture, 4, {"prior": "uniforn"}, "prior must be one of data, uniform; got "
          "'uniforn'; did you mean uniform?"),
-        (dirichlet_mixture, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
+        (dirichlet_mixture, 4, {"min_size": 3}, "as there are 10 examples, got 4 with data.partition.min_size=3"),
         (shards, 4, {"shards_per_client": 0}, "shards_per_client must be an integer >= 1, got 0"),
-        (shards, 4, {"shards_per_client": 3}, "data.clients=4 with data.partition.shards_per_client=3 needs 12 "
-         "examples, but there are 10; set data.clients to at most 3 or data.partition.shards_per_client to at most 2"),
-        (k_classes, 4, {"classes_per_client": 6}, "data.partition.classes_per_client must be at most the number of "
-         "classes, 5, got 6"),
-        (k_classes, 2, {"classes_per_client": 2}, "leaves classes without a client: there are 5; set "
-         "data.clients to at least 3 or data.partition.classes_per_client to at least 3"),
+        (shards, 4, {"shards_per_client": 3}, "at most 3, as there are 10 examples, got 4 with "
+         "data.partition.shards_per_client=3"),
+        (k_classes, 4, {"classes_per_client": 6}, "between 2, so that every class has one of data.clients=4, and 5, "
+         "the number of classes, got 6"),
+        (k_classes, 2, {"classes_per_client": 2}, "data.partition.classes_per_client must be between 3, so that"),
         (k_classes, 3, {"classes_per_client": 5}, "class 0 has 2 examples, too few for the 3 clients that hold it; "
          "lower data.clients"),
         (consecutive_classes, 5, {"least": 9}, "the 3 classes of client 0 have fewer than the 9 examples "
@@ -484,24 +481,21 @@ TEN = np.repeat(np.arange(5), 2)
         (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
         (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
          "fewer than the 2 examples that it needs of each; lower data.clients"),
-        (similarity, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
-        (half_classes, 1, {}, "half_classes needs at least 2 clients and 2 classes, got 1 and 5; use "
-         "data/partition=stratified for a single group"),
-        (half_classes, 12, {}, "data.clients must be at most 9, got 12: the classes of the first half have 4 examples, "
-         "those of the second 6"),
+        (similarity, 11, {}, "data.clients must be at most 10, as there are 10 examples, got 11"),
+        (half_classes, 1, {}, "data.clients must be an integer >= 2, got 1; use data/partition=stratified for a"),
+        (half_classes, 10, {}, "data.clients must be at most 9, so that every client has an example, got 10"),
         (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, but not all, of the "
-         "labels 0 to 4 without repetition, got [0, 7]; null is the lower half"),
-        (half_classes, 4, {"classes": [1, 1]}, "without repetition, got [1, 1]"),
+         "labels 0 to 4, got [0, 7]; null is the lower half"),
         (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "but not all, of the labels 0 to 4"),
         (one_class, 4, {}, "data.clients must be at least the number of classes, 5, for one class per client, got 4; "
          "or use data/partition=k_classes"),
         (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; lower data.clients"),
         (bernoulli_dirichlet, 4, {"p": 0}, "p must be > 0 and <= 1, got 0"),
-        (bernoulli_dirichlet, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
+        (bernoulli_dirichlet, 4, {"min_size": 3}, "as there are 10 examples, got 4 with data.partition.min_size=3"),
         (lognormal_sizes, 4, {"sigma": -1}, "sigma must be >= 0, got -1"),
-        (lognormal_sizes, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples"),
+        (lognormal_sizes, 4, {}, "at most 1, as there are 10 examples, got 4 with data.partition.min_size=10"),
         (power_law_sizes, 4, {"exponent": -1}, "exponent must be >= 0, got -1"),
-        (power_law_sizes, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples"),
+        (power_law_sizes, 4, {}, "at most 1, as there are 10 examples, got 4 with data.partition.min_size=10"),
     ],
 )  # fmt: skip
 def test_refusals_say_what_would_do(rule, clients, options, message):

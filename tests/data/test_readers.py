@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedbench.core.errors import RequestError
+from fedbench.data.files.fetch import unpack
 from fedbench.data.files.readers import read_pickle
-from fedbench.data.files.unpack import unpack
 
 
 def tar(path, *members, mode="w:gz"):

@@ -236,7 +236,7 @@ def test_shakespeare_reads_leafs_json(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "is not in LEAF's JSON format"),
         ("[]", "is not in LEAF's JSON format"),
         ({"users": ["a"], "num_samples": [1], "user_data": {}}, "user 'a' has no user_data with x and y"),
         (

@@ -13,7 +13,7 @@ from tools import federation, task_for
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.data.noise_and_validation import with_validation
+from fedbench.data.dataset import with_validation
 from fedbench.runs.build_data import federated
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate

@@ -1,4 +1,4 @@
-"""Partitions: the iid rule, two rules from the code of papers' authors, and what all rules share.
+"""Partitions: the iid rule, rules by quantity, two rules from the code of papers' authors, and what all rules share.
 
 Every rule of this package takes the labels y [T], the number of clients and a generator, gives every position to at
 most one client, and documents what it leaves out. All terminate: an impossible request ends with the reason and a
@@ -115,6 +115,45 @@ def two_classes_power_law(
     return [np.concatenate(parts) for parts in owned]
 
 
+def lognormal_sizes(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, sigma: float = 0.3, min_size: int = 10
+) -> list[np.ndarray]:
+    """Deal random examples in lognormal amounts.
+
+    Every client has ``min_size`` examples; the others are shared out in proportion to lognormal(0, sigma) draws (the
+    unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no lowest size). All examples are used.
+
+    Raises:
+        RequestError: If ``sigma`` is negative, or there are too few examples for ``min_size``.
+    """
+    sigma = number("sigma", sigma, at_least=0)
+    least = integer("min_size", min_size, at_least=1)
+    require_examples(len(y), clients, least)
+    return _deal(sizes_of(lognormal_weights(clients, sigma, rng), len(y), least), rng)
+
+
+def power_law_sizes(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, exponent: float = 1.0, min_size: int = 10
+) -> list[np.ndarray]:
+    """Deal random examples in amounts that fall as a power of the rank.
+
+    Every client has ``min_size`` examples; of the others the client of rank r = 1 .. N gets a share proportional to
+    r^-exponent. Ranks are random. Exponent 1 is Zipf's law, 0 equal sizes. All examples are used.
+
+    Raises:
+        RequestError: If ``exponent`` is negative, or there are too few examples for ``min_size``.
+    """
+    exponent = number("exponent", exponent, at_least=0)
+    least = integer("min_size", min_size, at_least=1)
+    require_examples(len(y), clients, least)
+    weights = rng.permutation(np.arange(1.0, clients + 1) ** -exponent)
+    return _deal(sizes_of(weights, len(y), least), rng)
+
+
+def _deal(sizes: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    return np.split(rng.permutation(sizes.sum()), np.cumsum(sizes)[:-1])
+
+
 def require_examples(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:
     """Reject a request for more examples than exist.
 
@@ -125,18 +164,13 @@ def require_examples(total: int, clients: int, each: int = 1, key: str = "data.p
         key: Name of the option that sets ``each``.
 
     Raises:
-        RequestError: With the nearest values that are possible.
+        RequestError: With the largest number of clients that is possible.
     """
-    if clients * each <= total:
-        return
-    if each == 1:
-        raise RequestError(f"data.clients must be at most the number of examples, {total}, got {clients}")
-    ways = [f"data.clients to at most {total // each}"] if total >= each else []
-    ways += [f"{key} to at most {total // clients}"] if total >= clients else []
-    raise RequestError(
-        f"data.clients={clients} with {key}={each} needs {clients * each} examples, but there are {total}; "
-        f"set {' or '.join(ways) or 'both lower'}"
-    )
+    if clients * each > total:
+        needed = "" if each == 1 else f" with {key}={each}, which needs {clients * each} examples"
+        raise RequestError(
+            f"data.clients must be at most {total // each}, as there are {total} examples, got {clients}{needed}"
+        )
 
 
 def by_label(y: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
@@ -246,3 +280,27 @@ def draw_until_enough(draw: Draw, total: int, classes: int, *, alpha: float, cli
 def tries_for(cells: int) -> int:
     """The number of draws for a request that needs ``cells`` numbers per draw."""
     return int(np.clip(_CELLS // cells, *_TRIES))
+
+
+def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
+    """Give every client ``least`` examples, and share the others in proportion to the weights.
+
+    Args:
+        weights: [N], not negative, with a positive sum.
+        total: Number of examples, at least N times ``least``.
+        least: Lowest number of examples per client.
+
+    Returns:
+        [N] sizes that sum to ``total``.
+    """
+    shares = np.cumsum(weights)
+    edges = np.rint(shares / shares[-1] * (total - least * len(weights))).astype(np.int64)
+    sizes: np.ndarray = least + np.diff(edges, prepend=0)
+    return sizes
+
+
+def lognormal_weights(clients: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw N weights from the lognormal(0, sigma) distribution, up to a common factor; with sigma 0 all are equal."""
+    z = sigma * rng.standard_normal(clients)
+    weights: np.ndarray = np.exp(z - z.max())
+    return weights

@@ -10,8 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.core.errors import RequestError, boolean, choice, integer, number
-from fedbench.data.partitions.basic import cut, deal, draw_until_enough, require_examples, restrict_shares
-from fedbench.data.partitions.quantity import lognormal_weights, sizes_of
+from fedbench.data.partitions.basic import (
+    cut,
+    deal,
+    draw_until_enough,
+    lognormal_weights,
+    require_examples,
+    restrict_shares,
+    sizes_of,
+)
 
 _REMEDY = "for equal clients use data/partition=iid"
 _TINY = np.finfo(np.float64).tiny

@@ -53,12 +53,11 @@ def k_classes(
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
     labels, sizes = np.unique(y, return_counts=True)
-    if each > len(labels):
-        raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
-    if clients * each < len(labels):
+    fewest = -(-len(labels) // clients)
+    if not fewest <= each <= len(labels):
         raise RequestError(
-            f"data.clients={clients} with {key}={each} leaves classes without a client: there are {len(labels)}; "
-            f"set data.clients to at least {-(-len(labels) // each)} or {key} to at least {-(-len(labels) // clients)}"
+            f"{key} must be between {fewest}, so that every class has one of data.clients={clients}, and "
+            f"{len(labels)}, the number of classes, got {each}"
         )
     held = np.zeros((len(labels), clients), dtype=bool)
     held[rng.permuted(np.tile(np.arange(len(labels)), (clients, 1)), axis=1)[:, :each].T, np.arange(clients)] = True
@@ -197,26 +196,18 @@ def half_classes(
         RequestError: If ``classes`` are not a proper subset of the labels, or a half has fewer examples than clients.
     """
     labels = np.unique(y).tolist()
-    if clients < 2 or len(labels) < 2:
-        raise RequestError(
-            f"data/partition=half_classes needs at least 2 clients and 2 classes, got {clients} and {len(labels)}; "
-            "use data/partition=stratified for a single group"
-        )
+    integer("data.clients", clients, at_least=2, remedy="use data/partition=stratified for a single group")
     first = labels[: len(labels) // 2] if classes is None else classes
-    proper = isinstance(first, list | tuple) and all(type(c) is int for c in first)
-    if not (proper and len(set(first)) == len(first) and 0 < len(first) < len(labels) and set(first) <= set(labels)):
+    if not isinstance(first, list | tuple) or not set() < {*first} < {*labels}:
         raise RequestError(
-            f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} to "
-            f"{labels[-1]} without repetition, got {classes!r}; null is the lower half"
+            f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} to {labels[-1]}, "
+            f"got {classes!r}; null is the lower half"
         )
     rows = by_label(y, rng)
     in_first = np.isin(y[rows], first)
-    held_first, held_second = int(in_first.sum()), int((~in_first).sum())
-    if clients // 2 > held_first or clients - clients // 2 > held_second:
-        raise RequestError(
-            f"data.clients must be at most {min(2 * held_first + 1, 2 * held_second)}, got {clients}: "
-            f"the classes of the first half have {held_first} examples, those of the second {held_second}"
-        )
+    most = min(2 * int(in_first.sum()) + 1, 2 * int((~in_first).sum()))
+    if clients > most:
+        raise RequestError(f"data.clients must be at most {most}, so that every client has an example, got {clients}")
     return _in_turn(rows[in_first], clients // 2) + _in_turn(rows[~in_first], clients - clients // 2)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import string
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -21,9 +19,9 @@ from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
-from fedbench.data.sources.leaf_json import User, content_of, users_of
+from fedbench.data.sources.leaf_json import User, users_of
 
-_CLASSES = 62
+_CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase  # in the order of the labels
 _SIDE = 28
 _ARCHIVES = [
     Remote(
@@ -36,17 +34,12 @@ _ARCHIVES = [
         ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),
     )
 ]
+_NIST = Files("FEMNIST (or put LEAF's JSON files into femnist/data)", [[a.path for a in _ARCHIVES]], _ARCHIVES)
 # LEAF's JSON files are a random sample without published checksums
-_LEAF = "femnist/data/train"
-_UNPACKED = ["femnist/by_class", "femnist/by_write"]
-_NIST = Files(
-    "FEMNIST (or put LEAF's JSON files into femnist/data)", [_UNPACKED, [a.path for a in _ARCHIVES]], _ARCHIVES
-)
-FILES = (replace(_NIST, layouts=[[_LEAF], *_NIST.layouts]),)
+FILES = (replace(_NIST, layouts=[["femnist/data/train"], *_NIST.layouts]),)
 
 _CLASS = re.compile(r"by_class/([34567][0-9a-f])/hsf_\d/[^/]+\.png")  # LEAF reads these, not the copies in train_*/
 _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
-_Images: TypeAlias = tuple[list[str], Callable[[str], bytes]]  # names in alphabetical order, and how to read one
 
 
 def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
@@ -58,7 +51,7 @@ def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bo
 
     Args:
         data_dir: Directory of all data sets; contains femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes
-            them (with -t sample), or femnist/{by_class,by_write}.zip of NIST Special Database 19, or these unpacked.
+            them (with -t sample), or femnist/{by_class,by_write}.zip of NIST Special Database 19.
         form: "leaf" reads the JSON files, "nist" the archives, "auto" the JSON files if they exist.
         pool: Whether LEAF's training and test images of a writer are joined, to be split again by ``data.split``.
             NIST's images are not split.
@@ -69,32 +62,21 @@ def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bo
     """
     choice("form", form, ("auto", "leaf", "nist"))
     boolean("pool", pool)
-    folder = data_dir / "femnist"
-    trained = sorted((folder / "data/train").glob("*.json"))
+    folder = data_dir / "femnist/data"
+    trained, tested = (sorted((folder / part).glob("*.json")) for part in ("train", "test"))
     if form == "leaf" and not trained:
         raise RequestError(
-            f"{folder / 'data/train'} contains no .json file; put LEAF's data/femnist/data there, made by "
-            "preprocess.sh -t sample, or use data.source.form=nist"
+            f"{folder / 'train'} contains no .json file; put LEAF's data/femnist/data there, made by preprocess.sh -t "
+            "sample, or use data.source.form=nist"
         )
     if trained and form != "nist":
-        tested = sorted((folder / "data/test").glob("*.json"))
-        ignored = sorted((folder / "data/test_only").glob("*.json"))
-        files = [*trained, *tested, *ignored]
-        return prepared(data_dir, "femnist", files, {"pool": str(pool)}, lambda: _leaf(trained, tested, ignored, pool))
+        options = {"pool": str(pool)}
+        return prepared(data_dir, "femnist", [*trained, *tested], options, lambda: _leaf(trained, tested, pool))
     paths = _NIST.find(data_dir, download=download)
-    return prepared(data_dir, "femnist-nist", paths, {}, lambda: _nist(paths))
+    return prepared(data_dir, "femnist-nist", paths, {}, lambda: _nist(*paths))
 
 
-def _nist(paths: list[Path]) -> Examples:
-    if paths[0].is_dir():
-        return by_writer(paths[0], paths[1], "unpacked")
-    if _NIST.genuine(paths):
-        return by_writer(paths[0], paths[1], "official files")
-    examples = by_writer(paths[0], paths[1], "not the official files (md5 differs)")
-    return replace(examples, unofficial=examples.sources)
-
-
-def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bool) -> Examples:
+def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
     names: dict[str, int] = {}
     parts: list[tuple[int, bool, np.ndarray, np.ndarray]] = []
@@ -106,65 +88,61 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
                 untrained += 1
                 continue
             parts.append((names.setdefault(user.name, len(names)), held_out, *arrays))
-    if tested and all(not held_out for _, held_out, _, _ in parts):
+    if tested and not any(held_out for _, held_out, _, _ in parts):
         raise RequestError(
             f"no writer of {tested[0].parent} is in {trained[0].parent}: the files were made with -t user; make them "
             "with preprocess.sh -t sample, which splits every writer's images"
         )
-    notes = [f"LEAF JSON, {len(names)} writers"]
-    if untrained:
-        notes.append(f"{untrained} writers of test/ without training images left out")
-    if ignored:
-        notes.append(f"{sum(len(content_of(f)['users']) for f in ignored)} writers of test_only/ left out")
+    left_out = f"; {untrained} writers of test/ without training images left out" if untrained else ""
     sizes = [len(y) for *_, y in parts]
     if not sum(sizes):
         raise RequestError(f"{trained[0].parent} contains no image; every writer's num_samples is 0")
     return Examples(
         x=np.concatenate([x for _, _, x, _ in parts]),
         y=np.concatenate([y for *_, y in parts]),
-        classes=_CLASSES,
+        classes=len(_CHARACTERS),
         owner=np.repeat([k for k, *_ in parts], sizes),
         names=tuple(names),
         held_out=None if pool or not tested else np.repeat([h for _, h, _, _ in parts], sizes),
         mean=(0.0,),
         std=(1.0,),
-        sources=(f"FEMNIST: {'; '.join(notes)}",),
+        sources=(f"FEMNIST: LEAF JSON, {len(names)} writers{left_out}",),
     )
 
 
 def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
     """The images uint8 [n, 1, 28, 28] and the labels int64 [n] of a writer."""
     try:
-        x, y = np.array(user.x, dtype=np.float64), np.array(user.y, dtype=np.float64)
-        x, y = x.reshape(len(y), 784), y.reshape(len(y))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RequestError(f"{user.place} needs x with 784 numbers per image and y with labels") from error
+        y = np.array(user.y, dtype=np.float64)
+        x = np.array(user.x, dtype=np.float64).reshape(len(y), _SIDE**2)
+        labelled = y.ndim == 1 and ((y == np.floor(y)) & (y >= 0) & (y < len(_CHARACTERS))).all()
+    except (TypeError, ValueError, OverflowError):
+        labelled = False
+    if not labelled:
+        raise RequestError(f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61")
     pixels = np.rint(255 * x.clip(0, 1))  # NaN stays, and fails the comparison
     if not (np.abs(x - pixels / 255) < 1e-6).all():
         raise RequestError(
             f"{user.place} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's FEMNIST; use "
             "data=leaf_json instead"
         )
-    if not ((y == np.floor(y)) & (y >= 0) & (y < _CLASSES)).all():
-        raise RequestError(f"{user.place} has labels other than 0 to {_CLASSES - 1}")
-    return pixels.astype(np.uint8).reshape(-1, 1, 28, 28), y.astype(np.int64)
+    return pixels.astype(np.uint8).reshape(-1, 1, _SIDE, _SIDE), y.astype(np.int64)
 
 
-@contextmanager
-def _images(path: Path) -> Iterator[_Images]:
-    """Open the images of ``by_class`` or ``by_write``, a directory or its archive."""
-    if path.is_dir():
-        names = sorted(p.relative_to(path.parent).as_posix() for p in path.rglob("*.png"))
-        yield names, lambda name: (path.parent / name).read_bytes()
-        return
+def _nist(by_class: Path, by_write: Path) -> Examples:
+    genuine = _NIST.genuine([by_class, by_write])
+    note = "official files" if genuine else "not the official files (md5 differs)"
     try:
-        with zipfile.ZipFile(path) as packed:
-            yield sorted(n for n in packed.namelist() if n.endswith(".png")), packed.read
+        with zipfile.ZipFile(by_class) as classes, zipfile.ZipFile(by_write) as writers:
+            examples = by_writer(classes, writers, note)
     except (zipfile.BadZipFile, OSError) as error:
-        raise RequestError(f"{path} is corrupt or not an archive ({error}); remove it to download it again") from error
+        raise RequestError(
+            f"{by_class} or {by_write} is corrupt or not an archive ({error}); remove it to download it again"
+        ) from error
+    return examples if genuine else replace(examples, unofficial=examples.sources)
 
 
-def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
+def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -> Examples:
     """Read every writer's images, 28 x 28 on white paper (255), with the labels given by ``by_class``.
 
     The files of by_write do not name the character that they show; those of by_class do, and are the same files: an
@@ -177,68 +155,47 @@ def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
     the 814255 in the archives. Here it is taken once.
 
     Args:
-        by_class: by_class.zip, or the directory in it.
-        by_write: by_write.zip, or the directory in it.
-        origin: Note on the two, for the record of the run.
+        by_class: The archive by_class.zip.
+        by_write: The archive by_write.zip.
+        note: Note on the two, for the record of the run.
 
     Raises:
-        RequestError: If an archive is corrupt, or the two do not match.
+        RequestError: If the two archives do not match.
     """
     labels: dict[bytes, int] = {}
-    with _images(by_class) as (names, read):
-        for name in names:
-            found = _CLASS.fullmatch(name)
-            label = None if found is None else _label(int(found[1], 16))
-            if label is not None:
-                labels.setdefault(hashlib.md5(read(name)).digest(), label)
-    with _images(by_write) as images:
-        return _labelled(by_write, images, labels, origin)
-
-
-def _labelled(path: Path, images: _Images, labels: dict[bytes, int], origin: str) -> Examples:
-    every, read = images
-    writers: dict[str, int] = {}
+    for name in sorted(by_class.namelist()):
+        found = _CLASS.fullmatch(name)
+        if found is not None and (label := _CHARACTERS.find(chr(int(found[1], 16)))) >= 0:
+            labels.setdefault(hashlib.md5(by_class.read(name)).digest(), label)
     chosen: list[tuple[str, str, int]] = []
     unknown = 0
-    for name in every:
+    for name in sorted(by_write.namelist()):
         found = _WRITE.fullmatch(name)
-        if found is None:
-            continue
-        label = labels.get(hashlib.md5(read(name)).digest())
-        if label is None:
-            unknown += 1
-        else:
-            chosen.append((found[1], name, label))
+        known = None if found is None else labels.get(hashlib.md5(by_write.read(name)).digest())
+        if found is not None and known is not None:
+            chosen.append((found[1], name, known))
+        unknown += found is not None and known is None
     if not chosen:
         raise RequestError(
-            f"{path} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST Special "
-            "Database 19, second edition"
+            f"{by_write.filename} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST "
+            "Special Database 19, second edition"
         )
     chosen.sort(key=lambda c: c[:2])
-    for writer, _, _ in chosen:
-        writers.setdefault(writer, len(writers))
+    writers, owner = np.unique([writer for writer, _, _ in chosen], return_inverse=True)
     names = [name for _, name, _ in chosen]
     left_out = f"; {unknown} images without a class left out" if unknown else ""
     return Examples(
         x=decode(
             names,
-            lambda t: open_image(BytesIO(read(names[t]))),
+            lambda t: open_image(BytesIO(by_write.read(names[t]))),
             (1, _SIDE, _SIDE),
             change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
         ),
         y=np.array([label for _, _, label in chosen]),
-        classes=62,
-        owner=np.array([writers[writer] for writer, _, _ in chosen]),
-        names=tuple(writers),
+        classes=len(_CHARACTERS),
+        owner=owner.reshape(-1),
+        names=tuple(writers.tolist()),
         mean=(0.0,),
         std=(1.0,),
-        sources=(f"FEMNIST: NIST archives, {origin}; {len(writers)} writers{left_out}",),
+        sources=(f"FEMNIST: NIST archives, {note}; {len(writers)} writers{left_out}",),
     )
-
-
-def _label(code: int) -> int | None:
-    """LEAF's label of a character's ASCII code: 0-9 digits, 10-35 A-Z, 36-61 a-z; None for any other."""
-    for first, last, label in ((0x30, 0x39, 0), (0x41, 0x5A, 10), (0x61, 0x7A, 36)):
-        if first <= code <= last:
-            return label + code - first
-    return None

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, shown
+from fedbench.core.errors import RequestError, shown, sizes
 from fedbench.core.files import user_path
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of
-
-_KEYS = ("users", "num_samples", "user_data")
 
 
 def load(
@@ -40,20 +38,17 @@ def load(
     names = tuple(dict.fromkeys(user for part in parts for user in part))
     place = {user: k for k, user in enumerate(names)}
     owned = [(held, place[user], *pair) for held, part in enumerate(parts) for user, pair in part.items()]
-    shapes = {x.shape[1:] for _, _, x, y in owned if len(y)}
-    if not shapes:
-        raise RequestError(f"data.train={train} contains no example; every user's num_samples is 0")
-    if len(shapes) > 1:
-        raise RequestError(f"all examples must have the same shape, got {sorted(shapes)[:3]} in {train}")
+    filled = [x for _, _, x, y in owned if len(y)]
+    if len(shapes := {x.shape[1:] for x in filled}) != 1:
+        found = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
+        raise RequestError(f"all examples must have the same shape, {found} in {train}")
     lengths = [len(y) for _, _, _, y in owned]
-    x = np.concatenate([x for _, _, x, y in owned if len(y)])
-    y = np.concatenate([y for _, _, x, y in owned])
+    x, y = np.concatenate(filled), np.concatenate([y for _, _, _, y in owned])
     count = count_of(y, classes, train)
     if shape is not None:
-        if not isinstance(shape, list | tuple) or not all(type(n) is int and n > 0 for n in shape):
-            raise RequestError(f"data.shape must be a list of lengths, got {shown(shape)}; such as [1,28,28]")
+        shape = sizes("data.shape", shape)
         if prod(shape) != prod(x.shape[1:]):
-            raise RequestError(f"data.shape={list(shape)} does not match the {prod(x.shape[1:])} values of an example")
+            raise RequestError(f"data.shape={shape} does not match the {prod(x.shape[1:])} values of an example")
         x = x.reshape(len(x), *shape)
     return Examples(
         x=x,
@@ -75,34 +70,23 @@ def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
     try:
         x, y = np.array(xs, dtype=np.float64), np.array(ys, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
+        x = y = np.full(1, np.nan)
+    if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(x) and not x.size):
         raise RequestError(
-            f"{what}: x must be numbers, of the same shape for all examples, and y one number each"
-        ) from None
-    if y.ndim != 1 or not are_labels(y):
-        raise RequestError(f"{what}: labels must be integers >= 0, got {shown(ys[:3])}")
-    if not are_finite(x):
-        raise RequestError(f"{what}: x contains values that are not finite numbers of 32 bits")
-    if len(x) and not x.size:
-        raise RequestError(f"{what}: x has the shape {list(x.shape)}; no length may be 0")
-    return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)
+            f"{what}: x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0, "
+            f"got {shown(xs[:3])} and {shown(ys[:3])}"
+        )
+    return (x[:, None] if x.ndim == 1 else x), y.astype(np.int64)
 
 
 class User(NamedTuple):
-    """The entry of one user.
+    """The entry of one user."""
 
-    Attributes:
-        place: File and user, for messages.
-        name: Name of the user.
-        x: The inputs as read.
-        y: The labels as read.
-        size: The number of examples that the file declares.
-    """
-
-    place: str
+    place: str  # file and user, for messages
     name: str
-    x: Any
-    y: Any
-    size: Any
+    x: Any  # the inputs as read
+    y: Any  # the labels as read
+    size: Any  # number of examples that the file declares
 
 
 def json_files(where: str, option: str) -> list[Path]:
@@ -125,29 +109,6 @@ def json_files(where: str, option: str) -> list[Path]:
     return files
 
 
-def content_of(file: Path) -> dict[str, Any]:
-    """The content of a file.
-
-    Raises:
-        RequestError: If it is not in LEAF's JSON format; users are not checked.
-    """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise RequestError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict) or any(k not in content for k in _KEYS):
-        got = shown(list(content)) if isinstance(content, dict) else type(content).__name__
-        raise RequestError(f"{file} is not in LEAF's JSON format: expected the keys {', '.join(_KEYS)}, got {got}")
-    users, sizes, data = (content[k] for k in _KEYS)
-    lists = isinstance(users, list) and isinstance(sizes, list) and len(users) == len(sizes)
-    if not (lists and isinstance(data, dict)):
-        raise RequestError(
-            f"{file} is not in LEAF's JSON format: users and num_samples must be lists of the same length, and "
-            "user_data an object"
-        )
-    return content
-
-
 def users_of(files: Iterable[Path]) -> Iterator[User]:
     """Yield the users of several files, one file in memory at a time.
 
@@ -156,16 +117,22 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
     """
     seen: set[str] = set()
     for file in files:
-        content = content_of(file)
-        for user, size in zip(content["users"], content["num_samples"], strict=True):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8-sig"))
+            listed = list(zip(content["users"], content["num_samples"], strict=True))
+            entries = dict(content.pop("user_data"))
+        except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
+            raise RequestError(
+                f"{file} is not in LEAF's JSON format ({type(error).__name__}: {error}); expected users and "
+                "num_samples, lists of the same length, and user_data with x and y of each user"
+            ) from error
+        for user, size in listed:
             place = f"{file}: user {shown(user)}"
-            if not isinstance(user, str) or not user:
-                raise RequestError(f"{place} must be a name in quotes")
             if user in seen:
                 raise RequestError(f"{place} occurs twice; a user must be in one file only")
             seen.add(user)
             # freed at once: as Python numbers an entry takes 16 times as much memory as its arrays
-            entry = content["user_data"].pop(user, None)
+            entry = entries.pop(user, None)
             if not isinstance(entry, dict) or "x" not in entry or "y" not in entry:
                 raise RequestError(f"{place} has no user_data with x and y")
             yield User(place, user, entry["x"], entry["y"], size)
