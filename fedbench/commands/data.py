@@ -8,7 +8,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.data.describe import as_lines, facts, owned, pictures
+from fedbench.data.describe import facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write
 from fedbench.runs.build_data import as_given, federated, official_files, read_examples, without_downloads
@@ -62,7 +62,7 @@ def _show(config: RunConfig) -> int:
     """Describe the data set in numbers and pictures."""
     name, found = config.names.data, federated(config)
     folder = config.results_dir / "data" / name
-    print(as_lines({"data": name, **facts(found)}))
+    print("\n".join(f"{k:<10}  {v}" for k, v in {"data": name, **facts(found)}.items()))
     try:
         for path in pictures(found, folder, name):
             print(f"written: {path}")

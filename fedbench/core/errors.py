@@ -140,7 +140,7 @@ def sizes(name: str, value: object) -> list[int]:
         RequestError: If it is not.
     """
     if not isinstance(value, list | tuple):
-        raise WrongValue(name, f"must be a list of sizes, got {typed(value)}; a single one is [{value}], none is []")
+        raise WrongValue(name, f"must be a list of sizes, got {typed(value)}; one layer is [{value}], none is []")
     return [integer(name, v, at_least=1) for v in value]
 
 

@@ -45,19 +45,17 @@ def assemble(
     Raises:
         RequestError: If the request does not fit the examples.
     """
-    if (local_test == "others") != (test_clients is not None):
+    whole = examples.owner is None or given is not None  # all clients of the source take part
+    if (local_test == "others") != (test_clients is not None) or (local_test == "others" and whole):
         raise RequestError(
-            "data.local_test=others needs data.test_clients=N, and the other way round; set both or neither"
+            "data.local_test=others needs data.test_clients=N, and the other way round, and a data set that assigns "
+            "examples to clients itself, such as femnist"
         )
     if given is not None:
         train, test, names = _given(examples, given, clients, split, local_test, seed)
     elif examples.owner is not None:
         train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
     else:
-        if local_test == "others":
-            raise RequestError(
-                "data.local_test=others needs a data set that assigns examples to clients itself, such as femnist"
-            )
         if partition is None or clients is None:
             raise RequestError(
                 "this data set is not divided among clients; type data/partition=iid data.clients=10, for example"
@@ -65,8 +63,7 @@ def assemble(
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     central = local_test in ("central", "others") or (given is not None and given.shared is not None)
-    whole = examples.owner is None or given is not None
-    notes = (*_left_out(examples, train, test), *_shared(train, test)) if whole else ()
+    notes = _notes(examples, train, test) if whole else ()
     if not any(len(t) for t in train):
         remedy = "all examples are test examples" if examples.held_out is not None else "use a larger one"
         raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
@@ -103,27 +100,21 @@ def _tokens(examples: Examples, images: bool) -> int | None:
     return high + 1
 
 
-def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
-    """A note on the examples that no client owns, if there are any."""
+def _notes(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
+    """Notes on the examples that no client owns, and on training examples that several clients own."""
+    own, tested = np.concatenate(train), np.concatenate(test)
     idle = np.ones(len(examples.y), dtype=bool)
-    idle[np.concatenate([*train, *test])] = False
-    tested = examples.tested
-    counts = {"by the partition": (idle & ~tested).sum(), "of the test examples set apart": (idle & tested).sum()}
-    parts = [f"{n} {what}" for what, n in counts.items() if n]
-    return (f"left out: {', '.join(parts)}",) if parts else ()
-
-
-def _shared(train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
-    """A note on training examples that several clients own, if there are any."""
-    own = np.concatenate(train)
+    idle[own], idle[tested] = False, False
+    apart = (idle & examples.tested).sum()
+    counts = {"by the partition": idle.sum() - apart, "of the test examples set apart": apart}
+    notes = [f"left out: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}"] if idle.any() else []
     distinct = np.unique(own)
-    if len(own) == len(distinct):
-        return ()
-    tested = np.isin(np.concatenate(test), distinct).sum()
-    return (
-        f"shared by clients: {len(own)} training examples, {len(distinct)} of them distinct; {tested} test examples of "
-        "a client are training examples of some client",
-    )
+    if len(own) > len(distinct):
+        notes.append(
+            f"shared by clients: {len(own)} training examples, {len(distinct)} of them distinct; "
+            f"{np.isin(tested, distinct).sum()} test examples of a client are training examples of some client"
+        )
+    return tuple(notes)
 
 
 def _natural(
@@ -156,10 +147,6 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
     """The clients, of ``count``, that train and the others that are tested on, both in ascending order."""
     wanted = count - test_clients if clients is None else clients
     if wanted + test_clients > count or wanted < 1:
-        if test_clients >= count:
-            raise RequestError(
-                f"data.test_clients must be less than {count}, the clients of this data set, got {test_clients}"
-            )
         others = f", of which data.test_clients takes {test_clients}" if test_clients else ""
         raise RequestError(
             f"data.clients must be between 1 and {count - test_clients} (this data set has {count} clients{others}), "
@@ -210,8 +197,6 @@ def _given(
         return train, shared if given.test is None else list(given.test), given.names
     if local_test in ("auto", "split"):
         return *_split(train, split, seed), given.names
-    if local_test == "others":
-        raise RequestError("data.local_test=others chooses clients at random, and the partition names its clients")
     trained = [name for name, rows in zip(given.names, train, strict=True) if examples.tested[rows].any()]
     if trained:
         raise RequestError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,19 +125,11 @@ def _draw_images(data: FederatedDataset, title: str) -> Any:
     for line, k in zip(axes, chosen, strict=True):
         for axis, row in zip(line, data.train.of_clients(np.array([k])), strict=False):
             picture = data.x[row].numpy(force=True)
-            picture = picture if len(picture) == 3 else picture[:1]  # RGB, or the first channel
-            span = (0, 255) if picture.dtype == np.uint8 else (picture.min(), picture.max())
-            scaled = (picture - float(span[0])) / max(float(span[1]) - float(span[0]), 1e-12)
-            axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
+            rgb = np.moveaxis(picture, 0, -1) if len(picture) == 3 else picture[0]  # or the first channel
+            axis.imshow(rgb, cmap="gray")
             axis.set_title(str(int(data.y[row])), fontsize=8, pad=2)
         line[0].text(-0.15, 0.5, data.names[k], rotation=90, va="center", ha="right", transform=line[0].transAxes)
         for axis in line:
             axis.axis("off")
     figure.suptitle(f"{title}: first training images of {len(chosen)} clients", fontsize=10)
     return figure
-
-
-def as_lines(table: Mapping[str, str]) -> str:
-    """One aligned line per entry."""
-    width = max(map(len, table))
-    return "\n".join(f"{k:<{width}}  {v}" for k, v in table.items())

@@ -74,9 +74,9 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
         raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
     if classes is None:
         return np.arange(len(y)), y, count
-    wanted = list(classes) if isinstance(classes, list | tuple) else []
-    labels = [c for c in wanted if type(c) is int and 0 <= c < count]
-    if not wanted or len(labels) != len(wanted) or len(set(labels)) != len(labels):
+    labels = list(classes) if isinstance(classes, list | tuple) else []
+    known = all(type(c) is int and 0 <= c < count for c in labels)
+    if not labels or not known or len({*labels}) < len(labels):
         raise RequestError(
             f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
             f"got {classes!r}"

@@ -113,7 +113,7 @@ def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
 
 def test_a_directory_that_cannot_be_written(server, tmp_path):
     (tmp_path / "set").write_text("in the way")
-    with pytest.raises(RequestError, match=r"A set: .*file.bin cannot be written .*change data_dir"):
+    with pytest.raises(RequestError, match=r"A set: .*file.bin cannot be written .*exists"):
         ensure([remote(server, "a")], tmp_path, download=True, what="A set")
 
 

@@ -184,9 +184,9 @@ def test_shakespeare_limits_its_roles(gutenberg):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": 0.8}, "no role is long enough for windows on both sides of data.split=0.8"),
+        ({"split": 0.8}, "no role has .* windows, and some on both sides of data.split=0.8"),
         ({"split": 0}, "data.split must be > 0"),
-        ({"min_samples": 101}, r"no role has data.source.min_samples=101 windows; the most is 100"),
+        ({"min_samples": 101}, r"no role has data.source.min_samples=101 windows, .*; the most is 100"),
         ({"split": 1, "clients": 4}, "must be at most 3, the number of roles of this source; got 4"),
         ({"json_test": "x"}, "data.test needs data.train"),
     ],
@@ -241,18 +241,18 @@ def test_shakespeare_reads_leafs_json(tmp_path):
         ({"users": ["a"], "num_samples": [1], "user_data": {}}, "user 'a' has no user_data with x and y"),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["b"], "y": []}}},
-            "must be lists of strings, of the same length",
+            "must be lists of the same length, of strings",
         ),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.5]], "y": [1]}}},
-            "lists of strings, of the same length",
+            "lists of the same length, of strings",
         ),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["b"], "y": ["c"]}}},
-            "strings of 80 characters and y of one",
+            "strings of 80 characters and of one",
         ),
         ({"users": ["a", "a"], "num_samples": [0, 0], "user_data": {"a": {"x": [], "y": []}}}, "user 'a' occurs twice"),
-        ({"users": [], "num_samples": [], "user_data": {}}, "contains no user"),
+        ({"users": [], "num_samples": [], "user_data": {}}, "no role has"),
     ],
 )
 def test_leafs_json_of_text_is_checked(tmp_path, content, message):
@@ -328,9 +328,9 @@ def test_sent140_options(tweets):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (b'"target","id","date","query","user","text"\n', "training.csv, line 1: expected .* got polarity 'target'"),
-        (b'"0","1","d","q","bob"\n', "line 1: expected .* got 5 columns"),
-        (b'"0","1","d","q","bob","never ends\n' + b"x" * 200_000, "training.csv, line 2: field larger"),
+        (b'"target","id","date","query","user","text"\n', "training.csv, line 1: expected .* .'target'."),
+        (b'"0","1","d","q","bob"\n', "line 1: expected .*not enough values"),
+        (b'"0","1","d","q","bob","never ends\n' + b"x" * 200_000, "training.csv, line 2: expected .*field larger"),
     ],
 )
 def test_sent140_refuses_other_files(tweets, row, message):
@@ -344,7 +344,7 @@ def test_sent140_refuses(tweets):
         read(tweets, min_tweets=3)
     with pytest.raises(
         RequestError,
-        match=r"data.source.glove=x.txt is not in .*; put the file there, or set .* to one of small.2d.txt",
+        match=r"data.source.glove=x.txt is not in .*; put the file there; available: small.2d.txt",
     ):
         read(tweets, glove="x.txt")
     with pytest.raises(RequestError, match=r"glove.6B.zip"):
@@ -368,9 +368,6 @@ def test_vectors_are_what_the_tokens_stand_for(tweets):
         sent140.vectors(path, ["a", "b"])
     path.write_text("a 1 x\n")
     with pytest.raises(RequestError, match="line 1: expected a word and its numbers"):
-        sent140.vectors(path, ["a", "b"])
-    path.write_text("")
-    with pytest.raises(RequestError, match="is empty"):
         sent140.vectors(path, ["a", "b"])
 
 
@@ -463,27 +460,25 @@ def test_wikitext_refuses(wiki):
 # ---- fetching
 
 
-def test_wikitext_comes_file_by_file_where_no_address_has_the_archive(tmp_path, monkeypatch):
-    """A failure names the files, and that of the archive is its cause; downloads that are disabled are not tried."""
+def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
+    """A failure names the files; downloads that are disabled are not tried."""
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
     with serving() as server:
-        lost = replace(wikitext2._ARCHIVE, urls=(f"{server.root}/gone.zip",))
-        monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=[lost]),))
         files = []
         for part, text in WIKI.items():
             server.files[part] = text.encode()
             sha1 = hashlib.sha1(text.encode()).hexdigest()
             files.append(fetch.Remote(f"wikitext-2/wiki.{part}.tokens", (f"{server.root}/{part}",), f"sha1:{sha1}"))
-        monkeypatch.setattr(wikitext2, "_SINGLE", files)
+        monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=files),))
         got = wikitext2.load(tmp_path, clients=2, columns=2, length=3)
-        assert server.asked == ["gone.zip", *WIKI]
-        with pytest.raises(RequestError, match=r"1 file missing: downloads are disabled .*wikitext-2-v1.zip"):
+        assert server.asked == [*WIKI]
+        with pytest.raises(RequestError, match=r"3 files missing: downloads are disabled .*wiki.train.tokens"):
             wikitext2.load(tmp_path / "none", download=False)
-        monkeypatch.setattr(wikitext2, "_SINGLE", [replace(files[0], hash="sha1:" + "0" * 40)])
-        with pytest.raises(RequestError, match="wiki.train.tokens could not be downloaded.*SHA1 hash") as error:
+        wrong = [replace(files[0], hash="sha1:" + "0" * 40)]
+        monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=wrong),))
+        with pytest.raises(RequestError, match=r"wiki.train.tokens could not be downloaded.*SHA1 hash"):
             wikitext2.load(tmp_path / "none")
-        assert "gone.zip: 404" in str(error.value.__cause__)
     assert got.tokens == 10
 
 

@@ -11,8 +11,8 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,39 +47,23 @@ def prepared(
     depends = {"format": str(_FORMAT), "fedbench": __version__, **{str(p): _stamp(p) for p in paths}, **options}
     digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
-    with _locked(folder) as writable:  # the runs of a sweep would prepare the same data side by side
+    with ExitStack() as held:
+        with suppress(OSError):  # a directory that cannot be written is read all the same
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # the runs of a sweep would prepare the same data side by side
+            held.enter_context(FileLock(folder.with_suffix(".lock")))
         if (folder / "facts.json").is_file():
             try:
                 return _read(folder)
             except (OSError, ValueError, EOFError) as error:
                 print(f"fedbench: {folder} is corrupt; rebuilding it: {error}", file=sys.stderr)
         examples = make()
-        if not writable:
-            return examples
         try:
             _write(folder, examples)
             return _read(folder)
         except OSError as error:
             print(f"fedbench: prepared data are not cached: {error}", file=sys.stderr)
             return examples
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a directory of prepared data; yield False if none can be created."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_suffix(".lock"))
-        lock.acquire()
-    except OSError as error:
-        if not folder.exists():
-            print(f"fedbench: prepared data are not cached: {error}", file=sys.stderr)
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def _stamp(path: Path) -> str:

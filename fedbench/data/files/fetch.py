@@ -125,10 +125,9 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
             checksum of each.
     """
     missing = [remote for remote in remotes if not (data_dir / remote.path).is_file()]
-    if missing and offline():
-        raise _missing(what, "downloads are disabled by FEDBENCH_OFFLINE; unset it", missing, data_dir)
-    if missing and not download:
-        raise _missing(what, "downloads are disabled by data.download=false; set it to true", missing, data_dir)
+    if missing and (offline() or not download):
+        by = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
+        raise _missing(what, f"downloads are disabled by {by}", missing, data_dir)
     for k, remote in enumerate(missing):
         path = data_dir / remote.path
         try:
@@ -136,10 +135,7 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
             with FileLock(data_dir / ".downloads.lock"):  # two runs of a sweep would download the same gigabyte twice
                 failures = [] if path.is_file() else _download(remote, path)
         except OSError as error:
-            reason = error.strerror or error
-            raise RequestError(
-                f"{what}: {path} cannot be written ({reason}); free some space or change data_dir"
-            ) from error
+            raise RequestError(f"{what}: {path} cannot be written ({error.strerror or error})") from error
         if not path.is_file():
             tried = "; ".join(failures) or "it has no public address"
             problem = f"{path.name} could not be downloaded ({tried}); try again later, name a mirror in data.mirrors"
@@ -253,10 +249,8 @@ def unpack(archive: Path, target: Path) -> None:
                 with tarfile.open(archive) as members:
                     members.extractall(content, filter="data")
             shutil.copytree(content, target, dirs_exist_ok=True, copy_function=os.replace)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise RequestError(
-            f"{archive} is corrupt or not an archive ({reason}); remove it to download it again"
+            f"{archive} cannot be unpacked into {target} ({reason}); if it is corrupt, remove it to download it again"
         ) from error
-    except OSError as error:
-        raise RequestError(f"{archive} cannot be unpacked into {target}: {error}") from error

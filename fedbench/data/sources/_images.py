@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError
-from fedbench.data.files.readers import refuse_too_large
+from fedbench.data.files.readers import open_image, refuse_too_large
 
 _CHUNK = 256  # images that a thread decodes at a time
 
@@ -23,18 +23,21 @@ def files_in(folder: Path, *endings: str) -> list[Path]:
 
 def decode(
     names: Sequence[object],
-    opened: Callable[[int], Image.Image],
-    shape: tuple[int, int, int],
+    channels: int | None,
+    size: tuple[int, int] | None,
     *,
+    opened: Callable[[int], Image.Image] | None = None,
     change: Callable[[Image.Image], Image.Image] | None = None,
     remedy: str = "use images of one size",
 ) -> np.ndarray:
     """Decode images to uint8 [T, channels, height, width].
 
     Args:
-        names: Names of the images, for messages.
-        opened: Function from the position of an image to the image; called by several threads at once.
-        shape: Channels (1 grey, 3 RGB), height and width of every image.
+        names: The files, or names of the images for messages.
+        channels: 1 grey, 3 RGB; None is grey if the first image is, else RGB.
+        size: Width and height of every image; None is those of the first.
+        opened: Function from the position of an image to the image, called by several threads at once; None opens the
+            files.
         change: Function applied to an image before its size is checked.
         remedy: Advice for an image of another size, or for too many images.
 
@@ -42,23 +45,33 @@ def decode(
         RequestError: If an image cannot be read or has another size (the message names it), or the images do not fit
             into memory.
     """
-    channels, height, width = shape
+
+    def image(t: int) -> Image.Image:
+        return open_image(Path(str(names[t]))) if opened is None else opened(t)
+
+    if channels is None or size is None:
+        try:
+            with image(0) as first:
+                channels, size = channels or (1 if first.mode in ("1", "L") else 3), size or first.size
+        except Exception as error:  # as below
+            raise _unreadable(names[0], error) from error
+    width, height = size
     refuse_too_large(f"{len(names)} images", len(names) * channels * height * width, remedy)
     mode = "L" if channels == 1 else "RGB"
-    pixels = np.empty((len(names), *shape), dtype=np.uint8)
+    pixels = np.empty((len(names), channels, height, width), dtype=np.uint8)
 
     def fill(start: int) -> None:
         for t in range(start, min(start + _CHUNK, len(names))):
             try:
-                with opened(t) as image:
-                    ready = image if change is None else change(image)
-                    size = ready.size
-                    if size == (width, height):  # else it is not decoded
+                with image(t) as read:
+                    ready = read if change is None else change(read)
+                    found = ready.size
+                    if found == size:  # else it is not decoded
                         pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
             except Exception as error:  # the decoder of a corrupt file may fail in any way
-                raise unreadable(names[t], error) from error
-            if size != (width, height):
-                raise RequestError(f"{names[t]} is {size[0]}x{size[1]}, expected {width}x{height}; {remedy}")
+                raise _unreadable(names[t], error) from error
+            if found != size:
+                raise RequestError(f"{names[t]} is {found[0]}x{found[1]}, expected {width}x{height}; {remedy}")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(fill, range(0, len(names), _CHUNK)):
@@ -66,6 +79,5 @@ def decode(
     return pixels
 
 
-def unreadable(name: object, error: Exception) -> RequestError:
-    """The error for an image that cannot be read."""
+def _unreadable(name: object, error: Exception) -> RequestError:
     return RequestError(f"{name} cannot be read as an image: {error or type(error).__name__}")

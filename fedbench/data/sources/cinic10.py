@@ -10,7 +10,6 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
-from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode, files_in
 
 _PARTS = ("train", "valid", "test")
@@ -62,7 +61,7 @@ def _read(folders: list[Path], valid: str) -> Examples:
         labels += [_CLASSES.index(folder.name)] * len(found)
         held_out += [part == "test"] * len(found)
     return Examples(
-        x=decode(files, lambda t: open_image(files[t]), (3, 32, 32)),
+        x=decode(files, 3, (32, 32)),
         y=np.array(labels),
         classes=len(_CLASSES),
         held_out=np.array(held_out),

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, choice, integer, shown
+from fedbench.core.errors import RequestError, choice, integer
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files
-from fedbench.data.files.readers import open_image, read_text
+from fedbench.data.files.readers import read_text
 from fedbench.data.sources._images import decode
 
 _NAMES = ("clothing1m", "clothing1M")
@@ -64,8 +64,8 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
         return Examples(
             x=decode(
                 files,
-                lambda t: open_image(files[t]),
-                (3, side, side),
+                3,
+                (side, side),
                 change=lambda image: image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR),
                 remedy="lower data.source.size or data.source.images",
             ),
@@ -82,18 +82,12 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     """The images in a key list, and their labels from a table of lines ``image label``."""
-    table: dict[str, int] = {}
-    for number, line in enumerate(read_text(labels).splitlines(), 1):
-        image, _, label = line.strip().rpartition(" ")
-        if label not in _LABELS:
-            raise RequestError(
-                f"{labels}, line {number}: expected an image and a label 0 to {_CLASSES - 1}, got {shown(line)}"
-            )
-        table[image] = int(label)
+    table = dict(line.strip().rpartition(" ")[::2] for line in read_text(labels).splitlines())
     names = read_text(keys).split()
-    for name in names:
-        if name not in table:
-            raise RequestError(
-                f"{keys} names {name[:300]}, which has no label in {labels.name}; take both from one release"
-            )
-    return names, np.array([table[n] for n in names], dtype=np.int64)
+    wrong = next((name for name in names if table.get(name) not in _LABELS), None)
+    if wrong is not None:
+        raise RequestError(
+            f"{keys} names {wrong[:300]}, which has no label from 0 to {_CLASSES - 1} in {labels.name}; take both from "
+            "one release"
+        )
+    return names, np.array([int(table[name]) for name in names], dtype=np.int64)

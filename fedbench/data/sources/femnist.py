@@ -187,8 +187,9 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
     return Examples(
         x=decode(
             names,
-            lambda t: open_image(BytesIO(by_write.read(names[t]))),
-            (1, _SIDE, _SIDE),
+            1,
+            (_SIDE, _SIDE),
+            opened=lambda t: open_image(BytesIO(by_write.read(names[t]))),
             change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
         ),
         y=np.array([label for _, _, label in chosen]),

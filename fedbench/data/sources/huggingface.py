@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -31,7 +32,7 @@ def load(
 ) -> Examples:
     """Read one column as inputs and one as labels.
 
-    Images are read as grey if all of them are, else as RGB. Numbers, of the same shape for all examples, are read as
+    Images are read as grey if the first one is, else as RGB. Numbers, of the same shape for all examples, are read as
     float32. Labels are integers from 0, or words, which are numbered in alphabetical order.
 
     Args:
@@ -49,19 +50,16 @@ def load(
         RequestError: If the library is not installed, or the directory, a split, a column or its content does not fit.
     """
     parts = _parts(root, train, test)
-    for part in parts:
-        for key, column in (("x", x), ("y", y), ("owner", owner)):
-            if column is not None and column not in part.column_names:
-                known = list(part.column_names)
-                raise RequestError(
-                    f"data.source.{key}={column}: {root} has the columns {', '.join(known)}{nearest(column, known)}"
-                )
-    sizes = [len(p) for p in parts]
+    known = list(parts[0].column_names)
+    for key, column in (("x", x), ("y", y), ("owner", owner)):
+        if column is not None and column not in known:
+            hint = nearest(column, known)
+            raise RequestError(f"data.source.{key}={column}: {root} has the columns {', '.join(known)}{hint}")
     labels, classes = _labels(parts, y)
     names, place = np.unique(_column(parts, owner).astype(str), return_inverse=True) if owner else (np.array([]), None)
     images = type(parts[0].features[x]).__name__ == "Image"
-    inputs = _images(parts, x, size) if images else _numbers(parts, x)
-    channels = inputs.shape[1] if images else 0
+    inputs = _images(parts, x, size) if images else _column(parts, x, np.float32)
+    inputs, sizes = inputs[:, None] if inputs.ndim == 1 else inputs, [len(p) for p in parts]
     return Examples(
         x=inputs,
         y=labels,
@@ -69,8 +67,8 @@ def load(
         owner=None if place is None else place.reshape(-1),
         names=tuple(str(n) for n in names),
         held_out=np.repeat([False, True], sizes) if len(parts) > 1 else None,
-        mean=per_channel("mean", mean, channels, 0.5) if images else None,
-        std=per_channel("std", std, channels, 0.5) if images else None,
+        mean=per_channel("mean", mean, inputs.shape[1], 0.5) if images else None,
+        std=per_channel("std", std, inputs.shape[1], 0.5) if images else None,
         sources=(f"datasets directory: {root}, {' + '.join(map(str, sizes))} examples",),
     )
 
@@ -78,16 +76,9 @@ def load(
 def _parts(root: str, train: str, test: str | None) -> list[Any]:
     """The training split and, if it exists, the test split."""
     try:
-        library = importlib.import_module("datasets")
+        found = importlib.import_module("datasets").load_from_disk(str(user_path("data.root", root)))
     except ModuleNotFoundError as error:
         raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
-    path = user_path("data.root", root)
-    if not path.is_dir():
-        raise RequestError(
-            f"data.root={root} does not exist; it must be a directory written by save_to_disk of datasets"
-        )
-    try:
-        found = library.load_from_disk(str(path))
     except Exception as error:  # of a corrupt directory the library may raise anything
         raise RequestError(f"data.root={root} was not written by save_to_disk of datasets: {error}") from error
     if not isinstance(found, dict):
@@ -97,29 +88,23 @@ def _parts(root: str, train: str, test: str | None) -> list[Any]:
     return [found[train], *([found[test]] if test in found and test != train else [])]
 
 
-def _column(parts: Sequence[Any], name: str) -> np.ndarray:
-    return np.concatenate([np.asarray(p.with_format("numpy")[name][:]) for p in parts])
+def _column(parts: Sequence[Any], name: str, kind: type | None = None) -> np.ndarray:
+    """The values of a column of words or numbers, [T, ...]."""
+    try:
+        values = np.concatenate([np.stack(list(p.with_format("numpy")[name][:])) for p in parts])
+        return values if kind is None else values.astype(kind)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"the column {name} must have words, or numbers of one shape, or images: {error}") from error
 
 
 def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
     values = _column(parts, name)
-    known = getattr(parts[0].features[name], "num_classes", None)
     if values.dtype.kind in "OSU":
         words, y = np.unique(values.astype(str), return_inverse=True)
         return y.reshape(-1), len(words)
     if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
         raise RequestError(f"data.source.y={name}: labels must be words or integers >= 0, got {values[:3]}")
-    return values.astype(np.int64), max(int(values.max()) + 1, known or 0)
-
-
-def _numbers(parts: Sequence[Any], name: str) -> np.ndarray:
-    try:
-        x = np.concatenate([np.stack(list(p.with_format("numpy")[name][:])) for p in parts])
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"data.source.x={name}: all examples must be numbers of the same shape: {error}") from error
-    if x.dtype.kind not in "biuf" or not np.isfinite(x).all():
-        raise RequestError(f"data.source.x={name}: examples must be finite numbers or images, got {x.dtype}")
-    return x.astype(np.float32)[:, None] if x.ndim == 1 else x.astype(np.float32)
+    return values.astype(np.int64), max(int(values.max()) + 1, getattr(parts[0].features[name], "num_classes", 0))
 
 
 def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
@@ -130,23 +115,9 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
     def opened(t: int) -> Image.Image:
         return open_image(BytesIO(raw[t]["bytes"]) if raw[t]["bytes"] is not None else raw[t]["path"])
 
-    modes, shapes = set(), set()
-    for t in range(len(raw)):
-        try:
-            with opened(t) as image:  # reads the header only
-                modes.add(image.mode)
-                shapes.add(image.size)
-        except Exception as error:  # as in decode
-            raise RequestError(f"data.source.x={name}: example {t} is not an image: {error}") from error
-    if size is None and len(shapes) > 1:
-        raise RequestError(
-            f"data.source.x={name} has images of {len(shapes)} sizes, e.g. {sorted(shapes)[:2]}; set data.size"
-        )
-    side = None if size is None else integer("data.size", size, at_least=1)
-    width, height = next(iter(shapes)) if side is None else (side, side)
-    return decode(
-        [f"{name} of example {t}" for t in range(len(raw))],
-        opened,
-        (1 if modes <= {"1", "L"} else 3, height, width),
-        change=None if side is None else lambda image: ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR),
-    )
+    names = [f"{name} of example {t}" for t in range(len(raw))]
+    if size is None:
+        return decode(names, None, None, opened=opened, remedy="set data.size")
+    square = (integer("data.size", size, at_least=1),) * 2
+    fit = partial(ImageOps.fit, size=square, method=Image.Resampling.BILINEAR)
+    return decode(names, None, square, opened=opened, change=fit)

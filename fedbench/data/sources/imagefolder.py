@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,7 @@ from PIL import Image
 from fedbench.core.errors import RequestError, integer
 from fedbench.core.files import user_path
 from fedbench.data.examples import Examples, per_channel
-from fedbench.data.files.readers import open_image
-from fedbench.data.sources._images import decode, files_in, unreadable
+from fedbench.data.sources._images import decode, files_in
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
@@ -70,29 +70,15 @@ def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[
         lacking = f"no image ({', '.join(_ENDINGS)}) in {', '.join(empty[:3])}" if empty else "no directory per class"
         raise RequestError(f"{folder} has {lacking}")
     files = [f for some in found for f in some]
-    change = None
-    if size is None:
-        with _opened(files[0]) as first:
-            width, height = first.size
-    else:
-        width = height = integer("data.size", size, at_least=1)
-        change = _to_square(width)
-    x = decode(files, lambda t: open_image(files[t]), (3, height, width), change=change, remedy="set data.size")
+    side = None if size is None else integer("data.size", size, at_least=1)
+    square = None if side is None else (side, side)
+    change = None if side is None else partial(_to_square, side)
+    x = decode(files, 3, square, change=change, remedy="set data.size")
     return x, np.repeat(np.arange(len(classes)), [len(some) for some in found]), classes
 
 
-def _opened(path: Path) -> Image.Image:
-    try:
-        return open_image(path)
-    except Exception as error:  # as in decode
-        raise unreadable(path, error) from error
-
-
-def _to_square(side: int) -> Callable[[Image.Image], Image.Image]:
-    def change(image: Image.Image) -> Image.Image:
-        scaled = [side * length // min(image.size) for length in image.size]
-        left, top = (round((length - side) / 2) for length in scaled)
-        resized = image.convert("RGB").resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
-        return resized.crop((left, top, left + side, top + side))
-
-    return change
+def _to_square(side: int, image: Image.Image) -> Image.Image:
+    scaled = [side * length // min(image.size) for length in image.size]
+    left, top = (round((length - side) / 2) for length in scaled)
+    resized = image.convert("RGB").resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
+    return resized.crop((left, top, left + side, top + side))

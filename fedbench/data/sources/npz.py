@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -38,16 +37,21 @@ def load(
     Raises:
         RequestError: If an array is missing or invalid; the message names the array and the fault.
     """
-    arrays = _arrays(user_path("data.file", file))
-    if arrays["x"].ndim and arrays["y"].ndim and len(arrays["x"]) != len(arrays["y"]):
+    arrays = read_npz(user_path("data.file", file), _KNOWN)
+    if missing := [k for k in ("x", "y") if k not in arrays]:
+        raise RequestError(f"{file} has no array {missing[0]}; it must contain x and y, and may contain the others")
+    x, y = _numbers(file, arrays["x"]), arrays["y"]
+    if y.shape != (len(x),) or y.dtype.kind not in "iuf" or not len(y) or not are_labels(y):
         raise RequestError(
-            f"{file}: x has {len(arrays['x'])} examples and y {len(arrays['y'])}; both must have the same"
+            f"{file}: y must be integers >= 0 of shape [{len(x)}] and not empty, got {y.dtype} {list(y.shape)} "
+            f"{y.ravel()[:3]}"
         )
-    x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
-    if not len(y):
-        raise RequestError(f"{file}: x and y have no examples; they must have the same number, at least 1")
-    count = count_of(y, classes, file)
+    y = y.astype(np.int64)
     owner, names = _owners(file, arrays, len(y))
+    held_out = arrays.get("held_out")
+    if held_out is not None and (held_out.shape != y.shape or not np.isin(held_out, (0, 1)).all()):
+        got = f"{held_out.dtype} {list(held_out.shape)}"
+        raise RequestError(f"{file}: held_out must be true or false, of shape [{len(y)}], got {got}")
     images = x.dtype == np.uint8
     if not images and (mean is not None or std is not None):
         raise RequestError(
@@ -56,29 +60,21 @@ def load(
     return Examples(
         x=x,
         y=y,
-        classes=count,
+        classes=count_of(y, classes, file),
         owner=owner,
         names=names,
-        held_out=_held_out(file, arrays, len(y)),
+        held_out=None if held_out is None else held_out.astype(bool),
         mean=per_channel("mean", mean, x.shape[1], 0.0) if images else None,
         std=per_channel("std", std, x.shape[1], 1.0) if images else None,
         sources=(f"NumPy archive: {file}",),
     )
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise RequestError(f"data.file={path} does not exist; it must be a .npz file with the arrays x and y")
-    arrays = read_npz(path, _KNOWN)
-    if missing := [k for k in ("x", "y") if k not in arrays]:
-        optional = ", ".join(k for k in _KNOWN if k not in ("x", "y"))
-        raise RequestError(f"{path} has no array {missing[0]}; it must contain x and y, and may contain {optional}")
-    return arrays
-
-
 def _numbers(file: str, x: np.ndarray) -> np.ndarray:
-    if x.ndim < 1 or x.dtype.kind not in "biuf" or (len(x) and not x.size):
-        raise RequestError(f"{file}: x must be real numbers of shape [T, ...], got {x.dtype} {list(x.shape)}")
+    if x.ndim < 1 or x.dtype.kind not in "biuf" or (len(x) and not x.size) or not are_finite(x):
+        raise RequestError(
+            f"{file}: x must be finite real numbers of 32 bits and of shape [T, ...], got {x.dtype} {list(x.shape)}"
+        )
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise RequestError(
             f"{file}: x {list(x.shape)} looks like images with the channels last; store [T, channels, height, width]: "
@@ -88,53 +84,25 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
         return x[:, None]
     if x.dtype == np.int64 or (x.dtype == np.uint8 and x.ndim == 4):
         return x
-    if not are_finite(x):
-        raise RequestError(f"{file}: x contains values that are not finite numbers of 32 bits")
-    x = x.astype(np.float32) if x.dtype != np.float64 else x
+    x = x if x.dtype == np.float64 else x.astype(np.float32)
     return x[:, None] if x.ndim == 1 else x
 
 
-def _labels(file: str, y: np.ndarray) -> np.ndarray:
-    if y.ndim != 1 or y.dtype.kind not in "iuf" or not are_labels(y):
-        raise RequestError(
-            f"{file}: y must be integers >= 0 of shape [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}"
-        )
-    return y.astype(np.int64)
-
-
 def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    if "owner" not in arrays:
-        if "names" in arrays:
+    owner, names = arrays.get("owner"), arrays.get("names")
+    if owner is None:
+        if names is not None:
             raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
         return None, ()
-    owner = arrays["owner"]
     if owner.shape != (count,) or owner.dtype.kind not in "iuSU":
         raise RequestError(
             f"{file}: owner must be integers or words of shape [{count}], got {owner.dtype} {list(owner.shape)}"
         )
-    if "names" not in arrays:
-        found, place = np.unique(owner, return_inverse=True)
-        return place.reshape(-1), tuple(_text(n) for n in found)
-    names = tuple(_text(n) for n in arrays["names"].ravel())
-    if owner.dtype.kind in "iu" and not len(names):
-        raise RequestError(f"{file}: names must have at least one name")
-    if owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len(set(names)) < len(names):
+    if names is None:
+        names, owner = np.unique(owner, return_inverse=True)
+    elif owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len({*names}) < len(names):
         raise RequestError(
             f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"
         )
-    return owner.astype(np.int64), names
-
-
-def _held_out(file: str, arrays: dict[str, np.ndarray], count: int) -> np.ndarray | None:
-    held_out = arrays.get("held_out")
-    if held_out is None:
-        return None
-    if held_out.shape != (count,) or not np.isin(held_out, (0, 1)).all():
-        raise RequestError(
-            f"{file}: held_out must be true or false, of shape [{count}], got {held_out.dtype} {list(held_out.shape)}"
-        )
-    return held_out.astype(bool)
-
-
-def _text(name: object) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+    texts = (n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in names.tolist())
+    return owner.reshape(-1).astype(np.int64), tuple(texts)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, boolean, integer, shown
+from fedbench.core.errors import RequestError, boolean, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
@@ -117,14 +117,11 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
     Raises:
         RequestError: If it is missing.
     """
-    path = data_dir / "glove" / name
-    if path.is_file():
-        return path
-    available = ", ".join(sorted(p.name for p in path.parent.glob("*.txt")))
-    hint = f"set data.source.glove to one of {available}" if available else "name another file in data.source.glove"
-    if name not in _IN_ARCHIVE:
-        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there, or {hint}")
-    return replace(_glove(name), what=f"GloVe 6B (or {hint})").find(data_dir, download=download)[0]
+    files, folder = _glove(name), data_dir / "glove"
+    if name not in _IN_ARCHIVE and files.existing(data_dir) is None:
+        available = ", ".join(sorted(p.name for p in folder.glob("*.txt"))) or "none"
+        raise RequestError(f"data.source.glove={name} is not in {folder}; put the file there; available: {available}")
+    return files.find(data_dir, download=download)[0]
 
 
 def vocabulary(path: Path) -> list[str]:
@@ -144,22 +141,20 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     """
     wanted = set(words)
     found: dict[str, np.ndarray] = {}
-    size: int | None = None
+    size = 0
     with path.open("rb") as file:
         for k, line in enumerate(file, 1):
             word = line.partition(b" ")[0].decode("utf-8", "replace")
-            if size is not None and (word not in wanted or word in found):
+            if size and (word not in wanted or word in found):
                 continue
             try:
-                row = np.array(line.split()[1 if size is None else -size :], dtype=np.float32)
+                row = np.array(line.split()[-size or 1 :], dtype=np.float32)
             except (ValueError, OverflowError):
-                raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers") from None
-            size = len(row) if size is None else size
+                row = np.empty(0, dtype=np.float32)
+            size = size or len(row)
             if len(row) != size or not size or not np.isfinite(row).all():
-                raise RequestError(f"{path}, line {k}: expected a word and {size} numbers, got {len(row)}")
+                raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers")
             found[word] = row
-    if size is None:
-        raise RequestError(f"{path} is empty; it must contain a word and its numbers on every line")
     zero = np.zeros(size, dtype=np.float32)
     return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
 
@@ -177,13 +172,11 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
         reader = csv.reader(file)
         try:
             for row in reader:
-                if len(row) != 6 or row[0] not in labels:
-                    form = "polarity (0, 2 or 4), id, date, query, user, text, without a header"
-                    got = f"{len(row)} columns" if len(row) != 6 else f"polarity {shown(row[0])}"
-                    raise RequestError(f"{path}, line {reader.line_num}: expected {form}; got {got}")
-                yield labels[row[0]], row[4], row[5]
-        except csv.Error as error:
-            raise RequestError(f"{path}, line {reader.line_num}: {error}") from error
+                polarity, _, _, _, user, text = row
+                yield labels[polarity], user, text
+        except (csv.Error, ValueError, KeyError) as error:
+            form = "polarity (0, 2 or 4), id, date, query, user, text, without a header"
+            raise RequestError(f"{path}, line {reader.line_num}: expected {form} ({error})") from error
 
 
 def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool) -> Examples:

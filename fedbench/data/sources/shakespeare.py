@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,7 +46,7 @@ _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
 _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
-_Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
+_Parts: TypeAlias = tuple[np.ndarray, ...]  # windows [n, 81] of a role: all, or those to train and those to test on
 # the text itself, of which there are several editions, has no published checksum
 FILES = (Files("Shakespeare", _LAYOUTS, [_ARCHIVE], into="shakespeare/1994-01-100"),)
 
@@ -161,35 +162,30 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
         tokens, unknown = encode(re.sub("  +", " ", " ".join(lines) + " "))
         strange += unknown
         if len(tokens) > LENGTH:
-            windows[name] = (np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1), None)
+            windows[name] = (np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1),)
     if not windows:
         raise RequestError(f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
-    total = sum(len(train) for train, _ in windows.values())
+    total = sum(len(every) for (every,) in windows.values())
     note = f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, {total} windows"
     return windows, note + (f", {strange} unknown characters read as blanks" if strange else "")
 
 
 def _from_json(train: str, test: str | None) -> tuple[dict[str, _Parts], str]:
-    sides = [dict(_windows(train, "data.train"))]
-    if test is not None:
-        sides.append(dict(_windows(test, "data.test")))
+    given = {"data.train": train} | ({} if test is None else {"data.test": test})
+    sides = [dict(_windows(where, option)) for option, where in given.items()]
     nothing = np.empty((0, LENGTH + 1), dtype=np.uint8)
-    roles: dict[str, _Parts] = {}
-    for name in dict.fromkeys(name for side in sides for name in side):
-        roles[name] = (sides[0].get(name, nothing), None if test is None else sides[1].get(name, nothing))
-    if not roles:
-        raise RequestError(f"data.train={train} contains no user")
-    note = f"LEAF JSON: {train}" + ("" if test is None else f" and {test}")
-    return roles, note
+    names = dict.fromkeys(name for side in sides for name in side)
+    roles = {name: tuple(side.get(name, nothing) for side in sides) for name in names}
+    return roles, f"LEAF JSON: {' and '.join(given.values())}"
 
 
 def _windows(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
     for place, name, x, y, _ in users_of(json_files(where, option)):
-        lists = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
-        if not lists or not all(isinstance(v, str) for v in (*x, *y)):
-            raise RequestError(f"{place}: x and y must be lists of strings, of the same length")
-        if not all(len(a) == LENGTH and len(b) == 1 for a, b in zip(x, y, strict=True)):
-            raise RequestError(f"{place}: x must be strings of {LENGTH} characters and y of one")
+        texts = [*x, *y] if isinstance(x, list) and isinstance(y, list) and len(x) == len(y) else [None]
+        if not all(isinstance(v, str) for v in texts) or {*map(len, x)} - {LENGTH} or {*map(len, y)} - {1}:
+            raise RequestError(
+                f"{place}: x and y must be lists of the same length, of strings of {LENGTH} characters and of one"
+            )
         tokens, _ = encode("".join(a + b for a, b in zip(x, y, strict=True)))
         yield name, tokens.reshape(len(x), LENGTH + 1)
 
@@ -197,15 +193,16 @@ def _windows(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
 def _examples(
     roles: dict[str, _Parts], note: str, split: float, min_samples: int, clients: int | None, seed: int
 ) -> Examples:
-    asked = {k: v for k, v in roles.items() if sum(len(p) for p in v if p is not None) >= min_samples}
-    if not asked:
-        most = max(sum(len(p) for p in v if p is not None) for v in roles.values())
-        raise RequestError(f"no role has data.source.min_samples={min_samples} windows; the most is {most}")
-    cut = {k: _cut(train, split) if test is None else (train, test) for k, (train, test) in asked.items()}
-    whole_roles = split == 1 and all(test is None for _, test in asked.values())
+    asked = {k: v for k, v in roles.items() if sum(map(len, v)) >= min_samples}
+    whole_roles = split == 1 and all(len(parts) == 1 for parts in asked.values())
+    cut = {k: parts if len(parts) == 2 else _cut(parts[0], split) for k, parts in asked.items()}
     names = [k for k, (train, test) in cut.items() if len(train) and (len(test) or whole_roles)]
     if not names:
-        raise RequestError(f"no role is long enough for windows on both sides of data.split={split:g}; change it")
+        most = max((sum(map(len, v)) for v in roles.values()), default=0)
+        raise RequestError(
+            f"no role has data.source.min_samples={min_samples} windows, and some on both sides of "
+            f"data.split={split:g}; the most is {most}"
+        )
     chosen = names
     if clients is not None:
         if integer("data.clients", clients, at_least=1) > len(names):
@@ -220,8 +217,8 @@ def _examples(
     x, y = np.empty((sum(sizes), LENGTH), dtype=np.uint8), np.empty(sum(sizes), dtype=np.int64)
     for end, part in zip(np.cumsum(sizes), parts, strict=True):
         x[end - len(part) : end], y[end - len(part) : end] = part[:, :-1], part[:, -1]
-    lost = sum(len(asked[k][0]) - len(cut[k][0]) - len(cut[k][1]) for k in chosen if asked[k][1] is None)
     held_out = np.repeat([False, True] * len(chosen), sizes)
+    lost = sum(sum(map(len, asked[k])) for k in chosen) - len(y)
     detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
     if not whole_roles:
         detail += (

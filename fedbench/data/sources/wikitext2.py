@@ -8,32 +8,25 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples, origin
-from fedbench.data.files.fetch import Files, MissingFiles, Remote, offline
+from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_text
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
-_ARCHIVE = Remote(
-    "wikitext-2-v1.zip",
-    (
-        "https://wikitext.smerity.com/wikitext-2-v1.zip",
-        "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
-    ),
-    "sha256:92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
-)
-_SUMS = {  # of the files unpacked
-    "wiki.train.tokens": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
-    "wiki.valid.tokens": "sha1:0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
-    "wiki.test.tokens": "sha1:c7b8ce0aa086fb34dab808c5c49224211eb2b172",
-}
-_LAYOUTS = [[f"{folder}/{name}" for name in _SUMS] for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2")]
-# the same three files, with the same sha1, in a repository that is on GitHub
+# the official files, in a repository that is on GitHub
 _COPIES = (
     "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/"
     "data/wikitext-2"
 )
-_SINGLE = [Remote(f"wikitext-2/{name}", (f"{_COPIES}/{name.split('.')[1]}.txt",), sha1) for name, sha1 in _SUMS.items()]
-FILES = (Files("WikiText-2", _LAYOUTS, [_ARCHIVE], into="wikitext-2-v1", sums=_SUMS),)
+_SUMS = {
+    "train": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
+    "valid": "sha1:0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
+    "test": "sha1:c7b8ce0aa086fb34dab808c5c49224211eb2b172",
+}
+_FOLDERS = ("wikitext-2", "wikitext-2-v1/wikitext-2")
+_LAYOUTS = [[f"{folder}/wiki.{part}.tokens" for part in _SUMS] for folder in _FOLDERS]
+_REMOTES = [Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1) for part, sha1 in _SUMS.items()]
+FILES = (Files("WikiText-2", _LAYOUTS, _REMOTES),)
 
 
 def load(
@@ -74,21 +67,8 @@ def load(
     choice("held_out", held_out, ("test", "valid", None))
     if first is not None:
         first = integer("first", first, at_least=1, remedy="use null for all")
-    files = _found(data_dir, download)
+    files = FILES[0].find(data_dir, download=download)
     return _examples(files, clients, columns, length, held_out, first)
-
-
-def _found(data_dir: Path, download: bool) -> list[Path]:
-    """The three files, from the archive or, if no address has it, one by one."""
-    try:
-        return FILES[0].find(data_dir, download=download)
-    except MissingFiles as error:
-        if not download or offline():
-            raise
-        try:
-            return Files("WikiText-2", _LAYOUTS, _SINGLE).find(data_dir, download=download)
-        except MissingFiles as second:
-            raise second from error
 
 
 def _examples(
