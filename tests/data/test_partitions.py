@@ -117,7 +117,7 @@ def test_two_shards_for_each_of_a_hundred_clients(name):
     )
     y = cifar if name == "cifar10" else np.repeat(np.arange(10), 6000)
     given = {"y": y, "clients": tree["clients"], "rng": np.random.default_rng(0)}
-    owned = call(Component.of(section), "data.partition", **given)
+    owned = call(Component.of("data.partition", section), "data.partition", **given)
     assert {len(o) for o in owned} == {len(y) // 100}
     assert {len(np.unique(y[o])) for o in owned} == {1, 2}
     assert tree["local_test"] == "official"
