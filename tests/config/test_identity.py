@@ -131,14 +131,13 @@ def test_a_function_may_move_alone(monkeypatch):
 
 
 def test_the_table_of_moves_can_be_read_in_both_directions():
-    """Of a tracker, which is no part of an identity, two former names lead to today's."""
-    firsts = [today for today in MOVED.values() if "trackers" not in today]
-    assert len(set(firsts)) == len(firsts)
+    """Of several former names of a function the last row has the first one."""
+    firsts = {today: first for first, today in MOVED.items()}
     assert not set(MOVED.values()) & set(MOVED)  # the right side is today's path, not a step on the way
     for first, today in MOVED.items():
         if not (ROOT / today.replace(".", "/")).with_suffix(".py").is_file():  # a function that has moved alone
             assert present(first) == today
-            assert stable(today) == first or "trackers" in today
+            assert stable(today) == firsts[today]
             assert callable(function_of(today, "algo"))
             continue
         assert present(f"{first}.f") == present(f"{today}.f") == f"{today}.f"
