@@ -26,7 +26,8 @@ from fedbench.core.errors import RequestError, WrongValue, arguments_of, install
 from fedbench.core.files import Tree
 
 # Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
-# Moving a module takes one row here; moving it again changes the right side. Of rows with one right side the last counts.
+# Moving a module takes one row here; moving it again changes the right side. Of rows with one right side the last is
+# the first name.
 MOVED: dict[str, str] = {
     "fedbench.algorithms.fedadagrad.fedadagrad": "fedbench.algorithms.fedadam.fedadagrad",
     "fedbench.algorithms.fedams.fedams": "fedbench.algorithms.fedadam.fedams",
