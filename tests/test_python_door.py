@@ -191,7 +191,7 @@ def test_results_of_no_runs(tmp_path):
         assert {"setting", "algo", "hash", "seed"} <= set(frame)
     with pytest.raises(RequestError, match="nowhere is not a directory"):
         fedbench.load_results("nowhere")
-    with pytest.raises(RequestError, match="directory must be a path, got None"):
+    with pytest.raises(RequestError, match="None is not a directory"):
         fedbench.load_results(None)
 
 

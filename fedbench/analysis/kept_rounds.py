@@ -19,12 +19,11 @@ def kept_of(run: Run) -> Kept:
     home, experiment = home_of(run.meta["experiment"]), run.meta["experiment"]
     rounds = {int(run.rounds()["round"].iloc[0]), *(number for number, _ in best_rounds(run, CATALOGUE).values())}
     if home is None:
-        return Kept(rounds=rounds, documents=("moments",))
+        return Kept(rounds=rounds)
     printed = (best_round(run, metric) for metric in of_best_rounds(experiment))
     of_clients = any(f.kind == "two_clients" and home.setup.id in f.setups for f in home.paper.figures.values())
     return Kept(
         curves=curve_fields(home.paper),
         rounds=rounds,
         client_rounds=None if of_clients else {found[0] for found in printed if found is not None},
-        documents=("moments",),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
@@ -17,8 +17,10 @@ from fedbench.papers.readings import Variant
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Row
 from fedbench.papers.schema import Paper, Reduction
-from fedbench.runs.results import Results
 from fedbench.runs.run import is_done
+
+if TYPE_CHECKING:
+    from fedbench.runs.results import Results
 
 _SPLITS = 10  # number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold and fail
 

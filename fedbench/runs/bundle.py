@@ -16,42 +16,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
-from fedbench.runs.run import Fields, Run, checked
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"
 FORMAT = 1
 _MANIFEST = "bundle.json"
-_LEVEL = 19  # of zstd: bundles are written once
 _DIRECTORIES = ("results_dir", "data_dir")  # of one machine, so no part of a published run
+_DOCUMENTS = ("moments",)  # of diagnostics, that are kept
+_NO_RUNS = pa.table({"run": pa.array([], pa.int64())})
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a bundle keeps of a run, besides its last round and the per-client table of that.
+    """What a bundle keeps of a run, besides its last round, the per-client table of that, and documents.
 
     Attributes:
         curves: Keys that are kept at all evaluated rounds; None for all keys.
         rounds: Rounds that are kept with all their keys.
         client_rounds: Rounds whose per-client table is kept; None for all that the run has.
-        documents: Documents of diagnostics that are kept.
     """
 
     curves: Collection[str] | None = None
     rounds: Collection[int] = ()
     client_rounds: Collection[int] | None = None
-    documents: Collection[str] = ()
 
 
 def is_bundle(folder: Path) -> bool:
@@ -70,47 +69,46 @@ class Bundle:
         damaged: Messages about runs that could not be read when the bundle was written.
 
     Raises:
-        RequestError: If a file is missing or is not the one that was written; so do the methods.
+        RequestError: If a file is missing or is not the one that was written.
     """
 
     def __init__(self, root: Path, home: Path | None = None) -> None:
         self.root, self.home = root, root if home is None else home
         self.place = root / FOLDER
-        with self._reading(_MANIFEST):
+        try:
             facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']!r}, and this version reads {FORMAT}")
-            self.damaged: list[str] = list(facts["damaged"])
-            self._names: list[str] = list(facts["files"])
-        for name, digest in facts["files"].items():
-            with self._reading(name):
-                found = hashlib.sha256((self.place / name).read_bytes()).hexdigest()
-            if found != digest:
-                raise self._broken(name, f"is not the file that {_MANIFEST} was written for")
+            for name, digest in facts["files"].items():
+                if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
+                    raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
+        except (KeyError, ValueError, TypeError, OSError) as error:
+            raise RequestError(
+                f"{self.place} cannot be read: {error}; restore the folder from version control, or write it again "
+                f"with: fedbench report RUNS --into {root}"
+            ) from error
+        self.damaged: list[str] = list(facts["damaged"])
+        self._names: list[str] = list(facts["files"])
         self._table = cache(self._read_table)
 
+    @cached_property
     def runs(self) -> list[Run]:
-        """Return all runs."""
-        import pyarrow.parquet as pq
-
+        """All runs."""
         found: list[Run] = []
-        with self._reading("runs.parquet"):
-            columns = ["path", "config", "meta", "documents"]
-            rows = pq.read_table(self.place / "runs.parquet", columns=columns).to_pylist()
-            for number, row in enumerate(rows):
-                config, meta = checked(json.loads(row["config"]), json.loads(row["meta"]))
-                documents = json.loads(row["documents"])
-                found.append(BundledRun(self.home / row["path"], config, meta, self, number, documents))
+        for number, row in enumerate(pq.read_table(self.place / "runs.parquet").to_pylist()):
+            config, meta, documents = (json.loads(row[name]) for name in ("config", "meta", "documents"))
+            present = with_present_names(config, meta)
+            found.append(BundledRun(self.home / row["path"], *present, self, number, documents))
         return found
 
     def file(self, name: str) -> bytes | None:
         """Return the content of a further file, such as the label counts; None if there is none."""
         return (self.place / name).read_bytes() if name in self._names else None
 
-    def part(self, name: str, number: int) -> Any:
+    def part(self, name: str, number: int) -> pa.Table:
         """Return the rows of a run in one of the tables, as an Arrow table without the column ``run``."""
-        table, places = self._table(name)
-        first, end = places.get(number, (0, 0))
+        table, runs = self._table(name)
+        first, end = np.searchsorted(runs, (number, number + 1))
         return table.slice(first, end - first)
 
     def columns(self, name: str) -> list[str]:
@@ -118,32 +116,10 @@ class Bundle:
         names: list[str] = self._table(name)[0].column_names
         return names
 
-    def _read_table(self, name: str) -> tuple[Any, dict[int, tuple[int, int]]]:
-        """Return a table, and the first and the last row but one of every run: rows are in the order of the runs."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
-        with self._reading(f"{name}.parquet"):
-            table = pq.read_table(self.place / f"{name}.parquet")
-            runs = pc.run_end_encode(table["run"].combine_chunks(), run_end_type=pa.int64())
-            ends = runs.run_ends.to_pylist()
-            places = zip([0, *ends[:-1]], ends, strict=True) if ends else ()
-            return table.drop_columns(["run"]), dict(zip(runs.values.to_pylist(), places, strict=True))
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[None]:
-        """Turn errors in reading a file into one that names it and says what to do."""
-        try:
-            yield
-        except (KeyError, ValueError, TypeError, OSError) as error:
-            raise self._broken(name, f"cannot be read: {error}") from error
-
-    def _broken(self, name: str, fault: str) -> RequestError:
-        return RequestError(
-            f"{self.place}: {name} {fault}; restore the folder from version control, or write it again with: "
-            f"fedbench report RUNS --into {self.root}"
-        )
+    def _read_table(self, name: str) -> tuple[pa.Table, np.ndarray]:
+        """Return a table, and the number of the run of every row, ascending."""
+        table = pq.read_table(self.place / f"{name}.parquet")
+        return table.drop_columns(["run"]), table["run"].to_numpy()
 
 
 @dataclass(frozen=True)
@@ -219,9 +195,6 @@ class BundledRun(Run):
         found: Fields | None = self.documents.get(name)
         return found
 
-    def check(self) -> None:
-        """Read nothing: the files of the bundle have checksums."""
-
 
 def as_published(run: Run) -> Run:
     """Return a run whose configuration and overrides name no directories of this machine."""
@@ -244,9 +217,9 @@ def write_bundle(
         runs: Its runs by their paths below the directory of runs.
         keep: What is kept of a finished run; of others, only configuration and facts are.
         damaged: Messages about runs that cannot be read.
-        files: Further files by name below the bundle: the plan and the label counts.
+        files: Further files by name below the bundle: the label counts.
     """
-    contents = {f"{name}.parquet": content for name, content in _tables(runs, keep).items()} | dict(files or {})
+    contents = _tables(runs, keep) | dict(files or {})
     facts = {
         "format": FORMAT,
         "damaged": list(damaged),
@@ -263,17 +236,25 @@ def write_bundle(
 
 
 def _tables(runs: Mapping[str, Run], keep: Callable[[Run], Kept]) -> dict[str, bytes]:
-    """Return the content of the Parquet files."""
+    """Return the content of the Parquet files; keys that a run lacks are null there."""
     rows: list[Fields] = []
-    frames: dict[str, list[pd.DataFrame]] = {"rounds": [], "curves": [], "clients": []}
+    parts: dict[str, list[pa.Table]] = {name: [_NO_RUNS] for name in ("rounds", "curves", "clients")}
     for number, (path, run) in enumerate(runs.items()):
-        kept = keep(run) if run.done else None
-        documents = {} if kept is None else {name: run.document(name) for name in kept.documents}
-        texts = {"config": run.config, "meta": run.meta, "documents": {k: v for k, v in documents.items() if v}}
+        texts = {"config": run.config, "meta": run.meta, "documents": {}}
+        if run.done:
+            texts["documents"] = {name: found for name in _DOCUMENTS if (found := run.document(name)) is not None}
+            for name, frame in _frames(run, keep(run)).items():
+                table = pa.Table.from_pandas(frame.assign(run=number), preserve_index=False)
+                parts[name].append(table.replace_schema_metadata(None))
         rows.append({"path": path, **{name: json.dumps(content) for name, content in texts.items()}})
-        for name, frame in ({} if kept is None else _frames(run, kept)).items():
-            frames[name].append(frame.assign(run=number))
-    return {"runs": _parquet(_joined([_frame(rows)])), **{k: _parquet(_joined(found)) for k, found in frames.items()}}
+    schema = pa.schema([(name, pa.string()) for name in ("path", "config", "meta", "documents")])
+    tables = {name: pa.concat_tables(found, promote_options="permissive") for name, found in parts.items()}
+    contents = {}
+    for name, table in {"runs": pa.Table.from_pylist(rows, schema), **tables}.items():
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", compression_level=19)  # bundles are written once
+        contents[f"{name}.parquet"] = bytes(sink.getvalue())
+    return contents
 
 
 def _frames(run: Run, kept: Kept) -> dict[str, pd.DataFrame]:
@@ -288,42 +269,3 @@ def _frames(run: Run, kept: Kept) -> dict[str, pd.DataFrame]:
     if run.has_clients:
         found["clients"] = run.clients() if kept.client_rounds is None else run.clients_at(kept.client_rounds)
     return found
-
-
-def _frame(rows: Sequence[Fields]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=["path", "config", "meta", "documents"])
-
-
-def _joined(frames: Sequence[pd.DataFrame]) -> Any:
-    """Return frames as one Arrow table; keys that one of them lacks are null there."""
-    import pyarrow as pa
-
-    tables = [pa.Table.from_pandas(f, preserve_index=False).replace_schema_metadata(None) for f in frames]
-    if not tables:
-        return pa.table({"run": pa.array([], pa.int64())})
-    return pa.concat_tables(tables, promote_options="permissive")
-
-
-def _parquet(table: Any) -> bytes:
-    """Return a table as Parquet; columns of many different numbers are split into streams of bytes: half the size."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    split = [
-        name
-        for name in table.column_names
-        if pa.types.is_floating(table[name].type) and 8 * pc.count_distinct(table[name]).as_py() > len(table)
-    ]
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        compression_level=_LEVEL,
-        use_dictionary=[name for name in table.column_names if name not in split],
-        column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
-    )
-    return bytes(sink.getvalue())

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.runs.bundle import Bundle, is_bundle
 from fedbench.runs.run import DamagedRun, Run, is_done, read_run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PUBLISHED = "published"  # directory below the results with published reports
 TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
@@ -33,11 +32,9 @@ class Results:
         root: The directory.
         published: Names of the published reports whose runs are added: of ``published/<name>`` below the directory,
             those of the experiments ``<name>/...``.
-        below: Path below the directory to which the runs are restricted, such as a paper's.
-        check: Whether all that a report reads of a run is read at once, so that damaged runs are left out. Without it,
-            only the last round is; a fault in earlier rounds or in clients is found where they are read.
 
     Attributes:
+        place: Directory of the label counts.
         damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
         broken: Messages about damaged bundles of published reports, by name, once one of their runs was looked for.
 
@@ -45,24 +42,20 @@ class Results:
         RequestError: If the directory has a bundle that is damaged.
     """
 
-    def __init__(self, root: Path, published: Collection[str] = (), below: str = "", check: bool = True) -> None:
+    def __init__(self, root: Path, published: Collection[str] = ()) -> None:
         self.root = root
         self.damaged: list[str] = []
+        self.broken: dict[str, str] = {}
         self.bundle = Bundle(root) if is_bundle(root) else None
-        self._names, self._below, self._check = published, below, check
+        self.place = root if self.bundle is None else self.bundle.place
+        self._names = published
         self._bundles: dict[str, Bundle | None] = {}
         self._published: dict[str, dict[Path, Run]] = {}
-        self.broken: dict[str, str] = {}
-
-    @property
-    def place(self) -> Path:
-        """Directory of the plan and of the label counts."""
-        return self.root if self.bundle is None else self.bundle.place
 
     def __iter__(self) -> Iterator[Run]:
         if self.bundle is not None:
             self.damaged = list(self.bundle.damaged)
-            yield from self.bundle.runs()
+            yield from self.bundle.runs
             return
         self.damaged = []
         here = {run.path: run for run in self._own()}
@@ -75,17 +68,16 @@ class Results:
     def _own(self) -> Iterator[Run]:
         """Yield the runs in directories of their own that can be read, without copies."""
         seen: dict[tuple[Any, ...], Path] = {}
-        for meta in sorted((self.root / self._below).rglob("meta.json")):
+        for meta in sorted(self.root.rglob("meta.json")):
             path = meta.parent
-            aside = path.relative_to(self.root).parts[:1] == (TUNING,)
-            if aside or not ((path / "config.yaml").exists() or is_done(path)):
+            if path.is_relative_to(self.root / TUNING) or not ((path / "config.yaml").exists() or is_done(path)):
                 continue
             try:
                 run = read_run(path)
-                if self._check:
-                    run.check()
-                elif run.done:
-                    run.last_round()
+                if run.begun or run.done:
+                    run.rounds()
+                if run.done and run.has_clients:
+                    run.clients()
                 first = seen.setdefault(run.identity, path) if run.done else path
                 if first != path:
                     raise DamagedRun(f"{path}: a copy of {first}: the same setting and the same seed")
@@ -101,7 +93,7 @@ class Results:
         """
         if name not in self._published:
             bundle = self._bundle(name)
-            runs = [] if bundle is None else [run for run in bundle.runs() if run.done]
+            runs = [] if bundle is None else [run for run in bundle.runs if run.done]
             self._published[name] = {r.path: r for r in runs if r.path.is_relative_to(self.root / name)}
         return self._published[name]
 
@@ -151,43 +143,26 @@ def load_results(directory: str | Path = "results") -> Frames:
     Raises:
         RequestError: If there is no such directory, or its bundle is damaged.
     """
-    import pandas as pd
-
-    if not isinstance(directory, str | Path):
-        raise RequestError(f"directory must be a path, got {directory!r}")
     root = user_path("directory", directory)
     if not root.is_dir():
         raise RequestError(f"{root} is not a directory; give a directory with runs below it")
     results = Results(root)
     rows: list[dict[str, Any]] = []
-    rounds: list[pd.DataFrame] = []
-    clients: list[pd.DataFrame] = []
+    tables: dict[str, list[pd.DataFrame]] = {"rounds": [], "clients": []}
     for run in results:
-        row = _row(run)
-        rows.append(row)
-        if run.begun:
-            rounds.append(_labelled(run.rounds(), row))
-        if run.done and run.has_clients:
-            clients.append(_labelled(run.clients(), row))
+        facts = {k: run.meta.get(k) for k in _FACTS}
+        setting = facts["experiment"] or facts["data"]
+        config = {k: v for k, v in run.flat.items() if k not in facts}
+        rows.append({"path": str(run.path), "setting": setting, **facts, **config})
+        found = {"rounds": run.rounds() if run.begun else None}
+        found["clients"] = run.clients() if run.done and run.has_clients else None
+        for name, table in found.items():
+            if table is not None and len(table):
+                labelled = table.assign(**{key: rows[-1][key] for key in IDENTITY})
+                tables[name].append(labelled[[*IDENTITY, *table.columns]])
     columns = dict.fromkeys(["path", "setting", *_FACTS, *(key for row in rows for key in row)])
-    frame = pd.DataFrame(rows, columns=list(columns))
-    return Frames(frame, _joined(rounds), _joined(clients), tuple(results.damaged))
-
-
-def _row(run: Run) -> dict[str, Any]:
-    facts = {k: run.meta.get(k) for k in _FACTS}
-    setting = facts["experiment"] or facts["data"]
-    config = {k: v for k, v in run.flat.items() if k not in facts}
-    return {"path": str(run.path), "setting": setting, **facts, **config}
-
-
-def _labelled(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
-    """Return a table with the identity of its run in front."""
-    return table.assign(**{key: row[key] for key in IDENTITY})[[*IDENTITY, *table.columns]]
-
-
-def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    filled = [t for t in tables if len(t)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=IDENTITY)
+    joined = {
+        name: pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=IDENTITY)
+        for name, found in tables.items()
+    }
+    return Frames(pd.DataFrame(rows, columns=list(columns)), **joined, damaged=tuple(results.damaged))

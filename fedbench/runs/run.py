@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,8 +23,7 @@ Fields = dict[str, Any]
 DONE = "DONE"  # file of a complete run, written last
 CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not complete
 STATE = "state"  # directory of the checkpoint that a longer run continues from
-_END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for first
-_SEED = re.compile(r"^seed: \d+$", re.MULTILINE)
+_END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
 
@@ -140,14 +137,27 @@ class Run:
         return (self.path / "clients.parquet").exists()
 
     def rounds(self) -> pd.DataFrame:
-        """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys."""
+        """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys.
+
+        A key that is null in all rounds has None.
+        """
         return self._rounds.copy()
 
     @cached_property
     def _rounds(self) -> pd.DataFrame:
-        with self._reading("rounds.jsonl") as file:
-            table = _table(file.read_bytes())
-            self._check_end(int(table["round"].iloc[-1]))
+        import pyarrow as pa
+        import pyarrow.json
+
+        with _reading(self.path / "rounds.jsonl") as file:
+            content = file.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            if not whole:
+                raise ValueError("it has no round")
+            options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))  # a column has one type
+            table: pd.DataFrame = pyarrow.json.read_json(pa.BufferReader(whole), read_options=options).to_pandas()
+            last = int(table["round"].iloc[-1])
+            if self.done and self.meta.get("rounds", last) != last:
+                raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
             return table
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
@@ -161,18 +171,17 @@ class Run:
 
     def last_round(self) -> Fields:
         """Return the last evaluated round, a line of ``rounds.jsonl``."""
-        with self._reading("rounds.jsonl") as file:
+        with _reading(self.path / "rounds.jsonl") as file:
             row = last_row(file)
             if row is None:
                 raise ValueError("it has no round")
-            self._check_end(row["round"])
             return row
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of all rounds that the run kept."""
         import pandas as pd
 
-        with self._reading("clients.parquet") as file:
+        with _reading(self.path / "clients.parquet") as file:
             return pd.read_parquet(file)
 
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
@@ -190,7 +199,7 @@ class Run:
         """Return the document of a diagnostic; None if the run has none."""
         if not (self.path / f"{name}.json").exists():
             return None
-        with self._reading(f"{name}.json") as file:
+        with _reading(self.path / f"{name}.json") as file:
             content: Fields = json.loads(file.read_text(encoding="utf-8"))
             return content
 
@@ -200,43 +209,19 @@ class Run:
         Raises:
             DamagedRun: If one of them is missing or has changed.
         """
-        with self._reading(DONE) as file:
+        with _reading(self.path / DONE) as file:
             if file.stat().st_size:
                 check_files(self.path, read_with_checksum(file)["sealed"])
 
-    def check(self) -> None:
-        """Read all that a report reads of a run.
 
-        Raises:
-            DamagedRun: If something cannot be read.
-        """
-        if self.done or self.begun:
-            self.last_round()
-            self.rounds()
-        if self.done and self.has_clients:
-            self.clients()
-
-    def _check_end(self, last: int) -> None:
-        """Refuse a complete run whose last round is another than its facts say."""
-        if self.done and self.meta.get("rounds") not in (None, last):
-            raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[Path]:
-        """Return the path of a file; errors in reading it become those of a damaged run."""
-        try:
-            yield self.path / name
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise damaged(self.path, f"{name}: {_words(error)}") from error
-
-
-def damaged(path: Path, fault: object) -> DamagedRun:
-    """Return the error for a run in the directory ``path`` with a fault in its files."""
-    return DamagedRun(f"{path}: {' '.join(str(fault).split())}; force=true trains it again", path)
-
-
-def _words(error: Exception) -> object:
-    return error.strerror if isinstance(error, OSError) and error.strerror else error
+@contextmanager
+def _reading(file: Path) -> Iterator[Path]:
+    """Let errors in reading a file of a run become those of a damaged run."""
+    try:
+        yield file
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        fault = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise DamagedRun(f"{file.parent}: {file.name}: {fault}; force=true trains it again", file.parent) from error
 
 
 def read_run(path: Path) -> Run:
@@ -245,48 +230,28 @@ def read_run(path: Path) -> Run:
     Raises:
         DamagedRun: If its configuration or its facts cannot be read.
     """
-    try:
-        config = _config((path / "config.yaml").read_text(encoding="utf-8"))
-        return Run(path, *checked(config, json.loads((path / "meta.json").read_text(encoding="utf-8"))))
-    except OSError as error:
-        raise damaged(path, f"{Path(error.filename or path).name}: {_words(error)}") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise damaged(path, error) from error
+    with _reading(path / "config.yaml") as file:
+        config = from_yaml(file.read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or not isinstance(config.get("rounds"), int):
+            raise ValueError("rounds is missing")
+    with _reading(path / "meta.json") as file:
+        meta = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            Meta.model_validate(meta)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{key}: {first['msg']}, got {str(first['input'])[:60]}") from error
+    return Run(path, *with_present_names(config, meta))
 
 
-def checked(config: Any, meta: Any) -> tuple[Fields, Fields]:
-    """Return the configuration and the facts of a run, with functions by their present path.
-
-    Raises:
-        ValueError: If they are not those of a run.
-    """
-    if not isinstance(config, dict) or not isinstance(config.get("rounds"), int):
-        raise ValueError("config.yaml: rounds is missing")
-    try:
-        Meta.model_validate(meta)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ValueError(f"meta.json: {key}: {first['msg']}, got {str(first['input'])[:60]}") from error
+def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
+    """Return the configuration and the facts of a run, with functions by their present path."""
     departures = {
         key: [present(v) if isinstance(v, str) else v for v in change] if key.endswith("._target_") else change
         for key, change in meta.get("departures", {}).items()
     }
-    return renamed(config, present), {**meta, **({"departures": departures} if "departures" in meta else {})}
-
-
-def _config(text: str) -> Any:
-    """Return the configuration in a file, parsed once for all seeds of a setting: that takes milliseconds."""
-    seed = _SEED.search(text)
-    if seed is None:
-        return _parsed(text)
-    shared = _parsed(_SEED.sub("seed: 0", text))
-    return {**shared, "seed": int(seed[0].removeprefix("seed: "))} if isinstance(shared, dict) else shared
-
-
-@lru_cache(64)
-def _parsed(text: str) -> Any:
-    return from_yaml(text)
+    return renamed(config, present), {**meta, **({"departures": departures} if departures else {})}
 
 
 def last_row(file: Path) -> Fields | None:
@@ -294,33 +259,10 @@ def last_row(file: Path) -> Fields | None:
 
     Raises:
         OSError: If it cannot be read.
-        ValueError: If that line is not one of a run.
+        ValueError: If that line is not JSON.
     """
     with file.open("rb") as content:
-        size = content.seek(0, os.SEEK_END)
-        content.seek(max(0, size - _END))
+        content.seek(max(0, file.stat().st_size - _END))
         lines = content.read().rpartition(b"\n")[0].splitlines()
-        if len(lines) < 2 and size > _END:
-            content.seek(0)
-            lines = content.read().rpartition(b"\n")[0].splitlines()
-    if not lines:
-        return None
-    row: Fields = json.loads(lines[-1])
-    if not isinstance(row, dict) or not isinstance(row.get("round"), int):
-        raise ValueError("its last line is not that of a round")
+    row: Fields | None = json.loads(lines[-1]) if lines else None
     return row
-
-
-def _table(content: bytes) -> pd.DataFrame:
-    """Return all whole lines of ``rounds.jsonl``, a column per key; a key that is null in all rounds has None."""
-    import pyarrow as pa
-    import pyarrow.json
-
-    whole = content[: content.rfind(b"\n") + 1]
-    if not whole:
-        raise ValueError("it has no round")
-    options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))  # columns have one type throughout
-    table: pd.DataFrame = pyarrow.json.read_json(pa.BufferReader(whole), read_options=options).to_pandas()
-    if table["round"].dtype.kind != "i" or not table["round"].is_monotonic_increasing:
-        raise ValueError("its rounds are not in ascending order")
-    return table

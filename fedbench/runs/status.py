@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.runs.run import DamagedRun, Run, last_row, read_run
+from fedbench.runs.run import DamagedRun, last_row, read_run
 
 GONE = "process gone"
 STATES = ("running", "interrupted", "failed", GONE, "diverged", "damaged", "done")
@@ -63,39 +62,29 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         row = last_row(path / "rounds.jsonl") or {} if run.begun else {}
         if verify and run.done:
             run.verify()
+        state = str(run.meta["status"])
+        if not run.done:  # a process that is at work on it holds its lock
+            state = "running" if is_held(path / ".lock") else state if state in ("failed", "interrupted") else GONE
     except (DamagedRun, OSError, ValueError) as fault:
         return RunStatus(path, "damaged", error=str(fault))
     return RunStatus(
         path,
-        state := _state(run),
+        state,
         done=int(row.get("round", 0)),
         rounds=int(run.config["rounds"]),
         accuracy=row.get("accuracy_mean"),
         seconds=sum(float(row.get(f"seconds_{k}") or 0.0) for k in ("train", "eval")),
-        error=str(run.meta["error"]) if state == "failed" and run.meta.get("error") else None,
+        error=run.meta.get("error") if state == "failed" else None,
     )
-
-
-def _state(run: Run) -> str:
-    """Return the state of a run, one of ``STATES``: a process that is at work on it holds its lock."""
-    said = str(run.meta["status"])
-    if run.done:
-        return said
-    if is_held(run.path / ".lock"):
-        return "running"
-    return said if said in ("failed", "interrupted") else GONE
 
 
 def is_held(lock: Path) -> bool:
     """Return whether a process holds a lock file, of this machine or of one whose file system shares locks with it."""
     try:
-        place = os.open(lock, os.O_RDONLY)
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may ask at the same time
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(place, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may ask at the same time
     except BlockingIOError:
         return True
-    finally:
-        os.close(place)
     return False

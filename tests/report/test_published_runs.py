@@ -124,7 +124,9 @@ def test_a_damaged_bundle_is_left_out_with_its_reason(shelf, only):
     (shelf / "published/adafedadam/evidence/rounds.parquet").write_bytes(b"PAR1")
     status, _, err = call("report", str(shelf), *only)
     assert status == 0
-    why = "published/adafedadam/evidence: rounds.parquet is not the file that bundle.json was written for"
+    why = (
+        "published/adafedadam/evidence cannot be read: rounds.parquet is not the file that bundle.json was written for"
+    )
     assert err.startswith(f"fedbench: left out: {why}")
     assert err.count("\n") == 1
     assert why in (shelf / "report/index.html").read_text()
