@@ -21,14 +21,14 @@ The least deviation of clients whose own accuracies are printed puts all other c
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from fedbench.papers.registry import papers
-from fedbench.papers.rows import Impossible, Row
-from fedbench.papers.schema import Paper, PrintedMetric
+from fedbench.papers.schema import Impossible, Paper, PrintedMetric, Row
 from fedbench.simulation.fairness import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
@@ -100,7 +100,7 @@ def _of(paper: Paper, clients: int, printed: Mapping[str, float]) -> str | None:
 
 def _statistics(paper: Paper, clients: int, printed: Mapping[str, float]) -> Iterator[Statistics]:
     """Yield the statistics of a row, once per size of the tails, which a table may print for several."""
-    fractions = {paper.metrics[column].fraction for column in printed} - {None} or {0.0}
+    fractions = {_share(paper.metrics[column]) for column in printed} - {None} or {0.0}
     for fraction in sorted(f for f in fractions if f is not None):
         given: dict[str, float] = {}
         single = []
@@ -108,7 +108,7 @@ def _statistics(paper: Paper, clients: int, printed: Mapping[str, float]) -> Ite
             metric, role = paper.metrics[column], _role(paper.metrics[column])
             if role == "single":
                 single.append(number)
-            elif role is not None and metric.fraction in (None, fraction):
+            elif role is not None and _share(metric) in (None, fraction):
                 given[role] = number
         yield Statistics(clients, fraction=fraction, single=tuple(single), **given)
 
@@ -121,6 +121,12 @@ def _role(metric: PrintedMetric) -> str | None:
         return "single"
     roles = {"mean": "average", "std": "deviation", "variance": "deviation", "worst": "worst", "best": "best"}
     return next((role for kind, role in roles.items() if metric.field.startswith(f"accuracy_{kind}")), None)
+
+
+def _share(metric: PrintedMetric) -> float | None:
+    """Return the share of the clients of whose tail a column is a mean; None for other columns."""
+    found = re.match(r"accuracy_(?:worst|best)(\d+)", metric.field)
+    return None if found is None else int(found[1]) / 100
 
 
 def _percent(number: float, metric: PrintedMetric) -> float:

@@ -15,7 +15,7 @@ import csv
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -26,8 +26,7 @@ import pandas as pd
 from fedbench.config.compose import Composer
 from fedbench.papers import checks
 from fedbench.papers.registry import papers
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Claim, Paper
+from fedbench.papers.schema import Claim, Paper, Row
 
 ALPHA, EQUAL = 0.05, 1e-9
 SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}
@@ -57,39 +56,27 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
     def rows(table: str, setup: str) -> list[Row]:
         return [r for r in paper.tables[table].rows if r.setup == setup]
 
-    def row(table: str, setup: str, algo: str, last: bool = False) -> Row:
-        return [r for r in rows(table, setup) if r.algo == algo][-1 if last else 0]
+    def row(table: str, setup: str, algo: str) -> Row:
+        return next(r for r in rows(table, setup) if r.algo == algo)
 
     def contest(table: str, a: Row, b: Row, metric: str, by: float = 0.0, other: str | None = None) -> Contest:
         titles = dict.fromkeys(paper.setups[r.setup].title for r in (a, b))
         return Contest(" and ".join(titles), (table, a), (other or table, b), metric, by)
 
-    if isinstance(check, checks.All):
+    if isinstance(check, checks.Several) and not check.label:
         for part in check.checks:
             yield from contests(paper, part)
-    elif isinstance(check, checks.Best) and type(check) is checks.Best:
-        for setup, metric in product(check.setups, check.metrics):
-            own = row(check.table, setup, check.algo, last=True)
-            yield from (contest(check.table, own, r, metric) for r in rows(check.table, setup) if r is not own)
-    elif isinstance(check, checks.NotBehind):
-        for setup, metric, algo in product(check.setups, check.metrics, check.algo):
-            own = row(check.table, setup, algo)
-            others = [r for r in rows(check.table, setup) if r is not own and (r.algo in (check.against or (r.algo,)))]
-            yield from (contest(check.table, own, r, metric, -check.margin) for r in others)
     elif isinstance(check, checks.Compare):
-        for setup, a, b in product(check.setups, check.better, check.worse):
-            one, two = row(check.table, setup, a), row(check.table, setup, b)
-            yield contest(check.table, one, two, check.metric, check.by)
-    elif isinstance(check, checks.CompareTables):
-        one, two = check.better, check.worse
-        for metric, algo in product(check.metric, check.algos):
-            sides = row(one.table, one.setup, algo), row(two.table, two.setup, algo)
-            yield contest(one.table, *sides, metric, check.by, two.table)
-    elif type(check) is checks.Monotone and check.setup is None:
-        up = (check.trend == "increasing") == (paper.metrics[check.metric].direction != "lower")
-        for algo in check.algo:
-            for low, high in pairwise(row(check.table, s, algo) for s in check.order):
-                yield contest(check.table, *((high, low) if up else (low, high)), check.metric)
+        for setup, metric, algo in product(check.setups, check.metrics, check.better):
+            own, table = row(check.table, setup, algo), check.table
+            if check.at is not None:
+                table = check.at.table
+                others = [row(table, check.at.setup, algo)]
+            elif check.worse:
+                others = [row(table, setup, other) for other in check.worse if other != algo]
+            else:
+                others = [r for r in rows(table, setup) if r is not own]
+            yield from (contest(check.table, own, r, metric, check.by, table) for r in others)
     else:
         raise Unknown(type(check).__name__)
 
@@ -251,7 +238,7 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
     """Yield (what, recomputed, reported) for the verdicts and p-values of a paper."""
     readings = _rows(folder / f"{paper.id}_readings.csv")
     comparisons = _rows(folder / f"{paper.id}_comparisons.csv")
-    for claim in paper.claims:
+    for claim in paper.claims.values():
         try:
             compared = list(contests(paper, claim.check))
         except Unknown:

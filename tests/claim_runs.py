@@ -69,7 +69,7 @@ class Given(Evidence):
 
 
 def claim(paper, name):
-    return next(c for c in papers()[paper].claims if c.id == name)
+    return papers()[paper].claims[name]
 
 
 def verdict(paper, name, runs, **found):

@@ -8,6 +8,7 @@ from fedbench.analysis.claims.multiverse import multiverse
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.papers.registry import papers
+from fedbench.papers.schema import Contradiction
 from fedbench.report.page import Chapter, Content
 from fedbench.report.paper import PaperReport
 from fedbench.report.plots import DrawnFigure
@@ -42,9 +43,9 @@ def hostile_content(text=HOSTILE):
         return text.format(count - 1)
 
     given = papers()["fedfa"]
-    claim = next(c for c in given.claims if c.check)
+    claim = next(c for c in given.claims.values() if c.check)
     claim = replace(claim, text=put(), tested=put(), beyond=put(), refuted=put(), needs=put(), reference=put())
-    gap = replace(given.gaps[0], field=put(), adopted=put(), why=put())
+    gap = replace(next(iter(given.gaps.values())), field=put(), adopted=put(), why=put())
     setup = next(s for s in given.setups.values() if s.experiment == "fedfa/table2_synthetic_iid")
     setups = {**given.setups, setup.id: replace(setup, title=put())}
     methods = {k: replace(m, label=put()) for k, m in given.methods.items()}
@@ -52,7 +53,8 @@ def hostile_content(text=HOSTILE):
     rows = tuple(row for row in source.rows if row.setup == setup.id)
     table = replace(source, caption=put(), setups=(setup.id,), rows=rows)
     paper = replace(
-        given, name=put(), citation=put(), claims=(claim,), gaps=(gap,), contradictions=((put(), put()),),
+        given, paper=replace(given.paper, name=put(), title=put()), claims={claim.id: claim}, gaps={gap.id: gap},
+        contradictions={"x01": Contradiction(put(), put(), put())},
         setups=setups, methods=methods, tables={"table2": table},
     )  # fmt: skip
     evidence = Evidence([])
@@ -61,7 +63,7 @@ def hostile_content(text=HOSTILE):
     first, *others = printed.blocks[0].lines
     broken = replace(first, found=replace(first.found, errors=(put(),)))
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
-    verdicts = ((claim, multiverse(given, next(c for c in given.claims if c.id == claim.id), evidence)),)
+    verdicts = ((claim, multiverse(given, given.claims[claim.id], evidence)),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)
     grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))

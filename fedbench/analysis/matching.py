@@ -14,8 +14,7 @@ from fedbench.config.identity import setting
 from fedbench.core.files import config_value
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.readings import ADOPTED, Reading
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Paper, PrintedMetric, Setup
+from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.run import Run
 
 if TYPE_CHECKING:  # a plan does without it

@@ -13,8 +13,7 @@ from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import interval
 from fedbench.core.files import Tree
 from fedbench.core.metrics import metric_info
-from fedbench.papers.rows import Reported, Row
-from fedbench.papers.schema import Paper, PrintedMetric, Setup, Table
+from fedbench.papers.schema import Paper, PrintedMetric, Reported, Row, Setup, Table
 
 
 @dataclass(frozen=True)

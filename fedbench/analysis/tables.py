@@ -24,8 +24,7 @@ from fedbench.analysis.table import Block, Cell, Column, Line, TableData
 from fedbench.core.files import Tree
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Home, home_of
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Paper, PrintedMetric, Table
+from fedbench.papers.schema import Paper, PrintedMetric, Row, Table
 from fedbench.runs.run import Run
 
 

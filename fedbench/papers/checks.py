@@ -4,107 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from itertools import product
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import NonNegativeFloat, PlainValidator, PositiveFloat, ValidationInfo
+from pydantic import Field, ValidationInfo, model_validator
 
-from fedbench.papers.curve_checks import Curves, Limit
+from fedbench.core.metrics import is_field, lower_is_better
 from fedbench.papers.parsing import (
     Entry,
+    FigureId,
     Known,
     ListOrOne,
     MethodId,
     Methods,
     MetricId,
+    RunField,
     SetupId,
     TableId,
     one_of,
-    parse,
 )
 
+Metrics = Annotated[tuple[MetricId, ...], ListOrOne]
+Setups = Annotated[tuple[SetupId, ...], ListOrOne]
 
-@dataclass(frozen=True)
-class NotBest(Entry):
-    """In each setup and metric some row of the table is ahead of the method."""
-
-    kind: ClassVar[str] = "not_best"
-    table: TableId
-    setups: tuple[SetupId, ...]
-    metrics: tuple[MetricId, ...]
-    algo: MethodId
-
-
-@dataclass(frozen=True)
-class Best(NotBest):
-    """In each setup and metric the method is ahead of every other row."""
-
-    kind: ClassVar[str] = "best"
-
-
-@dataclass(frozen=True)
-class Compare(Entry):
-    """Each method of one list is ahead of each of another.
-
-    Attributes:
-        by: The lead that must be exceeded, in the printed unit: what "clearly" or "much" is taken to mean.
-    """
-
-    kind: ClassVar[str] = "compare"
-    table: TableId
-    setups: tuple[SetupId, ...]
-    metric: MetricId
-    better: Methods
-    worse: Methods
-    by: NonNegativeFloat = 0.0
-
-    def validate(self, known: Known) -> None:
-        """Refuse a method that would have to be ahead of itself."""
-        if both := set(self.better) & set(self.worse):
-            raise ValueError(f"a method cannot be both better and worse; {', '.join(sorted(both))} is")
-
-
-@dataclass(frozen=True)
-class Monotone(Entry):
-    """A metric rises, or falls, from step to step.
-
-    Attributes:
-        algo: The methods, each tested by itself.
-        over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
-        order: The setups in order.
-        setup: The setup in which a hyperparameter varies.
-    """
-
-    kind: ClassVar[str] = "monotone"
-    table: TableId
-    metric: MetricId
-    algo: Methods
-    over: str
-    trend: Literal["increasing", "decreasing"]
-    order: tuple[SetupId, ...] = ()
-    setup: SetupId | None = None
-
-    def validate(self, known: Known) -> None:
-        """Refuse steps without names, and a hyperparameter that a row lacks."""
-        if self.over == "setups":
-            if len(self.order) < 2:
-                raise ValueError("over: setups needs order, a list of at least two setups")
-            return
-        if self.setup is None:
-            raise ValueError(f"over: {self.over} needs setup, in which the hyperparameter varies")
-        rows = [r for r in known["tables"][self.table].rows if r.setup == self.setup and r.algo in self.algo]
-        names = dict.fromkeys(["setups", *(k for r in rows for k in r.hyperparameters)])
-        for row in rows:
-            one_of(self.over, [k for k in names if k == "setups" or k in row.hyperparameters], "over")
-
-
-@dataclass(frozen=True)
-class Trend(Monotone):
-    """A metric tends to rise, or to fall, over the steps: a rule of thumb, from which single steps may depart.
-
-    Two comparisons per method: the rank correlation of the metric with the steps, and the last step with the first.
-    """
-
-    kind: ClassVar[str] = "trend"
+# ---- tables
 
 
 @dataclass(frozen=True)
@@ -116,20 +39,59 @@ class Place(Entry):
 
 
 @dataclass(frozen=True)
-class CompareTables(Entry):
-    """Each method is better in one table and setup than in another.
+class Compare(Entry):
+    """In each setup and metric each method of one list is ahead of each of another.
 
     Attributes:
-        metric: Metrics, each tested by itself.
-        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+        worse: The methods of the other list; all other rows if empty.
+        at: Another place, in which each method of ``better`` is compared with itself; None for the same place.
+        than: A number that they are compared with in place of other methods, in the printed unit; or None.
+        by: The lead that must be exceeded, in the printed unit: what "clearly" is taken to mean. If it is negative, a
+            lag that must not be reached (non-inferiority). With a negative one, and the same methods in both lists, any
+            two of them differ by less: two one-sided tests a pair.
+        label: Description of its only comparison; empty for the usual one.
     """
 
-    kind: ClassVar[str] = "compare_tables"
-    metric: Annotated[tuple[MetricId, ...], ListOrOne]
-    algos: tuple[MethodId, ...]
-    better: Place
-    worse: Place
+    table: TableId
+    setups: Setups
+    metrics: Metrics
+    better: Methods
+    worse: Methods = ()
+    at: Place | None = None
+    than: float | None = None
     by: float = 0.0
+    label: str = ""
+    kind: Literal["compare"] = "compare"
+
+
+@dataclass(frozen=True)
+class Trend(Entry):
+    """A metric tends to rise, or to fall, over some steps: a rule of thumb, from which single steps may depart.
+
+    Two comparisons per method: the rank correlation of the metric with the steps, and the last step with the first.
+
+    Attributes:
+        algo: The methods, each tested by itself.
+        over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
+        order: The setups in order.
+        setup: The setup in which a hyperparameter varies.
+    """
+
+    table: TableId
+    metric: MetricId
+    algo: Methods
+    over: str
+    trend: Literal["increasing", "decreasing"]
+    order: tuple[SetupId, ...] = ()
+    setup: SetupId | None = None
+    kind: Literal["trend"] = "trend"
+
+    def validate(self, known: Known) -> None:
+        """Refuse steps without names."""
+        if self.over == "setups" and len(self.order) < 2:
+            raise ValueError("over: setups needs order, a list of at least two setups")
+        if self.over != "setups" and self.setup is None:
+            raise ValueError(f"over: {self.over} needs setup, in which the hyperparameter varies")
 
 
 @dataclass(frozen=True)
@@ -137,55 +99,26 @@ class Side(Entry):
     """Rows of a table: those of some methods in some setups, which may each be one."""
 
     table: TableId
-    setups: Annotated[tuple[SetupId, ...], ListOrOne]
+    setups: Setups
     algos: Methods
 
 
 @dataclass(frozen=True)
 class Averages(Entry):
-    """Averaged over rows, one side is better than the other; their rows are paired in the given order.
+    """Averaged over rows, one side is better than the other by more than ``by``; rows are paired in their order."""
 
-    Attributes:
-        label: Description of the comparison.
-        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
-    """
-
-    kind: ClassVar[str] = "averages"
     label: str
     metric: MetricId
     better: Side
     worse: Side
     by: float = 0.0
+    kind: Literal["averages"] = "averages"
 
     def validate(self, known: Known) -> None:
         """Refuse sides of different sizes."""
         better, worse = (len(side.setups) * len(side.algos) for side in (self.better, self.worse))
         if better != worse:
             raise ValueError(f"both sides need as many rows; better has {better}, worse {worse}")
-
-
-# ---- margins: two one-sided tests, or one
-
-
-@dataclass(frozen=True)
-class NotBehind(Entry):
-    """In each setup and metric each method is behind none of the others by the margin (non-inferiority).
-
-    If the same methods are on both sides, any two of them differ by less than the margin: two one-sided tests a pair.
-
-    Attributes:
-        algo: The methods.
-        margin: The lag, in the printed unit, that must not be reached.
-        against: The methods that they are compared with; all other rows of the table if empty.
-    """
-
-    kind: ClassVar[str] = "not_behind"
-    table: TableId
-    setups: tuple[SetupId, ...]
-    metrics: tuple[MetricId, ...]
-    algo: Methods
-    margin: PositiveFloat
-    against: Methods = ()
 
 
 @dataclass(frozen=True)
@@ -198,7 +131,6 @@ class WithinBand(Entry):
         high: Upper bound in the printed unit; None if there is none.
     """
 
-    kind: ClassVar[str] = "within_band"
     table: TableId
     setup: SetupId
     algo: MethodId
@@ -206,109 +138,210 @@ class WithinBand(Entry):
     against: MethodId | None = None
     low: float | None = None
     high: float | None = None
+    kind: Literal["within_band"] = "within_band"
 
     def validate(self, known: Known) -> None:
-        """Refuse a band without bounds, or one that contains nothing."""
+        """Refuse a band without bounds."""
         if self.low is None and self.high is None:
             raise ValueError("within_band needs low, high or both")
-        if self.low is not None and self.high is not None and not self.low < self.high:
-            raise ValueError(f"low must be below high; got {self.low:g} and {self.high:g}")
 
 
 @dataclass(frozen=True)
 class EqualRows(Entry):
-    """Two tables print the same numbers for the rows of some methods."""
+    """Two tables print the same numbers for the rows of some methods.
 
-    kind: ClassVar[str] = "equal_rows"
+    Attributes:
+        hyperparameters: Hyperparameters of the rows of the second table, if it has several of a method.
+    """
+
     tables: tuple[TableId, TableId]
     setups: tuple[SetupId, ...]
     metrics: tuple[MetricId, ...]
     algo: Methods
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["equal_rows"] = "equal_rows"
+
+
+# ---- curves of figures
 
 
 @dataclass(frozen=True)
-class PrintedRow(Entry):
-    """A row of a table in any setup."""
+class Selection(Entry):
+    """Runs of a figure.
 
-    table: TableId
-    algo: MethodId
+    Attributes:
+        algo: The method; ``others`` for all methods that the other side does not name, ``all`` for all methods.
+        hyperparameters: Hyperparameters of the selected runs.
+    """
+
+    algo: str
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_method(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read a method's id, ``others``, ``all`` or ``{algo: ID, <hyperparameter>: value}``."""
+        given = value if isinstance(value, Mapping) else {"algo": value}
+        known: Known = info.context or {}
+        if "methods" in known:
+            one_of(given.get("algo"), [*known["methods"], "others", "all"])
+        return {"algo": given.get("algo"), "hyperparameters": {k: v for k, v in given.items() if k != "algo"}}
+
+    def fits(self, row: Any) -> bool:
+        """Whether a row of the figure is selected."""
+        if self.algo in ("others", "all"):
+            return True
+        return row.algo == self.algo and all(row.hyperparameters.get(k) == v for k, v in self.hyperparameters.items())
+
+    def __str__(self) -> str:
+        """Return the selection as it is written in the file."""
+        pairs = {"algo": self.algo, **self.hyperparameters}
+        return repr(pairs if self.hyperparameters else self.algo)
+
+
+Selections = Annotated[tuple[Selection, ...], ListOrOne]
+Measure = Literal[
+    "area",
+    "final",
+    "tail",
+    "roughness",
+    "setbacks",
+    "setbacks_early",
+    "rounds",
+    "rounds_pairwise",
+    "below",
+    "at_least",
+    "cka",
+]
+LESS_IS_BETTER = ("roughness", "setbacks", "setbacks_early", "rounds", "rounds_pairwise", "below")
+MORE_IS_BETTER = ("at_least", "cka")
+_OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
+
 
 @dataclass(frozen=True)
-class EqualCells(Entry):
-    """Two rows, of one table or two, print the same numbers."""
+class Curves(Entry):
+    """A measure of the curves of some runs of a figure is better than that of others.
 
-    kind: ClassVar[str] = "equal_cells"
-    a: PrintedRow
-    b: PrintedRow
-    setups: tuple[SetupId, ...]
-    metrics: tuple[MetricId, ...]
+    Attributes:
+        measure: Measures, each tested by itself.
+        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least, ``moments`` for cka.
+        setups: Setups of the figure; all of them if empty.
+        threshold: Accuracy threshold of the measures below and at_least.
+        share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better side is below this
+            share of that of the worse one, 0.8 say. For measures of which less is better and none is below 0.
+        by: The lead that must be exceeded, in the shown unit; if it is negative, a lag that must not be reached.
+        label: Description of its only comparison; empty for the usual one.
+    """
+
+    figure: FigureId
+    better: Selections
+    worse: Selections
+    measure: Annotated[tuple[Measure, ...], ListOrOne]
+    fields: tuple[str, ...]
+    setups: tuple[SetupId, ...] = ()
+    threshold: float | None = None
+    share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    by: float = 0.0
+    label: str = ""
+    kind: Literal["curves"] = "curves"
+
+    def validate(self, known: Known) -> None:
+        """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
+        for measure, name in product(self.measure, self.fields):
+            if measure not in _OF_CLIENTS and not is_field(name):
+                raise ValueError(f"fields must be numbers that runs have, such as train_loss; got {name!r}")
+            if measure in ("below", "at_least") and self.threshold is None:
+                raise ValueError(f"the measure {measure} needs threshold, an accuracy such as 0.5")
+            more = measure in MORE_IS_BETTER or (measure not in LESS_IS_BETTER and not lower_is_better(name))
+            if self.share is not None and more:
+                raise ValueError(
+                    f"share needs numbers of which less is better, such as rounds or a training loss; "
+                    f"got {measure} of {name}"
+                )
+        _refuse_empty(known, self.figure, self.setups, better=self.better, worse=self.worse)
+
+
+@dataclass(frozen=True)
+class Limit(Entry):
+    """A measure of each of some runs of a figure stays on one side of a bound.
+
+    Attributes:
+        measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the curve; ``decline``,
+            that mean as a share of the first value; or ``seconds_over``, the last value divided by that of the
+            reference.
+        reference: The run of the measure seconds_over.
+    """
+
+    figure: FigureId
+    methods: Selections
+    measure: Literal["area", "tail", "decline", "seconds_over"]
+    field: RunField
+    at_least: float | None = None
+    at_most: float | None = None
+    reference: Selection | None = None
+    kind: Literal["limit"] = "limit"
+
+    def validate(self, known: Known) -> None:
+        """Refuse a missing or second bound, a missing reference, and selections without runs."""
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("a limit has either at_least or at_most")
+        if self.measure == "seconds_over" and self.reference is None:
+            raise ValueError("seconds_over needs reference, the method whose seconds are compared")
+        reference = () if self.reference is None else (self.reference,)
+        _refuse_empty(known, self.figure, (), methods=self.methods, reference=reference)
+
+
+def _refuse_empty(known: Known, name: str, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
+    if "figures" not in known:
+        return
+    figure = known["figures"][name]
+    for key, selections in sides.items():
+        for selection, setup in product(selections, setups or figure.setups):
+            if not any(r.setup == setup and selection.fits(r) for r in figure.rows):
+                raise ValueError(f"{key} {selection} selects no run of {name} on {setup}")
+
+
+# ---- others
 
 
 @dataclass(frozen=True)
 class PropertyTest(Entry):
-    """A property of the method, shown by a test of the code.
+    """A property of the method, shown or, by a counterexample, refuted by a test of the code, ``<file>::<test>``."""
 
-    Attributes:
-        test: ``<file>::<test>``.
-        shows: Whether the test proves the claim or, by a counterexample, refutes it.
-    """
-
-    kind: ClassVar[str] = "test"
     test: str
     shows: Literal["holds", "fails"] = "holds"
+    kind: Literal["test"] = "test"
 
 
 @dataclass(frozen=True)
 class Function(Entry):
     """A check by a function: the one in ``fedbench/analysis/claims/<paper>.py`` with the claim's id as its name."""
 
-    kind: ClassVar[str] = "function"
-
-
-def _read(value: Any, info: ValidationInfo) -> Any:
-    """Return the check of a mapping whose key ``kind`` says which class it is."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"must be a mapping with kind, or null; got {value!r}")
-    kind = _KINDS[one_of(value.get("kind"), _KINDS, "kind")]
-    return parse(kind, {k: v for k, v in value.items() if k != "kind"}, known=info.context)
+    kind: Literal["function"] = "function"
 
 
 @dataclass(frozen=True)
-class All(Entry):
-    """All of several checks; their comparisons are judged together."""
+class Several(Entry):
+    """All, or at least one, of the comparisons of several checks.
 
-    kind: ClassVar[str] = "all"
+    Attributes:
+        checks: The checks.
+        kind: ``all`` or ``some``.
+        label: Description of the one comparison that they make up; empty for ``all``, to judge theirs together.
+    """
+
     checks: tuple[AnyCheck, ...]
+    kind: Literal["all", "some"]
+    label: str = ""
 
     def validate(self, known: Known) -> None:
-        """Refuse an empty list, and checks that runs do not decide."""
-        if not self.checks:
-            raise ValueError("checks must have at least one check")
+        """Refuse checks that are not decided by comparisons."""
         for check in self.checks:
-            if isinstance(check, PropertyTest | EqualRows | EqualCells | WithinBand):
+            if isinstance(check, PropertyTest | EqualRows | WithinBand):
                 raise ValueError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
 
 
 Check: TypeAlias = (
-    Best
-    | NotBest
-    | Compare
-    | Monotone
-    | Trend
-    | CompareTables
-    | Averages
-    | NotBehind
-    | WithinBand
-    | EqualRows
-    | EqualCells
-    | Curves
-    | Limit
-    | PropertyTest
-    | Function
-    | All
+    Compare | Trend | Averages | WithinBand | EqualRows | Curves | Limit | PropertyTest | Function | Several
 )
-AnyCheck: TypeAlias = Annotated[Check, PlainValidator(_read)]
-
-_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in get_args(Check)}
+AnyCheck: TypeAlias = Annotated[Check, Field(discriminator="kind")]

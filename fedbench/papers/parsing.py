@@ -1,13 +1,20 @@
-"""Values of a YAML file as dataclasses, checked by pydantic: a fault is reported with its place and what is allowed."""
+"""Values of a YAML file as dataclasses, read by pydantic: a fault is reported with its place and what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import is_field
@@ -28,46 +35,34 @@ class Entry:
             ValueError: With the fault.
         """
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Add ``validate`` to what pydantic checks."""
+        return core_schema.with_info_after_validator_function(_validated, handler(source))
 
-def parse(kind: type[T], value: Any, where: str = "", known: Known | None = None) -> T:
+
+def _validated(entry: Any, info: ValidationInfo) -> Any:
+    entry.validate(info.context or {})
+    return entry
+
+
+def parse(kind: type[T], value: Any, where: str = "", known: Mapping[str, Any] | None = None) -> T:
     """Return a YAML value as an instance of a type.
 
     Args:
         kind: The type, an ``Entry`` or any other that pydantic reads.
         value: The value.
         where: Name of its place, for messages.
-        known: The sections that it may refer to; None if its references are not checked.
+        known: The sections that it may refer to, to which its own are added; None if references are not checked.
 
     Raises:
         RequestError: With the first fault.
     """
     try:
-        made: T = _adapter(kind).validate_python(value, context=known)
-        if isinstance(made, Entry):
-            made.validate(known or {})
-        return made
+        made: T = TypeAdapter(kind).validate_python(value, context=known)
     except ValidationError as error:
-        raise RequestError(_fault(error, where, kind)) from error
-    except ValueError as error:
-        raise RequestError(_joined(where, str(error))) from error
-
-
-def entries(kind: type[T], section: str, value: Any, known: Known) -> dict[str, T]:
-    """Return the entries of a section by id.
-
-    Raises:
-        RequestError: If the section is not a list, an entry has a fault, or two entries share an id.
-    """
-    if not isinstance(value, list):
-        raise RequestError(f"{section} must be a list, [] if there are no entries; got {value!r}")
-    found: dict[str, T] = {}
-    for number, item in enumerate(value, 1):
-        name = item["id"] if isinstance(item, Mapping) and "id" in item else f"entry {number}"
-        entry = parse(kind, item, f"{section}: {name}", known)
-        if name in found:
-            raise RequestError(f"{section}: two entries have the id {name}")
-        found[name] = entry
-    return found
+        raise RequestError(_fault(error, where)) from error
+    return made
 
 
 def one_of(value: Any, allowed: Collection[Any], name: str = "") -> Any:
@@ -84,12 +79,31 @@ def one_of(value: Any, allowed: Collection[Any], name: str = "") -> Any:
 
 
 def id_in(section: str) -> AfterValidator:
-    """Return the rule that a value is an id of a section that has been read."""
+    """Return the rule that a value is an id of a section, if that has been read."""
 
     def checked(value: str, info: ValidationInfo) -> str:
-        return value if info.context is None else str(one_of(value, info.context[section]))
+        known: Known = info.context or {}
+        return str(one_of(value, known[section])) if section in known else value
 
     return AfterValidator(checked)
+
+
+def _by_id(value: Any) -> Any:
+    if not isinstance(value, list):
+        raise ValueError(f"must be a list, [] if there are no entries; got {value!r}")
+    found: dict[str, Any] = {}
+    for number, item in enumerate(value, 1):
+        name = item["id"] if isinstance(item, Mapping) and "id" in item else f"entry {number}"
+        if name in found:
+            raise ValueError(f"two entries have the id {name}")
+        found[name] = item
+    return found
+
+
+def _remember(value: T, info: ValidationInfo) -> T:
+    if info.context is not None:
+        info.context[info.field_name] = value
+    return value
 
 
 def _field(value: str) -> str:
@@ -98,6 +112,7 @@ def _field(value: str) -> str:
     return value
 
 
+Section = Annotated[dict[str, T], BeforeValidator(_by_id), AfterValidator(_remember)]  # later ones may refer to it
 RunField = Annotated[str, AfterValidator(_field)]
 ListOrOne = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
 
@@ -109,24 +124,17 @@ MethodId = Annotated[str, id_in("methods")]
 Methods = Annotated[tuple[MethodId, ...], ListOrOne]
 
 
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-
-
-def _fault(error: ValidationError, where: str, kind: Any) -> str:
+def _fault(error: ValidationError, where: str) -> str:
     """Return the first fault with its place; items of lists are counted from 1."""
     first = error.errors(include_url=False)[0]
     parts = [part for part in first["loc"] if part != "[key]"]
     words = {"missing": "lacks {}", "unexpected_keyword_argument": "unknown key {!r}"}
-    said = words[first["type"]].format(parts.pop()) if first["type"] in words else ""
+    if first["type"] in words:
+        said = words[first["type"]].format(parts.pop())
+    elif first["type"] == "value_error":
+        said = str(first["ctx"]["error"])
+    else:
+        said = f"{first['msg'].replace('Input should be', 'must be')}; got {first['input']!r}"
     for part in parts:
-        where = f"{where} {part + 1}" if isinstance(part, int) else _joined(where, part)
-    if said:
-        known = [f.name for f in fields(kind)] if is_dataclass(kind) and len(first["loc"]) == 1 else []
-        return _joined(where, said + nearest(str(first["loc"][-1]), known))
-    if first["type"] == "value_error":
-        return _joined(where, str(first["ctx"]["error"]))
-    return _joined(where, f"{first['msg'].replace('Input should be', 'must be')}; got {first['input']!r}")
-
-
-def _joined(where: str, what: str) -> str:
-    return f"{where}: {what}" if where and what else where or what
+        where = f"{where} {part + 1}" if isinstance(part, int) else f"{where}: {part}".removeprefix(": ")
+    return f"{where}: {said}".removeprefix(": ")

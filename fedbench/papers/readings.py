@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, Literal
 
 from fedbench.core.metrics import weighted_or_not
-from fedbench.papers.parsing import Entry, Known, MethodId, SetupId, one_of
+from fedbench.papers.parsing import Entry, Known, MethodId, Section, SetupId
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,9 @@ class Reading:
         """Return the readings that differ in one axis less from the adopted one."""
         return [replace(self, **{axis: getattr(ADOPTED, axis)}) for axis in self.differs_from(ADOPTED)]
 
-    def text(self) -> str:
-        """Return the reading as text: what differs from the adopted one."""
-        words = {
-            "weighting": str(self.weighting),
-            "round": f"{self.round} round",
-            "splits": f"splits {self.splits}",
-            "variant": str(self.variant),
-        }
-        return ", ".join(words[axis] for axis in self.differs_from(ADOPTED)) or "as adopted"
-
 
 ADOPTED = Reading()
 AXES = ("weighting", "round", "splits", "variant")
-
-
-@dataclass(frozen=True)
-class Alternative(Entry):
-    """Another value of an axis of readings, and why it is defensible for the paper."""
-
-    value: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -109,38 +91,24 @@ class Variant(Entry):
 
 @dataclass(frozen=True)
 class Readings(Entry):
-    """The defensible readings of a paper besides the adopted one."""
+    """The defensible readings of a paper besides the adopted one: for each axis, other values and why they are."""
 
-    weighting: tuple[Alternative, ...] = ()
-    round: tuple[Alternative, ...] = ()
-    splits: tuple[Alternative, ...] = ()
-    variants: tuple[Variant, ...] = ()
-
-    def validate(self, known: Known) -> None:
-        """Refuse values that an axis does not have, variants that change nothing, and several of one id."""
-        values = {"weighting": ("unweighted", "weighted"), "round": ("last", "best"), "splits": ("drawn",)}
-        for axis, allowed in values.items():
-            for alternative in getattr(self, axis):
-                one_of(alternative.value, allowed, f"{axis}: value")
-        for variant in self.variants:
-            variant.validate(known)
-        names = [v.id for v in self.variants]
-        if len(set(names)) < len(names):
-            raise ValueError(f"two variants have the same id; got {', '.join(names)}")
+    weighting: dict[Literal["unweighted", "weighted"], str] = field(default_factory=dict)
+    round: dict[Literal["last", "best"], str] = field(default_factory=dict)
+    splits: dict[Literal["drawn"], str] = field(default_factory=dict)
+    variants: Section[Variant] = field(default_factory=dict)
 
     def every(self) -> list[Reading]:
         """Return all combinations of the alternatives, the adopted reading first."""
         axes: list[list[Any]] = [
-            [None, *(v.id for v in self.variants)],
-            ["fixed", *(a.value for a in self.splits)],
-            ["adopted", *(a.value for a in self.round)],
-            ["adopted", *(a.value for a in self.weighting)],
+            [None, *self.variants],
+            ["fixed", *self.splits],
+            ["adopted", *self.round],
+            ["adopted", *self.weighting],
         ]
         return [Reading(weighting, at, splits, variant) for variant, splits, at, weighting in product(*axes)]
 
     def variant(self, name: str | None, setup: str) -> Variant | None:
         """Return the variant of a name if it concerns a setup."""
-        return next((v for v in self.variants if v.id == name and v.concerns(setup)), None)
-
-
-NO_READINGS = Readings()
+        found = self.variants.get(name or "")
+        return found if found is not None and found.concerns(setup) else None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt, model_validator
 
 from fedbench.papers.checks import AnyCheck
-from fedbench.papers.figures import Figure
-from fedbench.papers.parsing import Entry, Known, MetricId, RunField, SetupId, id_in, one_of
-from fedbench.papers.readings import NO_READINGS, Readings
-from fedbench.papers.rows import Row, Tuning
+from fedbench.papers.parsing import Entry, Known, MethodId, MetricId, RunField, Section, SetupId, id_in, one_of
+from fedbench.papers.readings import Readings
 
 GapId = Annotated[str, id_in("gaps")]
 
@@ -24,7 +23,6 @@ class PrintedMetric(Entry):
     Attributes:
         field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
         factor: Factor from the run's unit to the printed one.
-        fraction: Share of the clients in a tail; None for other metrics.
         target: Value of the field up to which rounds are counted; None for the field itself.
         rounds: First and last round of a mean over rounds, of a run of full length; None for the round of the table.
     """
@@ -35,17 +33,8 @@ class PrintedMetric(Entry):
     field: RunField
     factor: NonNegativeFloat = 100.0
     definition: str = ""
-    fraction: NonNegativeFloat | None = None
     target: float | None = None
     rounds: tuple[int, int] | None = None
-
-    def validate(self, known: Known) -> None:
-        """Refuse a tail metric without the share of its clients."""
-        tail = self.field.startswith(("accuracy_worst", "accuracy_best"))
-        if tail and not 0 < (self.fraction or 0) < 1:
-            raise ValueError(
-                f"needs fraction, the share of the clients in the tail, such as 0.3; got {self.fraction!r}"
-            )
 
 
 @dataclass(frozen=True)
@@ -71,11 +60,7 @@ class Method(Entry):
 
 @dataclass(frozen=True)
 class Reduction(Entry):
-    """How a profile reduces a setup.
-
-    Attributes:
-        seeds: Number of seeds; None to keep the paper's.
-    """
+    """How a profile reduces a setup: config keys, and the number of seeds, None to keep the paper's."""
 
     set: dict[str, Any] = field(default_factory=dict)
     seeds: PositiveInt | None = None
@@ -104,6 +89,74 @@ class Setup(Entry):
     departs: tuple[str, ...] = ()
 
 
+# ---- tables and figures
+
+
+@dataclass(frozen=True)
+class Reported(Entry):
+    """A number as printed, in the unit of its metric, and its ± or None."""
+
+    mean: float
+    std: float | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_number_or_pair(cls, value: Any) -> Any:
+        pair = value if isinstance(value, list) else [value, None]
+        if len(pair) != 2:
+            raise ValueError(f"must be a number or [number, ±]; got {value!r}")
+        return {"mean": pair[0], "std": pair[1]}
+
+
+@dataclass(frozen=True)
+class Impossible(Entry):
+    """A contradiction between printed numbers of a row, if clients are unweighted (scripts/impossible_numbers.py)."""
+
+    columns: tuple[MetricId, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Row(Entry):
+    """A row of a table within one setup, or a run that a figure shows.
+
+    Attributes:
+        setup: Id of the setup; empty for runs of figures, which are shown in every setup of the figure.
+        hyperparameters: Values as printed.
+        values: Printed numbers by metric; empty for runs of figures.
+        impossible: Why the printed numbers contradict each other, or None.
+    """
+
+    algo: MethodId
+    setup: str = ""
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Reported] = field(default_factory=dict)
+    impossible: Impossible | None = None
+
+    def validate(self, known: Known) -> None:
+        """Refuse hyperparameters that set no config key."""
+        methods = known.get("methods", {})
+        for name in self.hyperparameters if self.algo in methods else ():
+            if name not in methods[self.algo].keys:
+                raise ValueError(
+                    f"the hyperparameter {name} has no config key; add it to keys of the method {self.algo}, as in "
+                    "keys: {lr: local.lr}"
+                )
+
+
+@dataclass(frozen=True)
+class Tuning(Entry):
+    """Which methods had their hyperparameters tuned, one sentence each; the rows use the values that the paper states.
+
+    Attributes:
+        paper: What the paper says that it tuned, and for which methods.
+        here: What fedbench tuned where the paper states no value; otherwise that it tuned nothing.
+    """
+
+    paper: str
+    here: str
+
+
 @dataclass(frozen=True)
 class Table(Entry):
     """A table with results.
@@ -122,15 +175,68 @@ class Table(Entry):
     tuning: Tuning | None = None
 
     def validate(self, known: Known) -> None:
-        """Refuse rows with setups, columns or hyperparameters that do not exist."""
+        """Refuse rows with other setups or columns than those of the table."""
         for number, row in enumerate(self.rows, 1):
-            try:
-                one_of(row.setup, self.setups, "setup")
-                for column in row.values:
-                    one_of(column, self.columns, "column")
-                row.validate(known)
-            except ValueError as error:
-                raise ValueError(f"row {number}: {error}") from error
+            one_of(row.setup, self.setups, f"row {number}: setup")
+            for column in row.values:
+                one_of(column, self.columns, f"row {number}: column")
+
+
+_NEEDED = {  # kind of a figure -> the keys that it needs
+    "curves": ("setups", "fields"),
+    "sweep": ("setups", "fields", "parameter"),
+    "front": ("setups", "fields", "parameter"),
+    "distribution": ("setups",),
+    "labels": ("setups",),
+    "two_clients": ("setups",),
+    "cka": ("setups",),
+    "schematic": (),
+}
+
+
+@dataclass(frozen=True)
+class Figure(Entry):
+    """A figure with a panel per setup.
+
+    Attributes:
+        kind: ``curves`` over the rounds, ``sweep`` (final values over a hyperparameter), ``front`` (two final values
+            against each other), ``distribution`` over clients, ``labels``, ``two_clients``, ``cka``, or ``schematic``,
+            which is not drawn.
+        setups: Ids of the setups, in the paper's order.
+        fields: What is drawn.
+        parameter: The hyperparameter of a sweep or a front.
+        distribution: Whether the final distribution over clients is drawn in addition to the curves.
+        runs: The runs that are shown, of every setup.
+        tuning: Which of its methods were tuned.
+    """
+
+    id: str
+    caption: str
+    kind: str
+    setups: tuple[SetupId, ...] = ()
+    fields: tuple[RunField, ...] = ()
+    parameter: str = ""
+    distribution: bool = False
+    runs: tuple[Row, ...] = ()
+    tuning: Tuning | None = None
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The runs in every setup."""
+        return tuple(replace(run, setup=setup) for run in self.runs for setup in self.setups)
+
+    def validate(self, known: Known) -> None:
+        """Refuse an unknown kind, what a kind lacks, and a parameter that no run has."""
+        for key in _NEEDED[one_of(self.kind, _NEEDED, "kind")]:
+            if not getattr(self, key):
+                raise ValueError(f"a figure of kind {self.kind} needs {key}")
+        if self.kind == "front" and len(self.fields) != 2:
+            raise ValueError(f"a front has two fields; got {', '.join(self.fields)}")
+        if self.parameter and not any(self.parameter in run.hyperparameters for run in self.runs):
+            raise ValueError(f"no run has the parameter {self.parameter!r} among its hyperparameters")
+
+
+# ---- the paper
 
 
 @dataclass(frozen=True)
@@ -161,6 +267,11 @@ class Claim(Entry):
     needs: str = ""
     reduced: Literal["decide", "support", "refute", "neither"] = "decide"
 
+    def validate(self, known: Known) -> None:
+        """Refuse a limit on reduced runs without what the other verdict takes."""
+        if self.reduced != "decide" and not self.needs:
+            raise ValueError(f"reduced: {self.reduced} asks for needs, which says what the other verdict takes")
+
 
 @dataclass(frozen=True)
 class Gap(Entry):
@@ -184,7 +295,7 @@ class Contradiction(Entry):
 
 @dataclass(frozen=True)
 class Head(Entry):
-    """What identifies a paper."""
+    """What identifies a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's."""
 
     id: str
     name: str
@@ -195,29 +306,39 @@ class Head(Entry):
 
 
 @dataclass(frozen=True, eq=False)
-class Paper:
-    """A paper.
+class Paper(Entry):
+    """A paper; sections are by id, and each refers only to those before it.
 
     Attributes:
-        id: Short name, also the folder of its experiments.
-        name: Name of its method, for headings.
-        citation: Authors, title, year, venue.
-        contradictions: Contradictions as (id, statement and resolution).
         readings: The defensible readings of its numbers besides the adopted one.
     """
 
-    id: str
-    name: str
-    citation: str
-    metrics: dict[str, PrintedMetric]
-    methods: dict[str, Method]
-    setups: dict[str, Setup]
-    tables: dict[str, Table]
-    figures: dict[str, Figure]
-    claims: tuple[Claim, ...]
-    gaps: tuple[Gap, ...]
-    contradictions: tuple[tuple[str, str], ...]
-    readings: Readings = NO_READINGS
+    paper: Head
+    gaps: Section[Gap]
+    metrics: Section[PrintedMetric]
+    methods: Section[Method]
+    setups: Section[Setup]
+    tables: Section[Table]
+    figures: Section[Figure]
+    claims: Section[Claim]
+    contradictions: Section[Contradiction]
+    readings: Readings = field(default_factory=Readings)
+
+    @property
+    def id(self) -> str:
+        """Short name, also the folder of its experiments."""
+        return self.paper.id
+
+    @property
+    def name(self) -> str:
+        """Name of its method, for headings."""
+        return self.paper.name
+
+    @property
+    def citation(self) -> str:
+        """Authors, title, venue, year."""
+        head = self.paper
+        return f"{', '.join(head.authors)}: {head.title}. {head.venue}, {head.year}"
 
     def rows(self, part: str) -> tuple[Row, ...]:
         """Return the runs behind a table or a figure."""

@@ -20,10 +20,8 @@ from fedbench.analysis.run_curves import POSITIONS, RunCurve, run_curves
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import TableData
 from fedbench.core.metrics import metric_info
-from fedbench.papers.figures import CurvesPerSetup, Figure, FrontPerSetup, SweepPerSetup
 from fedbench.papers.registry import LABELS
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Paper
+from fedbench.papers.schema import Figure, Paper, Row
 from fedbench.report import plots
 from fedbench.report.canvas import Look, looks
 from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
@@ -141,11 +139,10 @@ def _series(label: str, curves: Iterable[pd.Series], name: str, look: Look) -> S
 
 
 def _curves(shown: _Shown) -> Pictures:
-    spec = shown.figure.spec
-    assert isinstance(spec, CurvesPerSetup)
-    drawing = partial(plots.curves, log_y=spec.fields == ("update_norm",))
-    clients = _distribution(shown, "_distribution") if spec.distribution else []
-    return [("", drawing, _curve_panels(shown, spec.fields)), *clients]
+    figure = shown.figure
+    drawing = partial(plots.curves, log_y=figure.fields == ("update_norm",))
+    clients = _distribution(shown, "_distribution") if figure.distribution else []
+    return [("", drawing, _curve_panels(shown, figure.fields)), *clients]
 
 
 def _distribution(shown: _Shown, part: str = "") -> Pictures:
@@ -157,26 +154,22 @@ def _distribution(shown: _Shown, part: str = "") -> Pictures:
 
 
 def _sweep(shown: _Shown) -> Pictures:
-    spec = shown.figure.spec
-    assert isinstance(spec, SweepPerSetup)
-    panels = []
+    parameter, panels = shown.figure.parameter, []
     for setup in shown.figure.setups:
-        here = sorted(shown.at(setup), key=lambda entry: float(entry[0].hyperparameters[spec.parameter]))
-        for name in spec.fields if here else ():
-            x = np.array([float(row.hyperparameters[spec.parameter]) for row, _ in here])
+        here = sorted(shown.at(setup), key=lambda entry: float(entry[0].hyperparameters[parameter]))
+        for name in shown.figure.fields if here else ():
+            x = np.array([float(row.hyperparameters[parameter]) for row, _ in here])
             method = shown.paper.methods[here[0][0].algo]
             line = method.algo, method.label
             series = Series(method.label, x, _final(here, name), looks([line], shown.paper.id)[line])
-            panels.append(Panel(shown.title(setup), [series], spec.parameter, metric_info(name).axis))
+            panels.append(Panel(shown.title(setup), [series], parameter, metric_info(name).axis))
     return [("", plots.means, panels)]
 
 
 def _front(shown: _Shown) -> Pictures:
     """Return the plane of two final values, in which a swept method is a line, and its curves."""
-    spec = shown.figure.spec
-    assert isinstance(spec, FrontPerSetup)
-    parameter, (one, two) = spec.sweep.parameter, spec.fields
-    method = shown.paper.methods[spec.sweep.algo]
+    parameter, (one, two) = shown.figure.parameter, shown.figure.fields
+    method = shown.paper.methods[next(run.algo for run in shown.figure.runs if parameter in run.hyperparameters)]
     lines: dict[tuple[str, str], list[tuple[Row, MatchedRuns]]] = {}
     for row, found in shown.rows:
         if found.runs:
@@ -189,7 +182,7 @@ def _front(shown: _Shown) -> Pictures:
         texts = tuple(f"{value:g}" for value in values if value is not None)
         series.append(Series(line[1], _final(here, one), _final(here, two), look[line], texts))
     rows = [(row, found) for row, found in shown.rows if parameter in row.hyperparameters]
-    curves = [_late(p) for p in _curve_panels(replace(shown, rows=rows), spec.fields)]
+    curves = [_late(p) for p in _curve_panels(replace(shown, rows=rows), shown.figure.fields)]
     panel = Panel("", series, metric_info(one).axis, metric_info(two).axis)
     return [("", plots.means, [panel] if series else []), ("_curves", plots.curves, curves)]
 

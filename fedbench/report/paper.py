@@ -281,7 +281,7 @@ def choice_text(paper: Paper, axis: str, value: str | None) -> str:
     if value is None or value == "adopted":
         return "as in the tables" if axis in ("weighting", "round") else "as in the experiments"
     if axis == "variant":
-        return next(v.title for v in paper.readings.variants if v.id == value)
+        return paper.readings.variants[value].title
     return {"fixed": "split of the experiments", "drawn": "all splits that have been run"}.get(value, value)
 
 
@@ -289,8 +289,8 @@ def alternatives(paper: Paper) -> list[tuple[str, str, str]]:
     """Return the alternatives that the readings of a paper combine, as (axis, value, why it is defensible)."""
     given = paper.readings
     found = [
-        (AXIS_WORDS[axis], choice_text(paper, axis, a.value), a.why)
-        for axis, entries in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
-        for a in entries
+        (AXIS_WORDS[axis], choice_text(paper, axis, value), why)
+        for axis, values in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
+        for value, why in values.items()
     ]
-    return [*found, *((AXIS_WORDS["variant"], v.title, v.why) for v in given.variants)]
+    return [*found, *((AXIS_WORDS["variant"], v.title, v.why) for v in given.variants.values())]

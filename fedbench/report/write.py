@@ -139,7 +139,7 @@ def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -
         refuse_bad_checks(paper)
         tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
         figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
-        claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims)
+        claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims.values())
         mine = tuple(run for run in runs if _paper_of(run.meta["experiment"]) == paper.id)
         reports.append(PaperReport(paper, tables, figures, claims, mine))
     printed = [table for report in reports for table in report.tables]

@@ -15,8 +15,7 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import papers
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Paper, Reduction
+from fedbench.papers.schema import Paper, Reduction, Row
 from fedbench.runs.run import is_done
 
 if TYPE_CHECKING:
@@ -139,7 +138,9 @@ def plan(names: Sequence[str], profile: str, seeds: int | None = None, readings:
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
     """Return the variants of chosen papers whose algorithms are in a directory that does not exist here."""
     found = dict.fromkeys(paper for paper, _ in chosen(names))
-    return [(p, v) for p in found for v in p.readings.variants if v.config_dir and not Path(v.config_dir).is_dir()]
+    return [
+        (p, v) for p in found for v in p.readings.variants.values() if v.config_dir and not Path(v.config_dir).is_dir()
+    ]
 
 
 def _of_readings(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
@@ -147,7 +148,7 @@ def _of_readings(paper: Paper, row: Row, profile: str, seeds: int | None) -> Ite
     for run in _of_row(paper, row, profile, seeds):
         for split in range(_SPLITS) if paper.readings.splits else ():
             yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], reading="split")
-        for variant in paper.readings.variants:
+        for variant in paper.readings.variants.values():
             here = not variant.config_dir or Path(variant.config_dir).is_dir()
             if here and variant.concerns(row.setup) and variant.changes(row.algo):
                 keys = variant.keys(row.algo)

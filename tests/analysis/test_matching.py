@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 import yaml
 from fake_runs import nested
+from made_up import made_up
 from units import unit
 
 from fedbench.analysis.departures import Departure, config_departures, departure_texts
 from fedbench.analysis.matching import Evidence
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Method, Paper, PrintedMetric, Setup, Table
+from fedbench.papers.schema import Method, PrintedMetric, Row, Setup, Table
 from fedbench.runs.results import Results
 
 # what the experiment says, and the presets of its methods
@@ -27,15 +27,14 @@ PRESETS = {"fedavg": {"algo.server_lr": 1.0}, "adafed": {"algo.gamma": 1.0}, "fe
 ACCURACY = PrintedMetric("avg", "average %", "higher", "accuracy_mean")
 DEVIATION = PrintedMetric("std", "STD %", "lower", "accuracy_std")
 SHIRT = PrintedMetric("shirt", "shirt %", "higher", "client:2")
-PAPER = Paper(
-    id="made_up", name="Made up", citation="", metrics={m.id: m for m in (ACCURACY, DEVIATION, SHIRT)},
+PAPER = made_up(
+    metrics={m.id: m for m in (ACCURACY, DEVIATION, SHIRT)},
     methods={
         "fedavg": Method("fedavg", "FedAvg", "fedavg", {"lr": "local.lr"}),
         "adafed": Method("adafed", "AdaFed", "adafed", {"gamma": "algo.gamma"}),
         "fedcorr": Method("fedcorr", "FedCorr", "fedcorr", set={"rounds": 1100}),
     },
     setups={"one": Setup("one", "One", "made_up/table1_one", 50, 3, 500)},
-    tables={}, figures={}, claims=(), gaps=(), contradictions=(),
 )  # fmt: skip
 
 
@@ -63,7 +62,7 @@ def write_run(root, algo, seed=0, changes=None, rounds=None, status="done", clie
 
 
 def find(root, algo="fedavg", **hyperparameters):
-    return Evidence(Results(root)).find(PAPER, Row("one", algo, hyperparameters))
+    return Evidence(Results(root)).find(PAPER, Row(algo, "one", hyperparameters))
 
 
 # ---- full and reduced
@@ -286,7 +285,7 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
             write_run(tmp_path, algo, seed, {"rounds": 10})
     write_run(tmp_path, "adafed", 0)
     evidence = Evidence(Results(tmp_path))
-    rows = [Row("one", "fedavg", {}), Row("one", "adafed", {})]
+    rows = [Row("fedavg", "one"), Row("adafed", "one")]
     assert evidence.find(PAPER, rows[1]).cuts == ()
     assert [f.cuts for f in evidence.comparable(PAPER, rows)] == [(("rounds", "10"),)] * 2
     write_run(tmp_path, "fedavg", 0, status="running")
@@ -299,13 +298,13 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
 
 def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
     """Where a paper prints best rounds, it counts in how many of them one looks."""
-    row = Row("one", "fedavg", {})
+    row = Row("fedavg", "one")
     best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (row,), "best")})
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
     assert departure_texts(find(tmp_path).reduced) == ()
     evidence = Evidence(Results(tmp_path))
-    assert evidence.find(best, Row("one", "fedavg", {})).reduced == ()  # of a figure, or of a table of last rounds
+    assert evidence.find(best, Row("fedavg", "one")).reduced == ()  # of a figure, or of a table of last rounds
     found = evidence.find(best, row)
     assert departure_texts(found.reduced) == ("best of the evaluated rounds, one in 5 (paper all)",)
     assert found.cuts == (("eval_every", "5"),)

@@ -195,7 +195,7 @@ def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch):
     """Other methods keep their runs, and the rounds of a profile give way to those of the variant."""
     found = papers()["adafedadam"]
     variant = Variant("own", "", "", setups=("synthetic",), methods={"adafedadam": {"local.lr": 0.5, "rounds": 7}})
-    changed = replace(found, readings=Readings(variants=(variant,)))
+    changed = replace(found, readings=Readings(variants={"own": variant}))
     monkeypatch.setattr("fedbench.reproduce.plan.papers", lambda: {"adafedadam": changed})
     for profile in ("full", "cpu"):
         runs = [j for j in plan(["adafedadam/table5"], profile, seeds=2, readings=True) if j.variant]

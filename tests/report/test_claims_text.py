@@ -34,6 +34,7 @@ from fedbench.report.paper import (
 )  # fmt: skip
 
 PAPER = papers()["adafedadam"]
+CLAIM = next(iter(PAPER.claims.values()))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_too_few_splits_are_told_apart_from_what_is_measured_and_undecided(leads
 
 
 def report_of(found):
-    return PaperReport(PAPER, (), (), ((PAPER.claims[0], found),))
+    return PaperReport(PAPER, (), (), ((CLAIM, found),))
 
 
 def rows(text):
@@ -112,7 +113,7 @@ def test_what_has_not_been_measured_stands_beside_the_headline():
     seeds, splits = (decide([Comparison(str(i), 1.0, 2**-n, 1.0, n) for i in range(4)]) for n in (10, 6))
     drawn = Reading(splits="drawn")
     found = Multiverse({ADOPTED: seeds, drawn: splits}, headline({ADOPTED: seeds, drawn: splits}))
-    one = judged(PAPER.claims[0], found)
+    one = judged(CLAIM, found)
     assert (one.verdict, one.headline, one.readings) == (
         "holds", "one reading", "one reading; not measured: data splits",
     )  # fmt: skip
@@ -132,7 +133,7 @@ def test_comparisons_are_plain_numbers():
     verdict = replace(decide([found]), verdict="undecided")
     (row,) = rows(comparisons_csv(report_of(Multiverse({ADOPTED: verdict}))))
     assert [row[k] for k in ("claim", "group", "label", "direction", "unit", "blocks")] == [
-        PAPER.claims[0].id, "G", "a", "against", "points", "seed",
+        CLAIM.id, "G", "a", "against", "points", "seed",
     ]  # fmt: skip
     assert [float(row[k]) for k in ("lead", "lower", "upper", "pairs", "for_p", "against_p")] == [
         -1, -2, 0.5, 5, 0.98, 1 / 3,
@@ -149,7 +150,7 @@ def test_alternatives_of_a_paper_carry_their_reasons():
     ("decided", "shown"), [("holds", ""), ("fails", ""), ("undecided", "a GPU"), ("not run", "a GPU")]
 )
 def test_what_a_decision_needs_is_said_of_open_claims_only(decided, shown):
-    assert needs(replace(PAPER.claims[0], needs="a GPU"), Verdict(decided, "")) == shown
+    assert needs(replace(CLAIM, needs="a GPU"), Verdict(decided, "")) == shown
 
 
 def test_claims_are_counted_by_what_decides_them():

@@ -19,8 +19,7 @@ from fedbench.analysis.table import Block, Cell, Column, Line
 from fedbench.analysis.tables import paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.registry import papers
-from fedbench.papers.rows import Reported
-from fedbench.papers.schema import Setup
+from fedbench.papers.schema import Reported, Setup
 from fedbench.report.page import run_links
 from fedbench.report.tables import (
     basis_of,

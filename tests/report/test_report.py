@@ -14,7 +14,7 @@ from fedbench.analysis.table import Cell
 from fedbench.analysis.tables import closing_tables, paper_table, run_tables
 from fedbench.config.overrides import options
 from fedbench.papers.registry import home_of, papers
-from fedbench.papers.rows import Reported
+from fedbench.papers.schema import Reported
 from fedbench.report.tables import notes_of, summary, table_csv, table_latex, table_markdown
 from fedbench.runs.results import Results
 

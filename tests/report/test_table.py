@@ -12,8 +12,7 @@ from fedbench.analysis.table import Cell as Measured
 from fedbench.analysis.tables import paper_table
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
-from fedbench.papers.rows import Reported
-from fedbench.papers.schema import PrintedMetric, Setup
+from fedbench.papers.schema import PrintedMetric, Reported, Setup
 from fedbench.report.paper import PaperReport, claims_markdown, claims_rows
 from fedbench.report.table import (
     Cell,
@@ -131,7 +130,9 @@ def test_everything_on_record_can_be_read_back(paper):
         for found in (markdown_tables(table_markdown(data)), latex_tables(table_latex(data))):
             assert [len(t) - 1 for _, t in found] == [sum(r.setup == s for r in table.rows) for s in table.setups]
             assert all(r[-1] == "not run" for _, t in found for r in t[1:])
-    report = PaperReport(p, tuple(tables), (), tuple((c, multiverse(p, c, Evidence([]), (ADOPTED,))) for c in p.claims))
+    report = PaperReport(
+        p, tuple(tables), (), tuple((c, multiverse(p, c, Evidence([]), (ADOPTED,))) for c in p.claims.values())
+    )
     ((_, claims),) = markdown_tables(claims_markdown(report))
-    assert [c[0] for c in claims[1:]] == [c.id for c in p.claims]
-    assert [c["text"] for c in claims_rows(report)] == [c.text for c in p.claims]
+    assert [c[0] for c in claims[1:]] == list(p.claims)
+    assert [c["text"] for c in claims_rows(report)] == [c.text for c in p.claims.values()]

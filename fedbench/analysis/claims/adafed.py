@@ -142,19 +142,6 @@ def _rounds_to_target(found: MatchedRuns) -> tuple[PerUnit, PerUnit]:
     return needed, {s: float(c.index[-1]) for s, c in curves.items()}
 
 
-def c36(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that on Clothing1M the mean accuracy of AdaFed is below that of FedCorr by 2.2 points, give or take one."""
-    cells, metric = Cells(paper, evidence), paper.metrics["avg"]
-    found = evidence.comparable(paper, [cells.row("table19", "clothing1m", algo) for algo in ("fedcorr", "adafed")])
-    one, two = (f.values(metric) for f in found)
-    gap = {s: one[s] - two[s] for s in sorted(one.keys() & two.keys())}
-    label = f"{metric.label} of FedCorr minus that of AdaFed"
-    return [
-        above(f"{label} above 1.2", {s: d - 1.2 for s, d in gap.items()}, found),
-        above(f"{label} below 3.2", {s: 3.2 - d for s, d in gap.items()}, found),
-    ]
-
-
 def c48(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that in every setup some gamma between 0 and 10 is more accurate than both and fairer than gamma 0."""
     cells, out = Cells(paper, evidence), []
@@ -169,21 +156,6 @@ def c48(paper: Paper, evidence: Evidence) -> list[Comparison]:
                 parts.append(worst_of(f"gamma {row.hyperparameters['gamma']:g}", found))
             out.append(best_of(f"some gamma between 0 and 10 on {paper.setups[setup].title}", parts))
     return out
-
-
-def c62(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in some setup of Tables 1 to 4 AdaFed has a higher mean accuracy than every other method but Ditto."""
-    cells, parts = Cells(paper, evidence), []
-    for table in ("table1", "table2", "table3", "table4"):
-        for setup in paper.tables[table].setups:
-            own = cells.row(table, setup, "adafed")
-            rivals = [
-                cells.compare(table, own, r, "avg")
-                for r in cells.rows(table, setup)
-                if r.algo not in ("adafed", "ditto")
-            ]
-            parts.append(worst_of(paper.setups[setup].title, rivals))
-    return [best_of("AdaFed the most accurate in some setup", parts)]
 
 
 def c66(paper: Paper, evidence: Evidence) -> list[Comparison]:

@@ -15,7 +15,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.measured import last_clients, rounds_to
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.papers.curve_checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
+from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.schema import Paper
 
 if TYPE_CHECKING:  # a plan does without it
@@ -124,11 +124,12 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
         for measure, field in product(check.measure, check.fields):
             what = f"{_label(measure)} of {metric_info(field).label}"
             for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
-                label = f"{what} of {shown.name(a)} against {times_of}{shown.name(b)} on {paper.setups[setup].title}"
+                sides = f"{shown.name(a)} against {times_of}{shown.name(b)}"
+                label = check.label or f"{what} of {sides} on {paper.setups[setup].title}"
                 factor = _factor(measure, field)
                 one = {unit: factor * v for unit, v in numbers[a].items()}
                 two = {unit: factor * times * v for unit, v in numbers[b].items()}
-                found = contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b))
+                found = contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b), margin=-check.by)
                 out.append(replace(found, unit=_unit(measure, field)))
     return out
 

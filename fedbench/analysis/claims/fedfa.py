@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
+from fedbench.analysis.claims.comparison import Comparison, best_of, compared, contest, settled, worst_of
 from fedbench.analysis.claims.curves import FigureRuns, PerUnit, area, setbacks
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Paper
+from fedbench.papers.schema import Paper, Row
 
 _SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")  # from IID to the most mixed
 _FIELDS = ("accuracy_mean", "train_loss")
 _ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_MARGIN = 1.0  # point of mean accuracy in c12
-_WELL_IID = 89.0  # per cent in c19: the printed 89.11, rounded down
-_WELL = 96.0  # per cent in c17: the lowest printed number, 96.85, rounded down
 
 
 def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
@@ -39,34 +35,6 @@ def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
         label = f"setbacks of {field} on the IID set below that on {paper.setups[_SYNTHETIC[-1]].title}"
         out.append(contest(label, back[0], back[-1], -1.0, found[0], found[-1]))
     return out
-
-
-def c12(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that exchanging alpha and beta = 1 - alpha changes the final accuracy by less than one point.
-
-    Two one-sided tests per pair of values.
-    """
-    shown, out = FigureRuns(paper, "figure7", evidence), []
-    for a, b in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6)):
-        i, j = (shown.row("synthetic_1_1", "fedfa", alpha=v) for v in (a, b))
-        one, two = (_last(shown.found[k], "accuracy_mean") for k in (i, j))
-        label = f"accuracy_mean at alpha {a:g} and {b:g} within {_MARGIN:g} point"
-        room = [{s: _MARGIN - sign * (one[s] - two[s]) for s in one.keys() & two.keys()} for sign in (1, -1)]
-        out.append(worst_of(label, [above(label, r, shown.of(i, j)) for r in room]))
-    return out
-
-
-def c13(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that on MNIST some alpha other than 0.5 gives a higher mean accuracy than 0.5."""
-    shown = FigureRuns(paper, "figure8", evidence)
-    rows = {alpha: shown.row("mnist", "fedfa", alpha=alpha) for alpha in _ALPHAS}
-    last = {alpha: _last(shown.found[i], "accuracy_mean") for alpha, i in rows.items()}
-    parts = [
-        contest(f"alpha {alpha:g} against 0.5", last[alpha], last[0.5], 1.0, *shown.of(rows[alpha], rows[0.5]))
-        for alpha in _ALPHAS
-        if alpha != 0.5
-    ]
-    return [best_of("accuracy_mean on MNIST", parts)]
 
 
 def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
@@ -89,26 +57,6 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
             title = paper.setups[setup].title
             parts.append(worst_of(f"mean and variance at alpha {alpha:g} {word} those at 0.5 on {title}", sides))
     return [best_of("a higher mean with a larger variance", parts)]
-
-
-def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that on Synthetic(1, 1) the best 20 % of clients have at least 96 % under each of the three methods."""
-    cells, metric, out = Cells(paper, evidence), paper.metrics["best20"], []
-    for algo in ("fedavg", "fedprox", "fedfa"):
-        found = evidence.find(paper, cells.row("table2", "synthetic_1_1", algo))
-        room = {s: v - _WELL for s, v in found.values(metric).items()}
-        out.append(above(f"{metric.label} of {paper.methods[algo].label} at least {_WELL:g}", room, [found]))
-    return out
-
-
-def c19(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that on the IID set FedAvg has a mean accuracy of at least 89 %."""
-    cells, metric = Cells(paper, evidence), paper.metrics["avg"]
-    found = evidence.find(paper, cells.row("table2", "synthetic_iid", "fedavg"))
-    room = {s: v - _WELL_IID for s, v in found.values(metric).items()}
-    return [
-        above(f"{metric.label} of {paper.methods['fedavg'].label} on the IID set at least {_WELL_IID:g}", room, [found])
-    ]
 
 
 def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:

@@ -8,46 +8,29 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import mean
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from fedbench.analysis.claims import tables
-from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.comparison import Comparison, best_of, worst_of
 from fedbench.analysis.claims.curves import curve_comparisons, limit_comparisons
 from fedbench.analysis.claims.verdict import ALPHA, Verdict, decide
 from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
-    All,
     Averages,
-    Best,
     Check,
     Compare,
-    CompareTables,
-    EqualCells,
+    Curves,
     EqualRows,
-    Function,
-    Monotone,
-    NotBehind,
-    NotBest,
+    Limit,
     PropertyTest,
+    Several,
     Trend,
     WithinBand,
 )
-from fedbench.papers.curve_checks import Curves, Limit
 from fedbench.papers.schema import Claim, Paper
 
 OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
-# kind of a check of tables -> the comparisons that it consists of
-_OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
-    Best: tables.best,
-    NotBest: tables.not_best,
-    Compare: tables.compare,
-    Monotone: tables.monotone,
-    Trend: tables.trend,
-    CompareTables: tables.compare_tables,
-    Averages: tables.averages,
-    NotBehind: tables.not_behind,
-}
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
@@ -58,7 +41,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
         case PropertyTest(test=test, shows=shows):
             how = "shown" if shows == "holds" else "refuted"
             return Verdict(shows, f"a property of the method, {how} by {test}", basis="proof")
-        case EqualRows() | EqualCells() as check:
+        case EqualRows() as check:
             total, differing = tables.printed_differences(paper, check)
             if differing:
                 return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
@@ -113,21 +96,17 @@ def refuse_bad_checks(paper: Paper) -> None:
     """Run the checks of all claims without any runs, to find faults in the paper's file.
 
     Raises:
-        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, a check
-            that compares nothing, or ``reduced`` without ``needs``.
+        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, or a
+            check that compares nothing.
     """
     nothing = Evidence([])
-    for claim in paper.claims:
+    for claim in paper.claims.values():
         where = f"{paper.id}.yaml: claims: {claim.id}"
-        if claim.reduced != "decide" and not claim.needs:
-            raise RequestError(
-                f"{where}: reduced: {claim.reduced} asks for needs, which says what the other verdict takes"
-            )
         try:
             match claim.check:
                 case None | PropertyTest():
                     continue
-                case EqualRows() | EqualCells() as check:
+                case EqualRows() as check:
                     compared = tables.printed_differences(paper, check)[0]
                 case WithinBand() as check:
                     compared = tables.mean_over_seeds(paper, check, nothing).wanted
@@ -141,23 +120,32 @@ def refuse_bad_checks(paper: Paper) -> None:
 
 def comparisons_of(paper: Paper, claim: Claim, evidence: Evidence) -> list[Comparison]:
     """Return the comparisons of a claim, not judged; none if it is not decided by runs."""
-    if isinstance(claim.check, None | PropertyTest | EqualRows | EqualCells | WithinBand):
+    if isinstance(claim.check, None | PropertyTest | EqualRows | WithinBand):
         return []
     return _checked(paper, claim, claim.check, evidence)
 
 
 def _checked(paper: Paper, claim: Claim, given: Check | None, evidence: Evidence) -> list[Comparison]:
+    cells = tables.Cells(paper, evidence)
     match given:
-        case All(checks=checks):
-            return [c for check in checks for c in _checked(paper, claim, check, evidence)]
-        case Curves() as check:
-            return curve_comparisons(paper, check, evidence)
-        case Limit() as check:
-            return limit_comparisons(paper, check, evidence)
-        case Function():
-            return own_check(paper.id, claim.id)(paper, evidence)
-        case check:
-            return _OF_TABLES[type(check)](tables.Cells(paper, evidence), check)
+        case Several(checks=checks):
+            found = [c for check in checks for c in _checked(paper, claim, check, evidence)]
+            if not given.label:
+                return found
+            return [(worst_of if given.kind == "all" else best_of)(given.label, found)] if found else []
+        case Compare():
+            found = tables.compare(cells, given)
+        case Trend():
+            found = tables.trend(cells, given)
+        case Averages():
+            found = tables.averages(cells, given)
+        case Curves():
+            found = curve_comparisons(paper, given, evidence)
+        case Limit():
+            found = limit_comparisons(paper, given, evidence)
+        case _:
+            found = own_check(paper.id, claim.id)(paper, evidence)
+    return found
 
 
 def own_check(paper: str, claim: str) -> OwnCheck:

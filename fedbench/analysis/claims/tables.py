@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from statistics import mean
 from typing import Any, NamedTuple
 
-from fedbench.analysis.claims.comparison import Comparison, above, best_of, contest, settled
+from fedbench.analysis.claims.comparison import Comparison, above, contest, settled
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
-from fedbench.papers.checks import (
-    Averages,
-    Best,
-    Compare,
-    CompareTables,
-    EqualCells,
-    EqualRows,
-    Monotone,
-    NotBehind,
-    NotBest,
-    Place,
-    PrintedRow,
-    Trend,
-    WithinBand,
-)
-from fedbench.papers.rows import Row
-from fedbench.papers.schema import Paper, PrintedMetric
+from fedbench.papers.checks import Averages, Compare, EqualRows, Trend, WithinBand
+from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
 class Cells:
@@ -44,26 +29,20 @@ class Cells:
         """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
         return [r for r in self.paper.tables[table].rows if r.setup == setup]
 
-    def row(self, table: str, setup: str, algo: str, /, last: bool = False, **hyper: Any) -> Row:
-        """Return the first row of a method with the given hyperparameters, or the last.
+    def row(self, table: str, setup: str, algo: str, /, **hyper: Any) -> Row:
+        """Return the first row of a method with the given hyperparameters.
 
         Raises:
             RequestError: If no such row exists.
         """
         rows = [r for r in self.rows(table, setup) if r.algo == algo]
         if fitting := [r for r in rows if all(r.hyperparameters.get(k) == v for k, v in hyper.items())]:
-            return fitting[-1 if last else 0]
+            return fitting[0]
         given = "".join(f" with {k} {v}" for k, v in hyper.items())
         raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
 
-    def rivals(self, check: NotBest) -> Iterator[tuple[Row, list[Row], str]]:
-        """Yield the method's row, all other rows, and the metric, for each setup and metric of a check."""
-        for setup, metric in product(check.setups, check.metrics):
-            own = self.row(check.table, setup, check.algo, last=True)
-            yield own, [r for r in self.rows(check.table, setup) if r is not own], metric
-
     def compare(
-        self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None, by: float = 0.0
+        self, table: str, better: Row, worse: Row, metric: str, other_table: str = "", by: float = 0.0, label: str = ""
     ) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
@@ -74,17 +53,28 @@ class Cells:
             metric: The metric.
             other_table: The table of ``worse``, if it is another one.
             by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+            label: Description of the comparison; empty for one by what is compared.
         """
         m = self.paper.metrics[metric]
         one, two = self.evidence.comparable(self.paper, (better, worse))
         a = one.values(m, self.paper.tables[table].round)
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0
+        if label:
+            return replace(contest(label, a, b, sign, one, two, margin=-by), unit=_unit(m))
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
         twice = "" if names[0] != names[1] else f" ({worse.setup})"
         label = f"{m.label} of {names[0]}{_handicap(sign * by)} against {names[1]}{twice}"
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
         return replace(contest(label + where, a, b, sign, one, two, margin=-by), unit=_unit(m))
+
+    def at_least(self, table: str, row: Row, metric: str, least: float, label: str = "") -> Comparison:
+        """Return how far a row is above a number in a metric, in the printed unit."""
+        m = self.paper.metrics[metric]
+        found = self.evidence.find(self.paper, row)
+        room = {unit: v - least for unit, v in found.values(m, self.paper.tables[table].round).items()}
+        usual = f"{m.label} of {self.paper.methods[row.algo].label} at least {least:g}"
+        return replace(above(label or usual, room, [found]), unit=_unit(m))
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
@@ -103,41 +93,22 @@ def _handicap(amount: float) -> str:
     return "" if not amount else f" less {amount:g}" if amount > 0 else f" plus {-amount:g}"
 
 
-def best(cells: Cells, check: Best) -> list[Comparison]:
-    """Return the comparisons of a method with every other row."""
-    return [cells.compare(check.table, own, r, metric) for own, rivals, metric in cells.rivals(check) for r in rivals]
-
-
-def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
-    """Return, per setup and metric, the comparison of the best other row with the method's row."""
-    label = f"{cells.paper.methods[check.algo].label} beaten"
-    return [
-        best_of(label, [cells.compare(check.table, r, own, metric) for r in rivals])
-        for own, rivals, metric in cells.rivals(check)
-    ]
-
-
 def compare(cells: Cells, check: Compare) -> list[Comparison]:
-    """Return the comparisons of each better method with each worse one."""
-
-    def row(setup: str, algo: str) -> Row:
-        return cells.row(check.table, setup, algo)
-
-    return [
-        cells.compare(check.table, row(setup, a), row(setup, b), check.metric, by=check.by)
-        for setup, a, b in product(check.setups, check.better, check.worse)
-    ]
-
-
-def monotone(cells: Cells, check: Monotone) -> list[Comparison]:
-    """Return the comparisons of each step with the next, per method."""
-    rising = check.trend == "increasing"
-    upwards = rising == (cells.paper.metrics[check.metric].direction != "lower")  # towards better values
+    """Return the comparisons of each better method with each worse one, or with itself at another place."""
     out = []
-    for algo in check.algo:
-        for a, b in pairwise(_steps(cells, check, algo)):
-            ahead, behind = (b, a) if upwards else (a, b)
-            out.append(cells.compare(check.table, ahead, behind, check.metric))
+    for setup, metric, algo in product(check.setups, check.metrics, check.better):
+        own, table = cells.row(check.table, setup, algo), check.table
+        if check.than is not None:
+            out.append(cells.at_least(table, own, metric, check.than, check.label))
+            continue
+        if check.at is not None:
+            table = check.at.table
+            rivals = [cells.row(table, check.at.setup, algo)]
+        elif check.worse:
+            rivals = [cells.row(table, setup, other) for other in check.worse if other != algo]
+        else:
+            rivals = [r for r in cells.rows(table, setup) if r is not own]
+        out += [cells.compare(check.table, own, r, metric, table, check.by, check.label) for r in rivals]
     return out
 
 
@@ -173,24 +144,13 @@ def _correlations(found: Sequence[MatchedRuns], metric: PrintedMetric, which: st
     return {s: kendall([v[s] for v in values]) for s in sorted(units)}
 
 
-def _steps(cells: Cells, check: Monotone, algo: str) -> Sequence[Row]:
+def _steps(cells: Cells, check: Trend, algo: str) -> Sequence[Row]:
     if check.setup is None:
         return [cells.row(check.table, s, algo) for s in check.order]
     rows = [r for r in cells.rows(check.table, check.setup) if r.algo == algo]
+    if len(rows) < 2 or any(check.over not in row.hyperparameters for row in rows):
+        raise RequestError(f"{check.table} needs at least two rows of {algo} on {check.setup}, all with {check.over}")
     return sorted(rows, key=lambda r: r.hyperparameters[check.over])
-
-
-def compare_tables(cells: Cells, check: CompareTables) -> list[Comparison]:
-    """Return the comparisons of each method in one table and setup with itself in another."""
-    one, two = check.better, check.worse
-
-    def row(place: Place, algo: str) -> Row:
-        return cells.row(place.table, place.setup, algo)
-
-    return [
-        cells.compare(one.table, row(one, a), row(two, a), metric, two.table, check.by)
-        for metric, a in product(check.metric, check.algos)
-    ]
 
 
 def averages(cells: Cells, check: Averages) -> list[Comparison]:
@@ -215,18 +175,6 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
         return [Comparison(check.label, uneven=True)]
     found = [replace(f, cuts=()) for pair in pairs for f in pair]
     return [replace(above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))]
-
-
-def not_behind(cells: Cells, check: NotBehind) -> list[Comparison]:
-    """Return the comparisons of each method, with the margin added to it, with each of the others."""
-    out = []
-    for setup, metric, algo in product(check.setups, check.metrics, check.algo):
-        own = cells.row(check.table, setup, algo)
-        others = [r for r in cells.rows(check.table, setup) if r is not own]
-        if check.against:
-            others = [r for r in others if r.algo in check.against]
-        out += [cells.compare(check.table, own, r, metric, by=-check.margin) for r in others]
-    return out
 
 
 class SeedMeans(NamedTuple):
@@ -275,28 +223,22 @@ def mean_over_seeds(paper: Paper, check: WithinBand, evidence: Evidence) -> Seed
     )
 
 
-def printed_differences(paper: Paper, check: EqualRows | EqualCells) -> tuple[int, list[str]]:
+def printed_differences(paper: Paper, check: EqualRows) -> tuple[int, list[str]]:
     """Return the number of compared pairs of printed numbers, and a text for each pair that differs.
 
     Raises:
         RequestError: If a compared row or number does not exist.
     """
-    cells = Cells(paper, Evidence([]))
-    if isinstance(check, EqualRows):
-        pairs = [tuple(PrintedRow(t, a) for t in check.tables) for a in check.algo]
-    else:
-        pairs = [(check.a, check.b)]
+    cells, (table, other) = Cells(paper, Evidence([])), check.tables
     differing, total = [], 0
-    for setup in check.setups:
-        for sides in pairs:
-            one, two = (cells.row(s.table, setup, s.algo, **s.hyperparameters) for s in sides)
-            for metric in check.metrics:
-                total += 1
-                for row in (one, two):
-                    if metric not in row.values:
-                        raise RequestError(f"the row of {row.algo} on {setup} prints no {metric}")
-                if one.values[metric] != two.values[metric]:
-                    differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
+    for setup, algo, metric in product(check.setups, check.algo, check.metrics):
+        total += 1
+        one, two = cells.row(table, setup, algo), cells.row(other, setup, algo, **check.hyperparameters)
+        for row in (one, two):
+            if metric not in row.values:
+                raise RequestError(f"the row of {row.algo} on {setup} prints no {metric}")
+        if one.values[metric] != two.values[metric]:
+            differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
     return total, differing
 
 
