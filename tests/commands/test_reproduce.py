@@ -100,7 +100,7 @@ def asked_for():
         setups = {s["id"]: s for s in c["setups"]}
         methods = {m["id"]: m for m in c["methods"]}
         rows = [(t["id"], r["setup"], r) for t in c["tables"] for r in t["rows"]]
-        rows += [(f["id"], s, r) for f in c["figures"] for r in f.get("runs", ()) for s in f["spec"]["setups"]]
+        rows += [(f["id"], s, r) for f in c["figures"] for r in f.get("runs", ()) for s in f["setups"]]
         for part, setup, r in rows:
             m = methods[r["algo"]]
             known = {k: v for k, v in r.get("hyperparameters", {}).items() if k in m.get("keys", {}) and v is not None}
