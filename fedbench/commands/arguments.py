@@ -181,7 +181,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "reproduce": (
         _argument("words", nargs="*", metavar="NAME|KEY=VALUE",
                   help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: "
-                  "numbers of public benchmarks); and overrides of directories, device, engine and tracker"),
+                  "numbers of public benchmarks); and overrides of directories, device, engine, tracker and launcher"),
         _argument("--profile", choices=("full", "cpu", "smoke"), default="cpu",
                   help="full: the settings of the papers; cpu (default) and smoke: reduced settings"),
         _flag("--readings", help="also run what other readings of the papers need: further splits and settings"),
@@ -191,7 +191,6 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)"),
         _JOBS,
         _argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`"),
-        _argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm"),
     ),
     "completion": (
         _argument("shell", choices=("bash", "zsh", "fish", "keys"),

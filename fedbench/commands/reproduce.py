@@ -22,6 +22,7 @@ from fedbench.runs.pool import Ended, jobs_by_default, start_importing
 from fedbench.runs.results import Results
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
+_LAUNCHER = ("hydra/launcher", "hydra.launcher")
 
 
 def carry_out(asked: Namespace) -> int:
@@ -33,8 +34,19 @@ def carry_out(asked: Namespace) -> int:
     names = [word for word in asked.words if "=" not in word]
     if asked.hours is not None:
         number("--hours", asked.hours, above=0)
-    common = _common([word for word in asked.words if "=" in word])
-    launcher = _launcher(asked, common)
+    overrides = parse_overrides(word for word in asked.words if "=" in word)
+    for o in overrides:
+        if not o.key.startswith((*_COMMON, *_LAUNCHER)):
+            raise RequestError(
+                f"{o.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers determine the "
+                f"other keys; to run a variant, type fedbench -m experiment=NAME {o.text}"
+            )
+    launcher = [o.text for o in overrides if o.key.startswith(_LAUNCHER)]
+    common = [o.text for o in overrides if o.text not in launcher]
+    if launcher:
+        if asked.hours is not None:
+            raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")
+        Composer().composed([*common, *launcher])  # it is known
     for paper in dict.fromkeys(p for p, _ in chosen(names)):
         refuse_bad_checks(paper)
     paths = compose_run(common)
@@ -110,36 +122,6 @@ def _carry_out(
     for e in with_data:
         print(f"{' '.join(e.overrides)}: {e.error or e.status}")
     return 1 if with_data else 0
-
-
-def _common(texts: Sequence[str]) -> list[str]:
-    """Return the overrides for all runs.
-
-    Raises:
-        RequestError: If one is of a key that the papers determine.
-    """
-    given = parse_overrides(texts)
-    for override in given:
-        if not override.key.startswith(_COMMON):
-            raise RequestError(
-                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
-                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
-            )
-    return [override.text for override in given]
-
-
-def _launcher(asked: Namespace, common: Sequence[str]) -> list[str]:
-    """Return the overrides that choose Hydra's launcher.
-
-    Raises:
-        RequestError: If it is unknown, or cannot be combined with another flag.
-    """
-    if asked.launcher is None:
-        return []
-    if asked.hours is not None:
-        raise RequestError("--hours cannot be combined with --launcher, whose jobs go on elsewhere; set its own limit")
-    Composer().composed([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
-    return [choice]
 
 
 def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:

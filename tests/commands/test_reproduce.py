@@ -358,8 +358,8 @@ BAD = [
     ),
     (["--jobs", "0"], "argument --jobs: must be an integer >= 1, got 0"),
     (["--hours", "0"], "--hours must be > 0, got 0"),
-    (["--hours", "1", "--launcher", "basic"], "--hours cannot be combined with --launcher, whose jobs go on elsewhere"),
-    (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
+    (["--hours", "1", "hydra/launcher=basic"], "--hours cannot be combined with hydra/launcher=basic, whose jobs go"),
+    (["hydra/launcher=jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
     (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
     (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, compiled"),
@@ -582,7 +582,7 @@ def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [["--jobs", "3"], ["--launcher", "joblib"]], ids=" ".join)
+@pytest.mark.parametrize("how", [["--jobs", "3"], ["hydra/launcher=joblib"]], ids=" ".join)
 def test_a_failure_in_another_process_is_told(tmp_path, no_report, how):
     """A file stands where the directory of a run belongs."""
     where = f"results_dir={tmp_path}"
