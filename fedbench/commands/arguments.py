@@ -24,7 +24,7 @@ WORDS = {
     "compare": "Tune methods with one budget, run all, test their differences and write a page.",
     "report": "Write tables, figures and a page from the runs in a directory.",
     "status": "Show how far the runs in a directory are.",
-    "show": "Show one run: configuration, curves, numbers and files.",
+    "show": "Show one run: its command, its numbers and their curves.",
     "plot": "Draw a metric of the runs in a directory: a line per value of a key, a panel per setting.",
     "reproduce": "Run what tables and figures of papers still need, write the report and check their claims.",
     "completion": "Print a script that completes words, flags, keys and choices by Tab.",

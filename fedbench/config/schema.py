@@ -196,10 +196,6 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
     return low, high
 
 
-def _metrics(key: str, section: object) -> dict[str, Component]:
-    return {name: Component.of(f"{key}.{name}", v) for name, v in Component.of(key, section).options.items()}
-
-
 _ADDRESSES = "a list of addresses that begin with https://"
 _ADDRESS = partial(_text, what=_ADDRESSES, pattern="https?://.+")
 _ROUNDS = partial(_list, what="last, all or a list of rounds")
@@ -214,7 +210,7 @@ _TOP: dict[str, Check] = {
     "eval_train_every": _COUNT,
     "keep_clients": partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
     "improved_clients": boolean,
-    "metrics": _metrics,
+    "metrics": Component.of,
     "device": partial(_text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
     "data_dir": partial(_text, what="a directory", made=user_path),
     "results_dir": partial(_text, what="a directory", made=user_path),
@@ -280,6 +276,7 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
         del tree["metrics"]
+    top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in top["metrics"].options.items()}
     _refuse_contradictions(top)
     del local["optimizer"]
     with arguments_of("local"):

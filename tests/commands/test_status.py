@@ -138,6 +138,19 @@ def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
     assert fed("show", "nowhere")[0] == 2
 
 
+def test_a_run_is_shown_with_its_curves(fed, tmp_path):
+    (path,) = fake(tmp_path, None, "fedavg", seeds=(0,))
+    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    rows[-1]["train_loss"] = float("inf")
+    (path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, lines, _ = fed("show", str(path))
+    out = "\n".join(lines)
+    assert status == 0
+    (accuracy,) = [line for line in lines if line.startswith("  mean accuracy  ")]
+    assert accuracy.endswith(f" {sparkline(np.array([row['accuracy_mean'] for row in rows]))}")
+    assert "training loss" not in out  # which is no number in the last round
+
+
 def test_a_curve_in_blocks_spans_its_own_values():
     """The lowest value has one eighth and the highest eight; one half is step round(3.5) = 4 of 0 to 7."""
     assert sparkline(np.array([0.0, 0.5, 1.0])) == "▁▅█"
