@@ -22,7 +22,7 @@ from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import kernel_used, make_engine
-from fedbench.runs.trackers import Guarded, Tracker
+from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
 from fedbench.simulation.checks import checked, is_own, kind, place_of, raised
 from fedbench.simulation.diagnostics import CustomMetric
@@ -77,7 +77,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        tracker=Tracker() if config.tracker.target is None else Guarded(call(config.tracker, "tracker")),
+        tracker=Guarded(None if config.tracker.target is None else call(config.tracker, "tracker")),
         metrics=tuple(
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
             for name, component in config.metrics.items()

@@ -1,4 +1,4 @@
-"""The software and hardware of a run: facts for its record."""
+"""The software and hardware of a run: facts for its record, and a trace of where its time goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile, schedule
 
 import fedbench
 
@@ -29,8 +32,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     """Return versions, the commit of the checkout that fedbench runs from (None if it is installed), and the device."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
-        "versions": _versions(),
-        **_commit(),
+        **_software(),
         "device": str(device),
         "device_name": name,
         "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),  # what the index of a GPU counts in; None is all
@@ -38,24 +40,20 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-@cache  # as the process has imported them
-def _versions() -> dict[str, str]:
-    own = {"fedbench": fedbench.__version__, "python": platform.python_version()}
-    return own | {k: version(k) for k in _RECORDED}
-
-
-@cache  # the commit of the code that runs, whatever happens in the checkout later
-def _commit() -> dict[str, Any]:
+@cache  # that of this process, whatever is installed or happens in the checkout later
+def _software() -> dict[str, Any]:
+    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
+    versions |= {name: version(name) for name in _RECORDED}
     root = Path(fedbench.__file__).resolve().parent.parent
-    if not (root / ".git").exists():  # an installed package; a repository around it would be another project's
-        return {"git_commit": None, "git_dirty": None}
+    head = dirty = None
     try:
-        git = ["git", "-C", str(root)]
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+        if (root / ".git").exists():  # otherwise it is installed; a repository around it would be another project's
+            git = ["git", "-C", str(root)]
+            head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+            dirty = bool(subprocess.check_output([*git, "status", "--porcelain"]))
     except (OSError, subprocess.CalledProcessError):
-        return {"git_commit": None, "git_dirty": None}
-    return {"git_commit": head, "git_dirty": bool(dirty.strip())}
+        head = dirty = None
+    return {"versions": versions, "git_commit": head, "git_dirty": dirty}
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -64,3 +62,26 @@ def peak_memory_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux
+
+
+@contextmanager
+def traced(path: Path, device: torch.device) -> Iterator[Callable[[], None]]:
+    """Trace the third and the fourth of the steps in this block, and print the ten most expensive operations.
+
+    Args:
+        path: File of the trace, in the format of chrome://tracing and Perfetto.
+        device: The device whose operations are traced in addition to the host's.
+
+    Yields:
+        A function to be called after every step.
+    """
+
+    def write(p: profile) -> None:
+        p.export_chrome_trace(str(path))
+        table = p.key_averages().table(sort_by="self_cpu_time_total", row_limit=10, max_name_column_width=40)
+        print(f"{table}\ntrace: {path}", file=sys.stderr)
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    plan = schedule(wait=1, warmup=1, active=2, repeat=1)  # the first step is the initial model
+    with profile(activities=activities, schedule=plan, on_trace_ready=write) as p:
+        yield p.step

@@ -19,9 +19,11 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -32,6 +34,8 @@ from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import cached_run
 from fedbench.runs.process import answered_by, available_cores, interruption, raise_interrupted
 from fedbench.runs.progress import PoolView, hidden
+
+T = TypeVar("T")
 
 _DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
 _OTHER_BYTES = 4 * 2**30  # for a run of any other model
@@ -105,57 +109,40 @@ def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str] = (), ended: list[E
         _Places(runs, jobs, gpus, found).work_through()
         return found
     for overrides in runs.overrides:
-        config = _composed(runs, overrides)
-        result = config if isinstance(config, Ended) else carry_out(config, overrides, own=runs.own, loud=runs.loud)
-        _note(runs, result, found)
+        config = _attempt(overrides, runs.own, partial(runs.compose, overrides))
+        _note(runs, config if isinstance(config, Ended) else _carry_out(runs, config, overrides), found)
     return found
 
 
-def carry_out(
-    config: RunConfig, overrides: Sequence[str], cores: int | None = None, own: Path | None = None, loud: bool = False
-) -> Ended:
-    """Return the result of one run.
-
-    Args:
-        config: Its configuration.
-        overrides: Its overrides.
-        cores: Number of cores that it may use; None is all of this process.
-        own: A config tree of the user's own.
-        loud: Print the traceback if it fails.
-    """
-    try:
-        with user_code_from(own):
-            outcome = cached_run(config, cores)
-    except Exception as error:
-        return _unfinished(error, overrides, config.path, loud)
+def _carry_out(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> Ended:
+    """Return the result of one run; ``cores`` is the number that it may use, or None for all of this process."""
+    outcome = _attempt(overrides, runs.own, lambda: cached_run(config, cores), runs.loud)
+    if isinstance(outcome, Ended):
+        begun = outcome.status == "failed" and (config.path / "meta.json").exists()
+        return replace(outcome, path=config.path if begun else None)
     meta, path = outcome.run.meta, outcome.run.path
     lines, remarks = (outcome.line(), str(path)), tuple(meta.get("remarks", ()))
     return Ended(tuple(overrides), meta["status"], path, lines=lines, remarks=remarks)
 
 
-def _composed(runs: Runs, overrides: Sequence[str]) -> RunConfig | Ended:
-    """Return the configuration of a run, or the result of one that is refused."""
-    try:
-        with user_code_from(runs.own):
-            return runs.compose(overrides)
-    except Exception as error:
-        return _unfinished(error, overrides)
-
-
-def _unfinished(error: Exception, overrides: Sequence[str], path: Path | None = None, loud: bool = False) -> Ended:
-    """Return the result of a run that an error has ended.
+def _attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], loud: bool = False) -> T | Ended:
+    """Return the result of a step of a run, or that of a run which an error has ended in it.
 
     Raises:
         KeyboardInterrupt: If the error came up during a signal.
     """
-    if (cause := interruption(error)) is not None:
-        raise cause from None
-    if isinstance(error, RequestError):
-        return Ended(tuple(overrides), "refused", error=str(error))
-    if loud:
-        traceback.print_exception(error)
-    text = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-    return Ended(tuple(overrides), "failed", path if path and (path / "meta.json").exists() else None, text)
+    try:
+        with user_code_from(own):
+            return step()
+    except Exception as error:
+        if (cause := interruption(error)) is not None:
+            raise cause from None
+        if isinstance(error, RequestError):
+            return Ended(tuple(overrides), "refused", error=str(error))
+        if loud:
+            traceback.print_exc()
+        text = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+        return Ended(tuple(overrides), "failed", error=text)
 
 
 def _note(runs: Runs, result: Ended, found: list[Ended]) -> None:
@@ -223,6 +210,7 @@ class _Places:
 
     def __init__(self, runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
         self._runs, self._found = runs, found
+        self._sent = replace(runs, overrides=())  # what a process needs to know of all of them
         self._view = PoolView(runs.overrides, jobs)
         self._cores = max(1, available_cores() // jobs)
         self._visible = [{_VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
@@ -235,7 +223,7 @@ class _Places:
         with self._view.bars, hidden():
             try:
                 for number, overrides in enumerate(self._runs.overrides):
-                    config = _composed(self._runs, overrides)
+                    config = _attempt(overrides, self._runs.own, partial(self._runs.compose, overrides))
                     if isinstance(config, Ended):
                         self._over(number, config)
                         continue
@@ -258,8 +246,8 @@ class _Places:
             given = ({**os.environ, **self._visible[place]},)
             self._pools[place] = ProcessPoolExecutor(1, _context(), initializer=_prepare, initargs=given)
         self._view.begins(number, config)
-        task = (config, tuple(self._runs.overrides[number]), self._cores, self._runs.own, self._runs.loud)
-        self._at_work[self._pools[place].submit(_work, *task)] = (number, place)
+        future = self._pools[place].submit(_work, self._sent, config, self._runs.overrides[number], self._cores)
+        self._at_work[future] = (number, place)
 
     def _await(self) -> None:
         """Wait until a run has ended, or for a moment."""
@@ -311,10 +299,10 @@ def _prepare(environment: Mapping[str, str]) -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def _work(config: RunConfig, overrides: Sequence[str], cores: int, own: Path | None, loud: bool) -> Ended:
+def _work(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int) -> Ended:
     try:
         with answered_by(raise_interrupted), hidden():
-            return carry_out(config, overrides, cores, own, loud)
+            return _carry_out(runs, config, overrides, cores)
     except KeyboardInterrupt:
         return Ended(tuple(overrides), "interrupted", config.path)
 

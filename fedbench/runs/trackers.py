@@ -34,34 +34,21 @@ class Tracker:
         """End with the status of the run."""
 
 
-class Guarded(Tracker):
-    """Passes everything on to a tracker until it fails: that is one line on standard error, and the run continues."""
+class Guarded:
+    """Calls a tracker, if there is one, until it fails: that is one line on standard error, and the run continues."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker, self.failed = tracker, False
+    def __init__(self, tracker: Tracker | None) -> None:
+        self.tracker = tracker
 
-    def start(self, path: Path, name: str, config: Fields) -> None:
-        """Start to follow a run."""
-        self._try(lambda: self.tracker.start(path, name, config))
-
-    def log(self, row: Fields) -> None:
-        """Log one evaluated round."""
-        self._try(lambda: self.tracker.log(row))
-
-    def finish(self, status: str) -> None:
-        """End with the status of the run."""
-        self._try(lambda: self.tracker.finish(status))
-
-    def _try(self, step: Callable[[], None]) -> None:
-        """Take a step, unless an earlier one has failed."""
-        if self.failed:
+    def call(self, step: Callable[[Tracker], None]) -> None:
+        """Take a step with the tracker."""
+        if self.tracker is None:
             return
         try:
-            step()
+            step(self.tracker)
         except Exception as error:
-            self.failed = True
             text = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-            name = type(self.tracker).__name__
+            name, self.tracker = type(self.tracker).__name__, None
             print(f"fedbench: {name} failed, the run continues without it: {text}", file=sys.stderr)
 
 

@@ -17,13 +17,12 @@ from fedbench.core.algorithm import Stage
 from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
+from fedbench.runs.environment import environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.process import Interrupted, between_rounds
-from fedbench.runs.profiling import traced
 from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Checkpoint, Recorder
 from fedbench.runs.run import DamagedRun, Fields
-from fedbench.runs.trackers import Tracker
+from fedbench.runs.trackers import Guarded
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
 from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed
@@ -64,7 +63,7 @@ class PreparedRun:
     engine: Engine
     w: Tensor
     sampler: Sampler
-    tracker: Tracker
+    tracker: Guarded
     metrics: tuple[CustomMetric, ...] = ()
     facts: Fields = field(default_factory=dict)
 
@@ -96,7 +95,7 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
     meta |= {"started": utc_now(), "ended": None}
     recorder.begin(config.stored_tree, meta)
     try:
-        tracker.start(recorder.path, session.title, config.stored_tree)
+        tracker.call(lambda t: t.start(recorder.path, session.title, config.stored_tree))
         with _arithmetic(prepared), between_rounds() as asked:
             session.train(asked)
     except BaseException as error:
@@ -108,7 +107,7 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
             recorder.write_meta(meta)
         except NotWritten as full:  # the facts say running, and the run can be resumed as well
             print(f"fedbench: {full}", file=sys.stderr)
-        tracker.finish(status)
+        tracker.call(lambda t: t.finish(status))
         if allocation_failed(error):
             raise OutOfMemory(
                 "memory ran out outside of the chunks of clients, whose size is limited by engine.cohort_size; the "
@@ -116,7 +115,8 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
                 f"keep the clients' states in a file with engine.client_state=file ({what})"
             ) from error
         raise
-    tracker.finish(session.finish(meta))
+    ended = session.finish(meta)
+    tracker.call(lambda t: t.finish(ended))
 
 
 @contextmanager
@@ -252,7 +252,7 @@ class Session:
             **{f"seconds_{k}": v for k, v in self.seconds.items()},
         }
         self.recorder.append(row)
-        p.tracker.log(row)
+        p.tracker.call(lambda t: t.log(row))
         return row
 
     def finish(self, meta: Fields) -> str:
