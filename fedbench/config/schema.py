@@ -274,9 +274,9 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     data, tree["data"] = _checked("data", tree["data"], _DATA)
     init, _ = _checked("init", tree["init"], {"path": _INIT_PATH}, {"path"})
     _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
+    top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in tree["metrics"].items()}
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
         del tree["metrics"]
-    top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in top["metrics"].options.items()}
     _refuse_contradictions(top)
     del local["optimizer"]
     with arguments_of("local"):
