@@ -22,6 +22,7 @@ from zlib import crc32
 
 import matplotlib
 import matplotlib.figure
+import matplotlib.style
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.lines import Line2D
@@ -31,17 +32,8 @@ from fedbench.core.files import from_yaml, replace_file
 
 WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)
-_SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-STYLE: dict[Any, Any] = {
-    **dict.fromkeys(_SIZES, 8),
-    **{"axes.titlesize": 9, "axes.titlelocation": "left", "figure.titlesize": 10},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6},
-    **{"axes.grid": True, "axes.axisbelow": True, "grid.color": "0.9", "grid.linewidth": 0.5},
-    **{"legend.frameon": False, "legend.handlelength": 2.8},
-    **{"lines.linewidth": 1.3, "lines.markersize": 3.5, "errorbar.capsize": 2},
-    **{"svg.fonttype": "none", "svg.hashsalt": "fedbench"},
-    **{"pdf.fonttype": 42},  # TrueType: publishers refuse fonts of type 3
-}
+_ASSETS = Path(__file__).parent / "assets"
+STYLE = _ASSETS / "pictures.mplstyle"
 KINDS = {  # of files, with the metadata that would differ between machines and days
     "png": ("Software",),
     "svg": ("Date", "Creator"),
@@ -93,7 +85,7 @@ def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any)
     alone = base.suffix.removeprefix(".")
     kinds = {base: alone} if alone in KINDS else {base.with_name(f"{base.name}.{k}"): k for k in ("png", "svg")}
     base.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+    with matplotlib.style.context(STYLE, after_reset=True):
         figure = picture(*args, **options)
         for path, kind in kinds.items():
             buffer = io.BytesIO()
@@ -160,8 +152,7 @@ def method_look(algo: str) -> Look:
 
 @cache
 def _colours() -> dict[str, str]:
-    file = Path(__file__).parent / "assets" / "colours.yaml"
-    return dict(from_yaml(file.read_text(encoding="utf-8")))
+    return dict(from_yaml((_ASSETS / "colours.yaml").read_text(encoding="utf-8")))
 
 
 def looks(entries: Sequence[tuple[str, str]], subject: str = "") -> dict[tuple[str, str], Look]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 from fedbench.analysis.table import Coverage
+from fedbench.core.files import from_yaml
 from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
+
+ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
 class Badge:
-    """Appearance of a verdict or status.
+    """Appearance of a verdict or status, as ``assets/badges.yaml`` gives it.
 
     Attributes:
         tone: Colour on the page, which always comes with an icon and the word.
@@ -23,85 +26,22 @@ class Badge:
         sign: The word in tables of text.
     """
 
-    tone: Literal["good", "bad", "warn", "odd", "mute", "proof", "print"]
+    tone: str
     icon: str
     word: str
     sign: str = ""
 
 
-_NOT_RUN = {"not run": Badge("mute", "ring", "not run")}
-_OPEN = {"undecided": Badge("warn", "wave", "undecided"), "partly measured": Badge("warn", "part", "partly measured")}
-CELLS = {
-    "inside": Badge("good", "tick", "inside", "in"),
-    "outside": Badge("bad", "cross", "outside", "OUT"),
-    "impossible": Badge("odd", "barred", "impossible", "impossible"),
-    "single": Badge("warn", "one", "one seed"),
-    "missing": Badge("mute", "dash", "missing"),
-    "none": Badge("mute", "", ""),
-}
-CLAIMS = {
-    "holds": Badge("good", "tick", "holds"),
-    "fails": Badge("bad", "cross", "fails"),
-    **_OPEN,
-    **_NOT_RUN,
-    "not testable": Badge("mute", "barred", "not testable"),
-}
 BADGES: Mapping[str, Mapping[str, Badge]] = {
-    "cell": CELLS,
-    "runs": CLAIMS,
-    "proof": {
-        "holds": Badge("proof", "proof", "shown by a proof"),
-        "fails": Badge("proof", "cross", "refuted by a proof"),
-    },
-    "print": {
-        "holds": Badge("print", "print", "printed numbers agree"),
-        "fails": Badge("print", "cross", "printed numbers disagree"),
-    },
-    "reading": {
-        **CLAIMS,
-        "too few seeds": Badge("mute", "one", "too few seeds"),
-        "too few splits": Badge("mute", "one", "too few splits"),
-    },
-    "headline": {
-        "robust": Badge("good", "tick", "robust"),
-        "robust over": Badge("warn", "part", "robust over"),
-        "depends on": Badge("warn", "fork", "depends on"),
-        "few blocks": Badge("warn", "less", "too few blocks for both outcomes"),
-        "one reading": Badge("mute", "one", "one reading"),
-        **_OPEN,
-        **_NOT_RUN,
-    },
-    "comparison": {
-        "significantly for": Badge("good", "tick", "for, significant"),
-        "for": Badge("mute", "up", "for"),
-        "level": Badge("mute", "dash", "level"),
-        "against": Badge("warn", "less", "against"),
-        "significantly against": Badge("bad", "cross", "against, significant"),
-        "incomplete": Badge("mute", "part", "incomplete"),
-        **_NOT_RUN,
-        "not comparable": Badge("mute", "barred", "not comparable"),
-    },
-    "row": {
-        "full": Badge("mute", "", ""),
-        "reduced": Badge("warn", "less", "reduced"),
-        **_NOT_RUN,
-        "failed": Badge("bad", "cross", "failed"),
-    },
-    "printed": {
-        "supports": Badge("good", "tick", "support it"),
-        "contradicts": Badge("bad", "cross", "contradict it"),
-        "mixed": Badge("warn", "wave", "are mixed"),
-        "not tabulated": Badge("mute", "dash", "are not tabulated"),
-    },
+    kind: {word: Badge(*shown) for word, shown in words.items()}
+    for kind, words in from_yaml((ASSETS / "badges.yaml").read_text(encoding="utf-8")).items()
 }
+CELLS, STATES = BADGES["cell"], BADGES["state"]
 
 
 def badge_of(kind: str, word: str) -> Badge:
     """Return the badge of a verdict or status of one of the kinds in ``BADGES``; a claim's kind is its basis."""
-    known = BADGES[kind]
-    if word not in known:
-        raise ValueError(f"unknown {kind} verdict or status {word!r}; it must be one of {', '.join(known)}")
-    return known[word]
+    return BADGES[kind][word]
 
 
 def plural(count: int, word: str) -> str:
@@ -173,18 +113,6 @@ class Judged:
         return badge_of("headline", self.headline).word + self.details if self.headline else ""
 
 
-STATES = {  # of claims: how a number of them is called, and its tone
-    "holds": ("hold", "good"),
-    "fails": ("fail", "bad"),
-    "depends": ("depend on the reading", "odd"),
-    "undecided": ("undecided", "warn"),
-    "partly measured": ("partly measured", "warn"),
-    "not run": ("not run", "mute"),
-    "not testable": ("not testable", "mute"),
-    "without runs": ("proof or print", "proof"),
-}
-
-
 @dataclass(frozen=True)
 class ClaimStates:
     """Numbers of claims by state, of which every claim has one.
@@ -217,7 +145,7 @@ class ClaimStates:
     @property
     def text(self) -> str:
         """The numbers as text."""
-        parts = [f"{self.states[state]} {words}" for state, (words, _) in STATES.items() if self.states[state]]
+        parts = [f"{self.states[state]} {badge.word}" for state, badge in STATES.items() if self.states[state]]
         return f"{self.settled} of {self.testable} claims about runs settled: {', '.join(parts)}"
 
 

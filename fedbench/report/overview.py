@@ -13,10 +13,8 @@ runs only::
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from html import unescape
 from pathlib import Path
 
 import yaml
@@ -77,7 +75,7 @@ def write_overview(folder: Path) -> str:
             environment.setdefault(key, Counter()).update(counts)
         mine = [paper for paper in summary.papers if paper.id == place.name]
         reports += [(paper, *_learnt(paper, place)) for paper in mine]
-        others += [] if mine else [(_title(place), f"{place.name}/{_PAGE}")]
+        others += [] if mine else [(place.name, f"{place.name}/{_PAGE}")]
     total = all_papers([paper for paper, _, _ in reports])
     html = render(
         "front.html",
@@ -149,8 +147,3 @@ def _figure(paper: PaperSummary, name: str | None, place: Path) -> list[DrawnFig
         raise RequestError(f"{place / FILE}: figure: {name} has no picture; {hint}")
     svg = place / "figures" / f"{paper.id}_{name}.svg"
     return [replace(figures[name], svg=svg.read_text(encoding="utf-8"))]
-
-
-def _title(place: Path) -> str:
-    title = re.search(r"<title>(.*?)</title>", (place / _PAGE).read_text(encoding="utf-8"), re.S)
-    return unescape(title[1]).strip() if title else place.name

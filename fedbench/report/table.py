@@ -15,8 +15,6 @@ _LATEX = {
     **{"<": "$<$", ">": "$>$", "|": r"$\vert$", "≤": r"$\leq$"},  # other signs in the encoding that LaTeX has
     **{"\N{ASTERISK OPERATOR}": r"$^{\ast}$", "†": r"$^{\dagger}$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
 }
-_FORMULA = ("=", "+", "-", "@", "\t")  # first characters of what spreadsheets carry out
-_NUMBERS = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( to [-+]?[\d.]+(e[-+]?\d+)?)?")  # a number, or an interval
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
@@ -167,20 +165,9 @@ def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV with the columns of all rows, in the order of their first appearance.
-
-    Text that a spreadsheet would carry out as a formula begins with an apostrophe; numbers stay as they are.
-    """
+    """Return CSV with the columns of all rows, in the order of their first appearance."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(k for r in rows for k in r)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
+    writer.writerows(rows)
     return out.getvalue()
-
-
-def _inert(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula."""
-    if not isinstance(value, str):
-        return value
-    text = value.replace("\r", " ")  # which ends a row for some readers, and which the writer does not quote
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBERS.fullmatch(text) else text

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from fedbench.config.overrides import Override, parse_overrides
-from fedbench.config.schema import RunConfig
-from fedbench.core.errors import RequestError, choice, integer, nearest
-from fedbench.core.metrics import CATALOGUE
+from fedbench.core.errors import RequestError, choice, integer
 
-Sampler = Literal["random", "tpe"]
-Pruning = Literal["none", "halving"]
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 _OURS: dict[str, tuple[str, ...]] = {"tune": ("budget", "seeds", "sampler", "pruning")}
 _OURS["compare"] = (*_OURS["tune"], "methods", "tuning_seeds", "metric", "baseline")
@@ -39,17 +35,12 @@ class TuningRequest:
     overrides: tuple[Override, ...]
     budget: int
     seeds: tuple[int, ...]
-    sampler: Sampler
-    pruning: Pruning
+    sampler: str
+    pruning: str
     jobs: int | None
     table_seeds: tuple[int, ...] = ()
     metric: str = "accuracy_mean"
     baseline: str | None = None
-
-    @property
-    def fixed(self) -> list[str]:
-        """The overrides with one value."""
-        return [o.text for o in self.overrides if not o.sweeps]
 
 
 def read_request(word: Literal["tune", "compare"], args: Sequence[str], jobs: int | None) -> TuningRequest:
@@ -91,8 +82,8 @@ def read_request(word: Literal["tune", "compare"], args: Sequence[str], jobs: in
         overrides=overrides,
         budget=integer("budget", own.get("budget", 20), at_least=1),
         seeds=tuning,
-        sampler=choice("sampler", own.get("sampler", "random"), get_args(Sampler)),
-        pruning=choice("pruning", own.get("pruning", "none"), get_args(Pruning)),
+        sampler=choice("sampler", own.get("sampler", "random"), ("random", "tpe")),
+        pruning=choice("pruning", own.get("pruning", "none"), ("none", "halving")),
         jobs=jobs,
         table_seeds=table,
         metric=str(own.get("metric", "accuracy_mean")),
@@ -107,25 +98,3 @@ def _seeds(name: str, given: object, first: int) -> tuple[int, ...]:
     if not isinstance(given, int):
         raise RequestError(f"{name} must be a number of seeds, such as {name}=3, or a list, such as {name}=[7,8]")
     return tuple(range(first, first + integer(name, given, at_least=1)))
-
-
-def objective_of(config: RunConfig) -> str:
-    """Return the name of the metric that a configuration asks for.
-
-    Raises:
-        RequestError: If there is no such metric, or it needs validation examples and there are none.
-    """
-    name, held_out = config.objective, config.data.validation > 0
-    if name == "auto":
-        return "val_accuracy_mean" if held_out else "accuracy_mean"
-    plain = name.removeprefix("val_")
-    known = [k for k, m in CATALOGUE.items() if m.formula is None and m.direction is not None]
-    shared = plain.startswith("accuracy_") or plain in ("angle_degrees", "kl_uniform")  # also of validation examples
-    if name != "val_loss" and not (plain in known and (plain == name or shared)):
-        raise RequestError(
-            f"objective={name} is not a metric{nearest(name, known)}; it is auto, or a column of rounds.jsonl with a "
-            "better direction, such as accuracy_worst30 or val_loss"
-        )
-    if name != plain and not held_out:
-        raise RequestError(f"objective={name} needs validation examples; add data.validation=0.2, for example")
-    return name

@@ -22,14 +22,14 @@ from optuna.trial import FrozenTrial, TrialState
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import config_value
-from fedbench.core.metrics import MetricInfo, metric_info
+from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
 from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
-from fedbench.tuning.request import TuningRequest, objective_of
+from fedbench.tuning.request import TuningRequest
 from fedbench.tuning.space import Axis, Values, search_space
 
 _VALIDATION = 0.2  # fraction of the training examples, where none is typed
@@ -119,7 +119,10 @@ class Study:
     @cached_property
     def metric(self) -> MetricInfo:
         """The metric that trials are judged by."""
-        return metric_info(objective_of(self.config))
+        name = self.config.objective
+        clients = [k for k in CATALOGUE if k.startswith("accuracy_") or k in ("angle_degrees", "kl_uniform")]
+        known = ["val_loss", *(f"val_{k}" for k in clients)]  # what is measured on validation examples
+        return metric_info(choice("objective", "val_accuracy_mean" if name == "auto" else name, known))
 
     @cached_property
     def folder(self) -> Path:
@@ -138,7 +141,8 @@ class Study:
     @cached_property
     def _base(self) -> list[str]:
         held_out = self.composer.config(self.after).data.validation or _VALIDATION
-        return [f"algo={self.method}", f"data.validation={held_out}", *self.request.fixed]  # which may say otherwise
+        fixed = [o.text for o in self.request.overrides if not o.sweeps]  # which may say otherwise
+        return [f"algo={self.method}", f"data.validation={held_out}", *fixed]
 
     @property
     def _rungs(self) -> list[int]:
@@ -154,20 +158,13 @@ class Study:
         Raises:
             RequestError: If a key is wrong, a tuning seed has results, or the method cannot be pruned.
         """
-        seeds, name = self.request.seeds, self.metric.name
+        seeds = self.request.seeds
         self.composer.config(self.overrides({axis.key: axis.ends[0] for axis in self.space}, seeds[0]))
-        if not name.startswith("val_"):
-            raise RequestError(
-                f"objective={name} is not measured on validation examples, and nothing else may judge a trial; choose "
-                f"val_{name.removeprefix('test_')}"
-            )
         schedules = next((axis.grid for axis in self.space if axis.key == "local.schedule"), ())
-        cosine = "cosine" in schedules or self.config.local.schedule.depends_on_rounds
-        if self.request.pruning == "halving" and (cosine or depends_on_rounds(self.config)):
-            what = "local.schedule=cosine" if cosine else f"algo={self.method}"
+        if self.request.pruning == "halving" and ("cosine" in schedules or depends_on_rounds(self.config)):
             raise RequestError(
-                f"pruning=halving compares trials after fewer rounds, and {what} is made for its total number of "
-                "rounds; use pruning=none"
+                f"pruning=halving compares trials after fewer rounds, and algo={self.method} or local.schedule is made "
+                "for the total number of rounds; use pruning=none"
             )
         place = self.config.results_dir / self.config.task_name / self.method
         done = [path for seed in seeds for path in sorted(place.glob(f"*/seed_{seed}")) if is_done(path)]
@@ -209,12 +206,11 @@ class Study:
                 study.sampler = self._sampler(number)
                 study.ask(axes)
             self._climb(study, study.trials[first:])
-        ended = study.trials[: self.request.budget]  # an earlier command may have had a larger one
-        trials = {t.number: self._trial(t) for t in ended}
-        whole = [t for t in ended if t.state == TrialState.COMPLETE and t.value is not None]
-        best = max(whole, key=lambda t: self.metric.sign * (t.value or 0.0), default=None)
-        chosen = None if best is None else trials[best.number]
-        return Tuned(self.method, self.space, tuple(trials.values()), chosen)
+        # an earlier command may have had a larger budget
+        trials = [self._trial(t) for t in study.trials[: self.request.budget]]
+        whole = [t for t in trials if t.rounds == self.config.rounds and t.mean() is not None]
+        best = max(whole, key=lambda t: self.metric.sign * (t.mean() or 0.0), default=None)
+        return Tuned(self.method, self.space, tuple(trials), best)
 
     def _opened(self) -> optuna.Study:
         """Return the study, with the trials of earlier commands."""
@@ -244,9 +240,9 @@ class Study:
         """Return all points of a space of grids in a random order, the same in every search; None if it has a range."""
         if not all(axis.grid for axis in self.space):
             return None
-        places = product(*(range(len(axis.grid)) for axis in self.space))
-        points = [dict(zip((axis.key for axis in self.space), point, strict=True)) for point in places]
-        return [points[index] for index in np.random.default_rng(0).permutation(len(points))]
+        points = list(product(*(range(len(axis.grid)) for axis in self.space)))
+        keys = [axis.key for axis in self.space]
+        return [dict(zip(keys, points[i], strict=True)) for i in np.random.default_rng(0).permutation(len(points))]
 
     def _trial(self, trial: FrozenTrial) -> Trial:
         scores = {int(rounds): found for rounds, found in trial.user_attrs.get("scores", {}).items()}

@@ -25,7 +25,7 @@ def panel(*several, title="data"):
 
 def drawn(picture, *arguments, place=False, **options):
     """The figure that would be written; with everything in its place if wanted."""
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.style.context(STYLE):
         figure = picture(options.pop("title", "a title"), *arguments, **options)
         if place:
             figure.draw_without_rendering()
@@ -165,7 +165,7 @@ def test_nothing_is_cut_off_or_small(name):
     options = {**call.keywords, "title": long, "reduced": True}
     if name in ("curves", "means"):
         options["panels"] = [Panel(long, [series(long), series("b", B)], long[:80], long[:60])]
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.style.context(STYLE):
         figure = drawn(call.func, **options, place=True)
         box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text))
