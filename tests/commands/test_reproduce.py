@@ -47,9 +47,10 @@ def call(*args):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """An empty directory, and no data."""
+    """An empty directory, no data, and no lines of progress."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
+    monkeypatch.setattr("fedbench.runs.progress.EVERY", 1e6)  # a slow machine prints what a fast one does
 
 
 @pytest.fixture
