@@ -29,7 +29,7 @@ from itertools import combinations
 
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Impossible, Paper, PrintedMetric, Row
-from fedbench.simulation.fairness import tail_size
+from fedbench.simulation.evaluation import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
 

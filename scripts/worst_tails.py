@@ -25,7 +25,7 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.registry import home_of
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
-from fedbench.simulation.fairness import tail, tail_size
+from fedbench.simulation.evaluation import tail, tail_size
 
 PERCENT = 30
 FIELD = "accuracy_worst30_weighted"

@@ -94,7 +94,7 @@ def test_inside_the_rooms():
             assert all(m.startswith(("core.", "algorithms.shared.")) for m in imports(path)), path
         if name(path).startswith("data/sources/"):
             assert all(m.startswith(("core.", "data.files.", "data.examples", "data.sources.")) for m in imports(path))
-    for path in (PACKAGE / "core/errors.py", PACKAGE / "analysis/stats.py", PACKAGE / "simulation/fairness.py"):
+    for path in (PACKAGE / "core/errors.py", PACKAGE / "analysis/stats.py"):
         assert not imports(path), path
 
 

@@ -23,13 +23,12 @@ from fedbench.core.randomness import Sampler, sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.simulation.checks import checked
-from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
-from fedbench.simulation.engine import Engine
+from fedbench.simulation.engine import Engine, StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Snapshot, simulate
-from fedbench.simulation.oracles import KernelOracle, make_oracle
+from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -280,7 +279,7 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
         pytest.skip(kernels().source)
     kernel = DenseKernel(library, task)
     kernel.threads = lambda examples, workers: workers  # type: ignore[method-assign]  # however little there is to do
-    return Engine(KernelOracle(task, kernel), mode, cohort_size, workers, kernel)
+    return Engine(kernel, mode, cohort_size, workers, kernel)
 
 
 def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:

@@ -1,18 +1,21 @@
-"""The exception for a wrong request, and the checks that raise it."""
+"""The exception for a wrong request, the checks that raise it, and what messages say of values and functions."""
 
 from __future__ import annotations
 
 import difflib
 import reprlib
 import sys
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from functools import partial
 from operator import ge, gt, le, lt
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_PACKAGE = Path(__file__).resolve().parent.parent
 _LARGEST = 1e30  # absolute value of any number: its neighbours still fit into float32
 _LARGEST_INTEGER = 2**53  # up to here every integer is a float
 _REPR = reprlib.Repr()  # messages stay short, whatever a file contains
@@ -171,14 +174,33 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
-    if len(given) > _LONGEST_WORD:  # the comparison takes quadratic time
-        return ""
-    found = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
-    if not found:
-        return ""
+    found = difflib.get_close_matches(given[:_LONGEST_WORD], list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
-    def likeness(other: str) -> tuple[float, int]:  # of two as close, the one that begins alike
-        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, given, strict=False)))
-        return difflib.SequenceMatcher(None, other, given).ratio(), alike
 
-    return f"; did you mean {max(found, key=likeness)}?"
+def is_own(function: Callable[..., Any]) -> bool:
+    """Whether a function was written outside fedbench."""
+    plain = function.func if isinstance(function, partial) else function
+    return not str(getattr(plain, "__module__", "")).startswith("fedbench.")
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """A function's name, file and first line, for messages: ``direction (median.py, line 17)``."""
+    plain = function.func if isinstance(function, partial) else function
+    name = getattr(plain, "__qualname__", type(plain).__qualname__).rpartition("<locals>.")[2]
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    return name if code is None else f"{name} ({_short(code.co_filename)}, line {code.co_firstlineno})"
+
+
+def raised(error: Exception) -> str:
+    """An error and the innermost line outside fedbench and installed packages that it passed, for messages."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    own = [f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE) and "site-packages" not in f.filename]
+    last, text = (own or frames)[-1], " ".join(str(error).split())
+    return f"raised {type(error).__name__} in {_short(last.filename)}, line {last.lineno}: {text}"
+
+
+def _short(file: str) -> str:
+    """A file as a message names it: relative to the working directory if it is below it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

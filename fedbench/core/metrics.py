@@ -109,65 +109,38 @@ def lower_is_better(name: str) -> bool:
     return metric_info(name).direction == "lower"
 
 
-def _accuracies() -> list[MetricInfo]:
-    tails = [
-        MetricInfo(f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "%", 100.0, 2, "higher")
-        for side in ("worst", "best")
-        for p in (5, 10, 20, 30)
-    ]
-    return [
-        MetricInfo("accuracy_mean", "mean accuracy", "mean", "%", 100.0, 2, "higher"),
-        MetricInfo("accuracy_std", "STD of the accuracy", "STD", "%", 100.0, 2, "lower"),
-        MetricInfo("accuracy_variance", "variance of the accuracy", "variance", "%²", 1e4, 2, "lower"),
-        MetricInfo("accuracy_min", "lowest accuracy", "lowest", "%", 100.0, 2, "higher"),
-        MetricInfo("accuracy_max", "highest accuracy", "highest", "%", 100.0, 2, "higher"),
-        *tails,
-        MetricInfo("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "%", 100.0, 2, "higher"),
-        MetricInfo("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "%", 100.0, 2, "lower"),
-        MetricInfo("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "%", 100.0, 2, "higher"),
-        MetricInfo("angle_degrees", "angle", "angle", "degrees", 1.0, 2, "lower"),
-        MetricInfo("kl_uniform", "KL divergence from uniform", "KL", "", 1.0, 4, "lower"),
-        MetricInfo("improved_clients", "improved clients", "improved", "%", 100.0, 2, "higher"),
-    ]
-
-
-def _work() -> list[MetricInfo]:
-    return [
-        MetricInfo("train_loss", "training loss", "training loss", direction="lower"),
-        MetricInfo("test_loss", "test loss", "test loss", direction="lower"),
-        MetricInfo("update_norm", "norm of the update", "update norm"),
-        MetricInfo("clients", "clients", "clients", digits=0),
-        MetricInfo("bytes_up", "uploaded", "uploaded", "bytes", digits=0, direction="lower"),
-        MetricInfo("bytes_down", "downloaded", "downloaded", "bytes", digits=0, direction="lower"),
-        MetricInfo("seconds_train", "training time", "training time", "seconds", digits=2, direction="lower"),
-        MetricInfo("seconds_eval", "evaluation time", "evaluation time", "seconds", digits=2, direction="lower"),
-    ]
-
-
-def _derived() -> list[MetricInfo]:
-    found = [
-        MetricInfo(
-            "train_perplexity", "training perplexity", "perplexity", "", 1.0, 4, "lower", ("train_loss",), _exp
+_PERCENT = ("%", 100.0, 2)
+_TAILS = [(side, p) for side in ("worst", "best") for p in (5, 10, 20, 30)]
+# the fields of MetricInfo in order
+_ROWS: tuple[tuple[Any, ...], ...] = (
+    ("accuracy_mean", "mean accuracy", "mean", *_PERCENT, "higher"),
+    ("accuracy_std", "STD of the accuracy", "STD", *_PERCENT, "lower"),
+    ("accuracy_variance", "variance of the accuracy", "variance", "%²", 1e4, 2, "lower"),
+    ("accuracy_min", "lowest accuracy", "lowest", *_PERCENT, "higher"),
+    ("accuracy_max", "highest accuracy", "highest", *_PERCENT, "higher"),
+    *((f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", *_PERCENT, "higher") for side, p in _TAILS),
+    ("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", *_PERCENT, "higher"),
+    ("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", *_PERCENT, "lower"),
+    ("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", *_PERCENT, "higher"),
+    ("angle_degrees", "angle", "angle", "degrees", 1.0, 2, "lower"),
+    ("kl_uniform", "KL divergence from uniform", "KL", "", 1.0, 4, "lower"),
+    ("improved_clients", "improved clients", "improved", *_PERCENT, "higher"),
+    ("train_loss", "training loss", "training loss", "", 1.0, 4, "lower"),
+    ("test_loss", "test loss", "test loss", "", 1.0, 4, "lower"),
+    ("update_norm", "norm of the update", "update norm"),
+    ("clients", "clients", "clients", "", 1.0, 0),
+    ("bytes_up", "uploaded", "uploaded", "bytes", 1.0, 0, "lower"),
+    ("bytes_down", "downloaded", "downloaded", "bytes", 1.0, 0, "lower"),
+    ("seconds_train", "training time", "training time", "seconds", 1.0, 2, "lower"),
+    ("seconds_eval", "evaluation time", "evaluation time", "seconds", 1.0, 2, "lower"),
+    ("train_perplexity", "training perplexity", "perplexity", "", 1.0, 4, "lower", ("train_loss",), _exp),
+    *(
+        (f"{name}{end}", f"{label}{words}", f"{label}{words}", *_PERCENT, "lower", tuple(f"{k}{end}" for k in of), rule)
+        for end, words in (("", ""), ("_weighted", ", weighted"))
+        for name, label, of, rule in (
+            ("error_mean", "mean error", ("accuracy_mean",), lambda mean: 1 - mean),
+            ("error_rsd", "relative STD of the error", ("accuracy_std", "accuracy_mean"), lambda s, m: s / (1 - m)),
         )
-    ]  # fmt: skip
-    for end, words in (("", ""), ("_weighted", ", weighted")):
-        mean, std = f"accuracy_mean{end}", f"accuracy_std{end}"
-        label, spread = f"mean error{words}", f"relative STD of the error{words}"
-        found += [
-            MetricInfo(f"error_mean{end}", label, label, "%", 100.0, 2, "lower", (mean,), lambda mean: 1 - mean),
-            MetricInfo(
-                f"error_rsd{end}",
-                spread,
-                spread,
-                "%",
-                100.0,
-                2,
-                "lower",
-                (std, mean),
-                lambda std, mean: std / (1 - mean),
-            ),
-        ]
-    return found
-
-
-CATALOGUE: dict[str, MetricInfo] = {m.name: m for m in (*_accuracies(), *_work(), *_derived())}
+    ),
+)
+CATALOGUE: dict[str, MetricInfo] = {row[0]: MetricInfo(*row) for row in _ROWS}

@@ -130,10 +130,7 @@ def adam(
     Raises:
         RequestError: If a value is out of range.
     """
-    beta1 = number("beta1", beta1, at_least=0, below=1)
-    beta2 = number("beta2", beta2, at_least=0, below=1)
-    tau = number("tau", tau, above=0)
-    v0 = _initial_v(v0, tau)
+    v0 = _checked(beta1, beta2, tau, v0)
     boolean("bias_correction", bias_correction)
     boolean("eps_inside", eps_inside)
 
@@ -157,7 +154,11 @@ def _counter(w: Tensor) -> Tensor:
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
 
-def _initial_v(v0: float | None, tau: float) -> float:
+def _checked(beta1: float, beta2: float, tau: float, v0: float | None = 0.0) -> float:
+    """Check the constants of an adaptive optimizer, and return the initial value of v."""
+    number("beta1", beta1, at_least=0, below=1)
+    number("beta2", beta2, at_least=0, below=1)
+    number("tau", tau, above=0)
     return tau**2 if v0 is None else number("v0", v0, at_least=0)
 
 
@@ -166,7 +167,7 @@ def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
 
     Arguments and errors are those of ``adam``.
     """
-    return _second_moment(beta1, tau, v0, lambda v, g2: v + g2)
+    return _second_moment(beta1, 0.0, tau, v0, lambda v, g2: v + g2)
 
 
 def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
@@ -174,14 +175,13 @@ def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
 
     Arguments and errors are those of ``adam``.
     """
-    beta2 = number("beta2", beta2, at_least=0, below=1)
-    return _second_moment(beta1, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
+    return _second_moment(beta1, beta2, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
 
 
-def _second_moment(beta1: float, tau: float, v0: float | None, grow: Callable[[Tensor, Tensor], Tensor]) -> Optimizer:
-    beta1 = number("beta1", beta1, at_least=0, below=1)
-    tau = number("tau", tau, above=0)
-    v0 = _initial_v(v0, tau)
+def _second_moment(
+    beta1: float, beta2: float, tau: float, v0: float | None, grow: Callable[[Tensor, Tensor], Tensor]
+) -> Optimizer:
+    v0 = _checked(beta1, beta2, tau, v0)
 
     def init(w: Tensor) -> State:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0)}
@@ -202,9 +202,7 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
 
     Other args and errors as in ``adam``.
     """
-    beta1 = number("beta1", beta1, at_least=0, below=1)
-    beta2 = number("beta2", beta2, at_least=0, below=1)
-    tau = number("tau", tau, above=0)
+    _checked(beta1, beta2, tau)
 
     def init(w: Tensor) -> State:
         zeros = torch.zeros_like(w)

@@ -15,7 +15,9 @@ from fedbench.core.errors import WrongValue, boolean, choice, integer, number
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 
 _LEAST_RATE = 1e-30  # its reciprocal still fits into float32
-_DECAYING = ("decay", "step")
+_RULES_WITH = {
+    "decay_factor": ("decay", "step"), "decay_every": ("decay",), "decay_at": ("step",), "decay_to": ("cosine",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,30 +102,20 @@ class Schedule:
 
     def __post_init__(self) -> None:
         choice("schedule", self.schedule, get_args(ScheduleName))
-        self._belongs("decay_factor", self.decay_factor is not None, _DECAYING)
-        self._belongs("decay_every", integer("decay_every", self.decay_every, at_least=1) != 1, ("decay",))
-        self._belongs("decay_at", self.decay_at is not None, ("step",))
-        self._belongs("decay_to", number("decay_to", self.decay_to, at_least=0, below=1) != 0, ("cosine",))
-        if self.schedule in _DECAYING:
+        integer("decay_every", self.decay_every, at_least=1)
+        number("decay_to", self.decay_to, at_least=0, below=1)
+        for name, rules in _RULES_WITH.items():
+            if getattr(self, name) != getattr(Schedule, name) and self.schedule not in rules:
+                fault = f"belongs to local.schedule={' and '.join(rules)}, and local.schedule is {self.schedule}"
+                raise WrongValue(name, f"{fault}; leave it out, or use local.schedule={rules[0]}")
+        if self.schedule in _RULES_WITH["decay_factor"]:
             remedy = f"local.schedule={self.schedule} multiplies the learning rate by it; 0.99, for example"
             number("decay_factor", self.decay_factor, above=0, at_most=1, remedy=remedy)
         if self.schedule == "step":
-            self._require_ascending()
-
-    def _belongs(self, name: str, given: bool, to: tuple[str, ...]) -> None:
-        if given and self.schedule not in to:
-            fault = f"belongs to local.schedule={' and '.join(to)}, and local.schedule is {self.schedule}"
-            raise WrongValue(name, f"{fault}; leave it out, or use local.schedule={to[0]}")
-
-    def _require_ascending(self) -> None:
-        rounds = self.decay_at
-        if not isinstance(rounds, tuple) or not rounds:
-            raise WrongValue(
-                "decay_at", "must be a list of numbers of rounds, such as [50,75], for local.schedule=step"
-            )
-        found = [integer("decay_at", t, at_least=1) for t in rounds]
-        if any(a >= b for a, b in pairwise(found)):
-            raise WrongValue("decay_at", f"must ascend, got {list(rounds)}")
+            given = self.decay_at if isinstance(self.decay_at, tuple) else ()
+            rounds = [integer("decay_at", t, at_least=1) for t in given]
+            if not rounds or any(a >= b for a, b in pairwise(rounds)):
+                raise WrongValue("decay_at", f"must be an ascending list of rounds, such as [50,75], got {rounds}")
 
     @property
     def depends_on_rounds(self) -> bool:

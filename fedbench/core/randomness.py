@@ -61,17 +61,14 @@ def _signed(x: int) -> int:
     return x - 2**64 if x >= 2**63 else x
 
 
-def _mix(x: int) -> int:
-    x = ((x ^ (x >> 30)) * _M1) & _MASK
-    x = ((x ^ (x >> 27)) * _M2) & _MASK
-    return x ^ (x >> 31)
-
-
 def key(*coordinates: int) -> int:
     """Return the 64-bit key of integers, such as (seed, purpose, round)."""
     h = 0
     for c in coordinates:
-        h = _mix((h + _GOLDEN * ((c & _MASK) + 1)) & _MASK)
+        x = (h + _GOLDEN * ((c & _MASK) + 1)) & _MASK
+        x = ((x ^ (x >> 30)) * _M1) & _MASK
+        x = ((x ^ (x >> 27)) * _M2) & _MASK
+        h = x ^ (x >> 31)
     return h
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, is_own, place_of, raised
 from fedbench.core.files import Tree
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort
@@ -24,7 +24,7 @@ from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import kernel_used, make_engine
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
-from fedbench.simulation.checks import checked, is_own, kind, place_of, raised
+from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed
 from fedbench.simulation.local_work import LocalWork
@@ -157,7 +157,9 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
             raise RequestError(
                 f"{name} relabels examples by their losses, but data={config.names.data} has a label per token"
             )
-    return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
+    if config.identity.facts["code"]:  # the user's own
+        stages = [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
+    return stages
 
 
 def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine, stages: Sequence[Stage]) -> Tree:

@@ -12,14 +12,14 @@ import numpy as np
 
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, is_own, place_of
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset, with_label_noise, with_validation
 from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, mirrors
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
-from fedbench.simulation.checks import is_own, kind, place_of
+from fedbench.simulation.checks import kind
 
 _MOST_BYTES = 2**30  # of the data sets that a process keeps
 _kept: dict[str, FederatedDataset] = {}  # by configuration, the latest last; runs cannot change what they share

@@ -13,7 +13,7 @@ from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, client_bytes, free_bytes, keep_memory
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.oracles import KernelOracle, make_oracle
+from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
@@ -54,8 +54,7 @@ def make_engine(
     if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
         size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)))
-    oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel, chosen[0])
+    return Engine(kernel or make_oracle(task, mode), mode, size, workers, kernel, chosen[0])
 
 
 def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:

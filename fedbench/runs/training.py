@@ -23,9 +23,8 @@ from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Checkpoint, Recorder
 from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Guarded
-from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
-from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed
+from fedbench.simulation.engine import Engine, Limits, OutOfMemory, StateAllocator, allocation_failed
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot, simulate
@@ -164,9 +163,12 @@ class Session:
         self.continues: Fields = {}
         self.allocator = StateAllocator(device, config.engine.client_state, recorder.folder / "client_states")
         self.measurements = Measurements(prepared.task, prepared.engine)
-        watched = Watched(prepared.stages, prepared.task, self.measurements, self.evaluates)
+        watched = Watched(prepared.stages, prepared.task, self.measurements)
         self.deployed = watched.deployed
-        asked = {name: d for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)}
+        exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
+        asked = {
+            k: d for k, d in DIAGNOSTICS.items() if d.exposed in exposed and (not d.optional or getattr(config, k))
+        }
         self.diagnostics = {name: diagnostic(watched) for name, diagnostic in asked.items()}
         saved = recorder.load()
         if saved is None:
@@ -210,7 +212,7 @@ class Session:
     def snapshots(self) -> Iterator[Snapshot]:
         """Yield the snapshots of the remaining rounds; that of a new run begins with the initial model."""
         p = self.prepared
-        observers = [f for d in self.diagnostics.values() if (f := d.observer()) is not None]
+        observers = [d.observer for d in self.diagnostics.values() if d.observer is not None]
         fixed = (p.stages, p.task, p.data, p.work, p.engine, p.w, p.config.seed, p.sampler)
         snapshots = simulate(*fixed, self.allocator, self.last, observers, self.measurements)
         while True:

@@ -14,10 +14,8 @@ from fedbench.core.algorithm import Algorithm, weighted_sum
 from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.client_states import client_rows, write_rows
 from fedbench.simulation.compiled.dense import SHARE_BYTES, Work
-from fedbench.simulation.engine import balanced, chunks
-from fedbench.simulation.local_work import LocalWork, Plan, started, train_chunk
+from fedbench.simulation.local_work import LocalWork, Plan, balanced, chunks, started, train_chunk
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 
 _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up part by part above it
@@ -161,11 +159,14 @@ class Cohort:
         held = len(self.ids) * nbytes({"w": msg["w"]})
         summed = weights if held > (SHARE_BYTES if compiled else _HELD_BYTES) else {}  # part by part
         trained, types = Trained(len(self.ids)), dict[str, torch.dtype]()
+        measured = algo.needs & {"loss_after", "accuracy_after"}
 
         def work(number: int, part: Part) -> None:
             own = info.take(part.rows)
-            uploads, states, last = part.local_phase(algo, msg, client_rows(clients, own.id), own, round)
-            trained.put(trained.after, part.rows, part.measured(last, own.n, algo.needs))
+            states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
+            uploads, states, last = part.local_phase(algo, msg, states, own, round)
+            if measured:
+                trained.put(trained.after, part.rows, part.measured(last["w"], own.n, measured))
             trained.put(trained.uploads, part.rows, {k: v for k, v in uploads.items() if k not in summed})
             if in_place:
                 write_rows(clients, own.id, states)
@@ -281,10 +282,14 @@ class Part:
         last = self.kernel.descend(of.data, work, order, algo.step, msg, local, info)
         return *algo.finish(msg, clients, last, info), last
 
-    def measured(self, last: State, n: Tensor, needs: Set[str]) -> State:
-        """What a method needs of the last local models on the clients' n [c] training examples, [c]."""
-        if not needs & {"loss_after", "accuracy_after"}:
-            return {}
-        sums = self._examples.sums(last["w"], hits="accuracy_after" in needs, threads=False)
+    def measured(self, w: Tensor, n: Tensor, needs: Set[str]) -> State:
+        """What a method needs of the last local models w [c, P] on the clients' n [c] training examples, [c]."""
+        sums = self._examples.sums(w, hits="accuracy_after" in needs, threads=False)
         means = dict(zip(("loss_after", "accuracy_after"), (v / n for v in sums), strict=False))
         return {k: v for k, v in means.items() if k in needs}
+
+
+def write_rows(states: State, ids: Tensor, new: State) -> None:
+    """Replace the states of the clients ``ids`` [c] in those of all clients [N, ...], wherever these are."""
+    for name, v in states.items():
+        v.index_copy_(0, ids.to(v.device), new[name].to(v.device))

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Stage
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, place_of
 from fedbench.core.metrics import is_field
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.checks import FirstCall, kind, place_of
+from fedbench.simulation.checks import FirstCall, kind
 from fedbench.simulation.evaluation import Evaluation
-from fedbench.simulation.fairness import linear_cka
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
@@ -41,13 +40,11 @@ class Watched:
         stages: The stages of the run.
         task: The model and its loss.
         measurements: Measures losses.
-        evaluated: Whether the model is evaluated after a round, by its number.
     """
 
     stages: Sequence[Stage]
     task: Task
     measurements: Measurements
-    evaluated: Callable[[int], bool]
 
     @property
     def rounds(self) -> int:
@@ -65,17 +62,17 @@ class Diagnostic:
     Attributes:
         column: The column that it fills in the rows of the run; None if it has no column.
         optional: Whether only runs measure it whose configuration has true under its name.
+        exposed: What a method of the run must expose for it; None for nothing.
+        observer: Observes what clients and server exchange, or None.
     """
 
     column: ClassVar[str | None] = None
     optional: ClassVar[bool] = False
+    exposed: ClassVar[str | None] = None
+    observer: Observer | None = None
 
     def __init__(self, run: Watched) -> None:
         self.run = run
-
-    def observer(self) -> Observer | None:
-        """Return an observer of what clients and server exchange, or None."""
-        return None
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
         """Return the value of the column at an evaluated round; None if there is none."""
@@ -133,14 +130,13 @@ class MomentSimilarity(Diagnostic):
     A checkpoint has no moments: none is written after the last round.
     """
 
+    exposed = "moments"
     _cohort: np.ndarray | None = None
     _moments: Tensor | None = None
 
-    def observer(self) -> Observer | None:
-        """Return an observer that keeps the moments of the last round; None if no method of the run has moments."""
-        if any("moments" in s.algorithm.exposes for s in self.run.stages):
-            return Observer(lambda round: round == self.run.rounds, self._observe)
-        return None
+    def __init__(self, run: Watched) -> None:
+        super().__init__(run)
+        self.observer = Observer(lambda round: round == run.rounds, self._observe)
 
     def _observe(self, exchange: Exchange) -> None:
         expose = exchange.algorithm.exposes.get("moments")
@@ -182,6 +178,31 @@ def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
     values = np.array(pairs)
     known = np.isfinite(values)
     return np.where(known.any(-1), np.where(known, values, 0).sum(-1) / np.maximum(known.sum(-1), 1), np.nan)
+
+
+def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the linear CKA of two matrices with the same number of rows (Kornblith et al., ICML 2019; FedCAda, Eq. 2).
+
+    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] after centring their columns. It is 1 for
+    matrices that are equal up to scale, and NaN if one of them has no variance.
+    """
+    x, y = _centred(x), _centred(y)
+    if min(x.shape[1], y.shape[1]) <= len(x):
+        cross, own = np.sum((y.T @ x) ** 2), np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+    else:  # the same numbers from the smaller Gram matrices
+        gram_x, gram_y = x @ x.T, y @ y.T
+        cross, own = np.sum(gram_x * gram_y), np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
+    return float(cross / own) if own > 0 else float("nan")
+
+
+def _centred(m: np.ndarray) -> np.ndarray:
+    """Return a matrix with centred columns and norm 1; NaN if all columns are constant, up to rounding."""
+    m = np.asarray(m, float)
+    largest = np.abs(m).max(initial=0.0)
+    centred = m / largest if largest > 0 else m  # squares of tiny numbers would be 0
+    centred = centred - centred.mean(0)
+    size = np.linalg.norm(centred)
+    return centred / size if size > 1e-12 * np.sqrt(m.size) else np.full_like(m, np.nan)
 
 
 class CustomMetric:

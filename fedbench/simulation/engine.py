@@ -1,32 +1,40 @@
-"""How a simulation is carried out: clients side by side or one after another, in chunks, on threads, within memory."""
+"""How a simulation is carried out: clients side by side or one after another, on threads, within memory.
+
+The states of all clients, [N, ...], live on the device, in host memory or in a file, by size.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import gc
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import psutil
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Oracle
+from fedbench.core.files import replacing, writing
+from fedbench.core.types import Oracle, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.task import Task, example_losses
 
 T = TypeVar("T")
 U = TypeVar("U")
+Place: TypeAlias = Literal["device", "host", "file"]
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
-_SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
+_SHARE = 0.5  # share of the free memory that the states of clients may take
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not on Windows
 _NO_LIMIT = 2**53
 _SIGNS = (  # in torch's RuntimeErrors
     "can't allocate memory",
@@ -199,56 +207,6 @@ def keep_memory() -> None:
         mallopt(option, value)
 
 
-def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Cut a cohort into chunks of at most ``size`` clients that have similar work.
-
-    Clients are ordered by falling steps, then by falling batch width, so that those that finish leave the batch of
-    their chunk; a chunk ends early where padding to its widest batch would waste more than a quarter.
-
-    Args:
-        ids: The clients [C].
-        tau: Their numbers of local steps [C].
-        widths: Sizes of their largest batches [C].
-        size: Maximum number of clients of a chunk.
-
-    Returns:
-        Positions in ``ids``, each exactly once.
-    """
-    order = np.lexsort((ids, -widths, -tau))
-    sorted_widths = widths[order]
-    runs = np.flatnonzero(np.diff(sorted_widths, prepend=-1))  # a loop over widths, not over clients
-    cuts: list[int] = []
-    low = high = 0
-    for start, width in zip(runs.tolist(), sorted_widths[runs].tolist(), strict=True):
-        low, high = min(low, width), max(high, width)
-        if not cuts or high > _SIMILAR * low + _SLACK:
-            cuts.append(start)
-            low = high = width
-    groups = np.split(order, cuts[1:])
-    return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
-
-
-def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
-    """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
-
-    The items in order of falling cost are cut where the sum of the costs passes the next equal share.
-
-    Args:
-        cost: Costs [C], whole numbers of 0 or more.
-        parts: Number of parts.
-        most: Largest number of items of a part, of which there are then more; None is no limit.
-
-    Returns:
-        The items of each part that has any, ascending; each item exactly once.
-    """
-    order = np.argsort(-cost, kind="stable")
-    middle = np.cumsum(cost[order]) - cost[order] / 2
-    part = (middle * parts / max(1, cost.sum())).astype(np.int64)
-    part = part.clip(max=parts - 1)  # the last items may cost nothing
-    members = (np.sort(order[part == k]) for k in range(parts))
-    return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]
-
-
 def allocation_failed(error: BaseException) -> bool:
     """Return whether an error is that memory could not be allocated: by torch, NumPy, compiled code or the system."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
@@ -291,3 +249,75 @@ def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
         example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
     kept.pop(w.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())
+
+
+class StateAllocator:
+    """Allocates the states that clients keep between rounds.
+
+    Args:
+        device: The device of the computation.
+        place: "device", "host" (main memory), "file" (memory-mapped), or "auto": the first of these
+            in which the states take at most half of the free space.
+        folder: The folder for files; created when it is needed.
+
+    Attributes:
+        place: The place of the last allocation; None if there was nothing to allocate.
+        bytes: The size of the last allocation.
+        files: The files that hold the states, by name; empty if they are in memory.
+    """
+
+    def __init__(
+        self, device: torch.device, place: Place | Literal["auto"] = "auto", folder: Path | None = None
+    ) -> None:
+        self.wanted, self.folder = place, folder
+        self.devices: dict[Place, torch.device] = {"device": device, "host": torch.device("cpu")}
+        self.place: Place | None = None
+        self.bytes = 0
+        self.files: dict[str, Path] = {}
+
+    def allocate(self, one: State, count: int) -> State:
+        """The states of ``count`` clients that all start with the state ``one``.
+
+        Raises:
+            NotWritten: If there is no space for a file.
+        """
+        self.bytes = count * nbytes(one)
+        fits = (place for place, device in self.devices.items() if self.bytes <= _SHARE * free_bytes(device))
+        place: Place = next(fits, "file") if self.wanted == "auto" else self.wanted
+        self.place, self.files = (place if self.bytes else None), {}
+        if self.place == "file":
+            assert self.folder is not None
+            self.files = {name: self.folder / f"{name}.bin" for name in one}
+            return {name: _in_file(self.files[name], v, count) for name, v in one.items()}
+        device = self.devices.get(place, self.devices["device"])
+        return {name: _in_memory(v.to(device), count) for name, v in one.items()}
+
+    @staticmethod
+    def read(room: Tensor, source: Path) -> None:
+        """Read the states ``room`` from a copy of their file.
+
+        Raises:
+            ValueError: If the copy has another size.
+        """
+        if source.stat().st_size != room.nbytes:
+            raise ValueError(f"{source} has {source.stat().st_size} bytes, not {room.nbytes}")
+        room.copy_(torch.from_file(str(source), shared=False, size=room.numel(), dtype=room.dtype).view_as(room))
+
+
+def _in_memory(v: Tensor, count: int) -> Tensor:
+    if v.is_cuda or not count * v.nbytes or v.any():
+        return v.expand(count, *v.shape).clone()
+    pages = mmap.mmap(-1, count * v.nbytes, **_PRIVATE)  # zeros: the system gives a page when it is first changed
+    return torch.frombuffer(pages, dtype=v.dtype).view(count, *v.shape)
+
+
+def _in_file(path: Path, v: Tensor, count: int) -> Tensor:
+    """States in a file, written without mapping it: pages that no client changes take no memory."""
+    row = v.cpu().numpy()
+    with replacing(path) as part:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for _ in range(count):
+                file.write(row.tobytes())
+    with writing(path):
+        return torch.from_numpy(np.memmap(path, row.dtype, "r+", shape=(count, *row.shape)))

@@ -1,15 +1,21 @@
-"""Losses and accuracies of one model, or of each client's own, on the data of every client."""
+"""Losses and accuracies of one model, or of each client's own, on the data of every client; fairness over clients.
+
+Accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and percent².
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, floor, sqrt
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.fairness import accuracy_metrics
 from fedbench.simulation.measurements import Measurements
+
+TAILS = (5, 10, 20, 30)  # percent
 
 
 @dataclass(frozen=True)
@@ -50,14 +56,14 @@ class Evaluation:
         Clients without test examples are left out of the accuracies, which are NaN if no client has any. With
         validation examples, all metrics of the test examples are measured on them too, under ``val_...``.
         """
-        trained = float("nan") if self.train_loss is None else _mean(self.train_loss, self.n_train)
+        trained = float("nan") if self.train_loss is None else _ratio(self.train_loss, self.n_train)
         found = {
             "train_loss": trained,
-            "test_loss": _mean(self.test_loss, self.n_test),
+            "test_loss": _ratio(self.test_loss, self.n_test),
             **_accuracies(self.correct, self.n_test),
         }
         if (held := self.held_out) is not None:
-            found["val_loss"] = _mean(held.loss, held.n)
+            found["val_loss"] = _ratio(held.loss, held.n)
             found |= {f"val_{k}": v for k, v in _accuracies(held.correct, held.n).items()}
         return found
 
@@ -112,6 +118,99 @@ def evaluate(measurements: Measurements, data: FederatedDataset, w: Tensor, trai
     return Evaluation(data.train.counts, data.test.counts, correct, test_loss, train_loss, per_token, held_out)
 
 
+def tail(
+    values: np.ndarray,
+    percent: float,
+    best: bool = False,
+    weights: np.ndarray | None = None,
+    rounding: Literal["floor", "ceil"] = "floor",
+) -> float:
+    """Return the mean of the lowest (or highest) max(1, floor(p N / 100)) values.
+
+    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` are those of the mean
+    inside the tail. Clients that are tied at its edge share the places that are left: all of them belong to the tail,
+    each with the same fraction of its weight, so that the result does not depend on their order.
+    """
+    count = tail_size(len(values), percent, rounding)
+    if weights is None:
+        ranked = np.sort(values)
+        return _mean(ranked[-count:] if best else ranked[:count])
+    ranked = -values if best else values
+    edge = np.partition(ranked, count - 1)[count - 1]
+    below, tied = ranked < edge, ranked == edge
+    share = np.where(tied, (count - np.count_nonzero(below)) / np.count_nonzero(tied), below)
+    return _weighted_mean(values, weights * share)
+
+
+def tail_size(clients: int, percent: float, rounding: Literal["floor", "ceil"] = "floor") -> int:
+    """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)), or rounded up."""
+    share = percent * clients / 100
+    # 0.29 * 100 is a little less than 29
+    return max(1, floor(share + 1e-9) if rounding == "floor" else ceil(share - 1e-9))
+
+
+def angle_degrees(values: np.ndarray) -> float:
+    """Return the angle between the values and (1, ..., 1): arccos(Σ a / (√N ||a||)) = atan(STD / mean), in degrees.
+
+    If all values are 0 there is no direction, and the angle is 90. (Fairness as in Li et al., ICLR 2020, Definition 2
+    of its appendix.)
+    """
+    mean = _mean(values)
+    return float(np.degrees(np.arctan2(_deviation(values), mean))) if mean > 0 else 90.0
+
+
+def kl_uniform(values: np.ndarray, base: float = np.e) -> float:
+    """Return KL(a/Σa || uniform) = Σ p ln(N p), by default in nats; 0 ln 0 is 0, and all values 0 give 0."""
+    total = values.sum()
+    if total <= 0:
+        return 0.0
+    p = values / total
+    p = p[p > 0]
+    return max(0.0, float((p * np.log(len(values) * p)).sum() / np.log(base)))
+
+
+def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, float]:
+    """Return the accuracy columns of a round.
+
+    Args:
+        accuracy: Fraction of correct test examples of each client, [N].
+        n_test: Number of test examples of each client, > 0, [N]; the weights of the ``_weighted`` columns.
+
+    Standard deviation and variance are those of the population (ddof 0).
+    """
+    ranked = np.sort(accuracy)
+    mean, std = _mean(accuracy), _deviation(accuracy)
+    weighted = _weighted_mean(accuracy, n_test)
+    return {
+        "accuracy_mean": mean,
+        "accuracy_std": std,
+        "accuracy_variance": std**2,
+        "accuracy_min": float(ranked[0]),
+        "accuracy_max": float(ranked[-1]),
+        **{f"accuracy_worst{p}": _mean(ranked[: tail_size(len(ranked), p)]) for p in TAILS},
+        **{f"accuracy_best{p}": _mean(ranked[-tail_size(len(ranked), p) :]) for p in TAILS},
+        "angle_degrees": angle_degrees(accuracy),
+        "kl_uniform": kl_uniform(accuracy),
+        "accuracy_mean_weighted": weighted,
+        "accuracy_std_weighted": sqrt(_weighted_mean((accuracy - weighted) ** 2, n_test)),
+        "accuracy_worst30_weighted": tail(accuracy, 30, weights=n_test),
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.add.reduce(values)) / len(values)  # as ``values.mean()``, which takes four times as long
+
+
+def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
+    return float(np.add.reduce(values * weights) / np.add.reduce(weights))
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Return the population standard deviation."""
+    centred = values - _mean(values)
+    return sqrt(_mean(centred * centred))
+
+
 def _accuracies(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
     """Return the accuracy columns of the clients with examples; NaN if there are none."""
     if not (able := n > 0).any():
@@ -119,5 +218,5 @@ def _accuracies(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
     return accuracy_metrics(correct[able] / n[able], n[able])
 
 
-def _mean(total: np.ndarray, count: np.ndarray) -> float:
+def _ratio(total: np.ndarray, count: np.ndarray) -> float:
     return float(total.sum() / count.sum()) if count.sum() else float("nan")

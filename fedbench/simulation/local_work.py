@@ -21,6 +21,7 @@ from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, upload
 from fedbench.data.dataset import Augmentation, FederatedDataset
 
+_SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
 _BLOCK_BYTES = 32 * 2**20  # features gathered at once; more takes memory and is not faster
 
 
@@ -77,6 +78,56 @@ class LocalWork:
         """Return the number of batches in an epoch of each client."""
         batches: np.ndarray = -(-n // np.maximum(self.widths(n), 1))
         return batches
+
+
+def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
+    """Cut a cohort into chunks of at most ``size`` clients that have similar work.
+
+    Clients are ordered by falling steps, then by falling batch width, so that those that finish leave the batch of
+    their chunk; a chunk ends early where padding to its widest batch would waste more than a quarter.
+
+    Args:
+        ids: The clients [C].
+        tau: Their numbers of local steps [C].
+        widths: Sizes of their largest batches [C].
+        size: Maximum number of clients of a chunk.
+
+    Returns:
+        Positions in ``ids``, each exactly once.
+    """
+    order = np.lexsort((ids, -widths, -tau))
+    sorted_widths = widths[order]
+    runs = np.flatnonzero(np.diff(sorted_widths, prepend=-1))  # a loop over widths, not over clients
+    cuts: list[int] = []
+    low = high = 0
+    for start, width in zip(runs.tolist(), sorted_widths[runs].tolist(), strict=True):
+        low, high = min(low, width), max(high, width)
+        if not cuts or high > _SIMILAR * low + _SLACK:
+            cuts.append(start)
+            low = high = width
+    groups = np.split(order, cuts[1:])
+    return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
+
+
+def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
+    """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
+
+    The items in order of falling cost are cut where the sum of the costs passes the next equal share.
+
+    Args:
+        cost: Costs [C], whole numbers of 0 or more.
+        parts: Number of parts.
+        most: Largest number of items of a part, of which there are then more; None is no limit.
+
+    Returns:
+        The items of each part that has any, ascending; each item exactly once.
+    """
+    order = np.argsort(-cost, kind="stable")
+    middle = np.cumsum(cost[order]) - cost[order] / 2
+    part = (middle * parts / max(1, cost.sum())).astype(np.int64)
+    part = part.clip(max=parts - 1)  # the last items may cost nothing
+    members = (np.sort(order[part == k]) for k in range(parts))
+    return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]
 
 
 class Plan:

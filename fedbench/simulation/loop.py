@@ -19,9 +19,8 @@ from fedbench.core.algorithm import After, Algorithm, Averaging, Stage, Trials
 from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
 from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.client_states import StateAllocator, write_rows
-from fedbench.simulation.cohort import Cohort
-from fedbench.simulation.engine import Engine
+from fedbench.simulation.cohort import Cohort, write_rows
+from fedbench.simulation.engine import Engine, StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Inspection, Measurements
 from fedbench.simulation.task import Task

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedbench.core.types import Batch, Examined, State, upload
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.engine import Engine, Limits, balanced, chunks
+from fedbench.simulation.engine import Engine, Limits
+from fedbench.simulation.local_work import balanced, chunks
 from fedbench.simulation.task import Task, example_losses, over_tokens
 
 T = TypeVar("T")

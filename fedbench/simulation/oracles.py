@@ -6,21 +6,21 @@ Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests sh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
-from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
 
 
+@dataclass(eq=False)
 class _OfTask(ABC):
     """An oracle of one task."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    task: Task
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
@@ -148,27 +148,6 @@ class DenseOracle(_OfTask):
             if layer:
                 d = torch.bmm(d, views[2 * layer]).mul_(h > 0)
         return torch.cat(grads, 1)
-
-
-class KernelOracle(DenseOracle):
-    """Dense models by compiled code, one client after another in one call, for steps that the code does not know.
-
-    Args:
-        task: The task.
-        kernel: Its compiled code.
-    """
-
-    def __init__(self, task: Task, kernel: DenseKernel) -> None:
-        super().__init__(task)
-        self._kernel = kernel
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P]."""
-        return self._kernel.on_batch(w, batch)[1]
-
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
-        return self._kernel.on_batch(w, batch)
 
 
 def _residual(d: Tensor, y: Tensor, weight: Tensor) -> Tensor:

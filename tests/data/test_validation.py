@@ -16,8 +16,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.dataset import with_validation
 from fedbench.runs.build_data import federated
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.fairness import accuracy_metrics
+from fedbench.simulation.evaluation import accuracy_metrics, evaluate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
 

@@ -9,7 +9,7 @@ from command_line import FAST, run_dir
 from tools import ROOT
 
 from fedbench.core.metrics import CATALOGUE
-from fedbench.simulation.fairness import accuracy_metrics
+from fedbench.simulation.evaluation import accuracy_metrics
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 NAMES = set(re.findall(r"`([\w.]+)`", PAGE))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tools import ROOT
 
 from fedbench.papers.registry import papers
-from fedbench.simulation.fairness import accuracy_metrics, tail_size
+from fedbench.simulation.evaluation import accuracy_metrics, tail_size
 
 sys.path.append(str(ROOT / "scripts"))
 import impossible_numbers as script

@@ -8,8 +8,7 @@ from tools import UNEQUAL, federation
 
 from fedbench.core.randomness import Purpose
 from fedbench.simulation import local_work
-from fedbench.simulation.engine import chunks
-from fedbench.simulation.local_work import LocalWork, Plan
+from fedbench.simulation.local_work import LocalWork, Plan, chunks
 
 
 def steps_of(plan, data, seed=0, round=0):

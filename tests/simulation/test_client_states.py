@@ -8,7 +8,7 @@ import torch
 from tools import federation, make, snapshots
 
 from fedbench.core.files import NotWritten
-from fedbench.simulation.client_states import StateAllocator
+from fedbench.simulation.engine import StateAllocator
 
 CPU = torch.device("cpu")
 

@@ -18,8 +18,7 @@ from fedbench.models.dense import MLP
 from fedbench.simulation.compiled import library
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
-from fedbench.simulation.engine import balanced
-from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.local_work import LocalWork, balanced
 from fedbench.simulation.measurements import ExamplePlan
 
 

@@ -12,9 +12,9 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.randomness import sample_cohort
 from fedbench.models.dense import MLP
 from fedbench.runs.build_engine import _fitting
-from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed, chunks, client_bytes
+from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed, client_bytes
 from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.local_work import LocalWork, chunks
 from fedbench.simulation.loop import simulate
 from fedbench.simulation.measurements import ExamplePlan, Inspection, Measurements
 

@@ -17,9 +17,8 @@ from fedbench.runs import training as runner
 from fedbench.runs.build_data import federated
 from fedbench.runs.run import read_run
 from fedbench.simulation import diagnostics
-from fedbench.simulation.diagnostics import MomentSimilarity, Watched, moment_similarity
+from fedbench.simulation.diagnostics import MomentSimilarity, Watched, linear_cka, moment_similarity
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.fairness import linear_cka
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import make_oracle
 
@@ -120,9 +119,9 @@ def test_a_tensor_without_variance_is_left_out_of_the_mean():
 def watch(algo, data, rounds=3, **options):
     """Run a method with the diagnostic; return the snapshots and the moments document."""
     task = task_for(data)
-    watched = Watched([Stage(algo, rounds)], task, Engine(make_oracle(task, "loop"), "loop", 1), lambda round: True)
+    watched = Watched([Stage(algo, rounds)], task, Engine(make_oracle(task, "loop"), "loop", 1))
     diagnostic = MomentSimilarity(watched)
-    observer = diagnostic.observer()
+    observer = diagnostic.observer
     seen = snapshots(algo, data, rounds=rounds, observers=[] if observer is None else [observer], **options)
     return seen, diagnostic.document()
 
@@ -158,11 +157,9 @@ def test_the_moments_are_the_cohorts_own_and_of_the_last_round(name, monkeypatch
 @pytest.mark.parametrize(
     ("name", "options"), [("fedavg", {}), ("fedadam", {}), ("adafedadam", {}), ("local_adam", {"state": "reset"})]
 )
-def test_without_moments_of_clients_the_loop_has_no_observer(name, options):
-    """Moments of the server do not count."""
-    algo = make(name, **options)
-    assert MomentSimilarity(Watched([Stage(algo, 3)], None, None, lambda round: True)).observer() is None
-    assert watch(algo, federation())[1] is None
+def test_methods_without_moments_of_clients_expose_none(name, options):
+    """Moments of the server do not count; the diagnostic is for runs whose methods expose them."""
+    assert MomentSimilarity.exposed not in make(name, **options).exposes
 
 
 @pytest.mark.parametrize("algo", ["local_adam", "fedcada"])

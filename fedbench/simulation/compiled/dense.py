@@ -15,6 +15,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Descent, Extra, Pull, Shift, Step
 from fedbench.core.types import Batch, ClientInfo, State
 from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.oracles import DenseOracle
 from fedbench.simulation.task import Task
 
 S = TypeVar("S", bound=ctypes.Structure)
@@ -68,8 +69,8 @@ class Work:
     shuffled: bool
 
 
-class DenseKernel:
-    """The compiled kernels for one model.
+class DenseKernel(DenseOracle):
+    """The compiled kernels for one model, and an oracle by them for local steps that they do not know.
 
     Args:
         kernels: The loaded library.
@@ -80,19 +81,19 @@ class DenseKernel:
     """
 
     def __init__(self, kernels: ctypes.CDLL, task: Task) -> None:
+        super().__init__(task)
         kind = "float" if task.dtype == torch.float32 else "double"
         self._descend: Callable[..., int] = getattr(kernels, f"descend_{kind}")
         self._measure: Callable[..., int] = getattr(kernels, f"measure_{kind}")
         self._sum: Callable[..., None] = getattr(kernels, f"sum_{kind}")
         self._dtype = task.dtype
-        self._parameters = task.size
         self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
         shapes = task.layout.shapes[::2]  # weights and biases alternate
         self._sizes = np.array([shapes[0][1], *(shape[0] for shape in shapes)], dtype=np.int64)
 
     def threads(self, examples: int, workers: int) -> int:
         """Return how many of ``workers`` threads are worth their start for passes over a number of examples."""
-        return 1 if examples * self._parameters <= _LITTLE else workers
+        return 1 if examples * self.task.size <= _LITTLE else workers
 
     def reads(self, data: FederatedDataset) -> bool:
         """Return whether the kernels can read a data set: numbers of the model's type or bytes, a label per example."""
@@ -155,7 +156,7 @@ class DenseKernel:
             moments_stride=0 if moments is None else moments.stride(0),
             buffer=changed.get("momentum"),
         )
-        _call(self._descend, self._examples(data), phase)
+        _call(self._descend, self._problem(data.x, data.y, data), phase)
         return {**local, **changed}
 
     def _constant(self, extra: Extra | None, local: State) -> Tensor | None:
@@ -201,11 +202,15 @@ class DenseKernel:
         Returns:
             The sum of the losses [C] float64; the number of correct examples [C] float64, or None.
         """
-        problem = self._examples(data)
+        problem = self._problem(data.x, data.y, data)
         return self._measured(problem, index, starts, counts, 1 / np.maximum(counts, 1), w, gradients, hits)
 
-    def on_batch(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch."""
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P], of A clients' models w [A, P] on a batch."""
+        return self.loss_and_grad(w, batch)[1]
+
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
         examples, y = batch.x.flatten(2).flatten(0, 1), batch.y.flatten().contiguous()
         problem = self._problem(examples.to(self._dtype).contiguous(), y)
         weight = batch.weight.to(self._dtype).flatten().contiguous()
@@ -253,15 +258,13 @@ class DenseKernel:
         tensor = tensor.to(self._dtype)
         return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
-    def _examples(self, data: FederatedDataset) -> _Problem:
-        """Return the examples of a data set; bytes with the factor and the offset of every channel."""
-        if data.mean is None or data.std is None or data.x.dtype != torch.uint8:
-            return self._problem(data.x, data.y)
-        scale, shift = 1 / (255 * data.std), data.mean / data.std
-        return self._problem(data.x, data.y, scale.to(data.dtype), shift.to(data.dtype))
-
-    def _problem(self, x: Tensor, y: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> _Problem:
-        plane = 1 if scale is None else x[0].numel() // len(scale)
+    def _problem(self, x: Tensor, y: Tensor, data: FederatedDataset | None = None) -> _Problem:
+        """Return the examples x [T, ...] with labels y [T]; bytes of ``data`` with factor and offset per channel."""
+        scale, shift, plane = None, None, 1
+        if x.dtype == torch.uint8 and data is not None:
+            assert data.mean is not None and data.std is not None
+            scale, shift = (1 / (255 * data.std)).to(data.dtype), (data.mean / data.std).to(data.dtype)
+            plane = x[0].numel() // len(scale)
         layers = len(self._sizes) - 1
         return _passed(_Problem, layers=layers, sizes=self._sizes, x=x, scale=scale, shift=shift, plane=plane, y=y)
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.simulation.fairness import accuracy_metrics, angle_degrees, kl_uniform, tail
+from fedbench.simulation.evaluation import accuracy_metrics, angle_degrees, kl_uniform, tail
 
 fractions = st.lists(st.floats(0, 1), min_size=1, max_size=40).map(np.array)
 
