@@ -66,7 +66,7 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
     if isinstance(check, checks.Several) and not check.label:
         for part in check.checks:
             yield from contests(paper, part)
-    elif isinstance(check, checks.Compare):
+    elif isinstance(check, checks.Compare) and check.than is None:
         for setup, metric, algo in product(check.setups, check.metrics, check.better):
             own, table = row(check.table, setup, algo), check.table
             if check.at is not None:

@@ -77,4 +77,5 @@ def verdict(paper, name, runs, **found):
 
 
 def compare(paper, name, runs, **found):
-    return comparisons_of(papers()[paper], claim(paper, name), Given(runs, **found))
+    p, c = papers()[paper], claim(paper, name)
+    return comparisons_of(p, c, c.check, Given(runs, **found))

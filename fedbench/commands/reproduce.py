@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
@@ -15,7 +14,7 @@ from fedbench.core.errors import RequestError, number
 from fedbench.report.write import write_report
 from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations, deadline, time_text
-from fedbench.reproduce.plan import PlannedRun, chosen, locate, missing_variants, plan
+from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, jobs_by_default, start_importing
@@ -47,8 +46,6 @@ def carry_out(asked: Namespace) -> int:
         if asked.hours is not None:
             raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")
         Composer().composed([*common, *launcher])  # it is known
-    for paper in dict.fromkeys(p for p, _ in chosen(names)):
-        refuse_bad_checks(paper)
     paths = compose_run(common)
     published = Results(paths.results_dir)
     planned = plan(names, asked.profile, asked.seeds, asked.readings)

@@ -334,12 +334,6 @@ class Several(Entry):
     kind: Literal["all", "some"]
     label: str = ""
 
-    def validate(self, known: Known) -> None:
-        """Refuse checks that are not decided by comparisons."""
-        for check in self.checks:
-            if isinstance(check, PropertyTest | EqualRows | WithinBand):
-                raise ValueError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
-
 
 Check: TypeAlias = (
     Compare | Trend | Averages | WithinBand | EqualRows | Curves | Limit | PropertyTest | Function | Several

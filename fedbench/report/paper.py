@@ -10,9 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.comparison import ALPHA, Comparison, Verdict
 from fedbench.analysis.claims.multiverse import Multiverse, is_measured
-from fedbench.analysis.claims.verdict import ALPHA, Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.schema import Claim, Paper
@@ -199,8 +198,31 @@ def counts_text(verdict: Verdict) -> str:
 
 
 def reason(verdict: Verdict) -> str:
-    """Return the evidence without the counts, with which it begins and which are shown apart."""
-    return verdict.evidence.partition("; ")[2] if verdict.counts.total > 1 else verdict.evidence
+    """Return what a verdict rests on: the comparison that is most against the claim, and what could not be decided."""
+    notes, c = [verdict.evidence] if verdict.evidence else [], verdict.worst
+    if c is not None:
+        which = "weakest" if "holds" in (verdict.verdict, verdict.barred) else "worst"
+        notes.append(
+            f"the {which}: {c.label}: {lead_text(c)} over {pairs_text(c)}, p = {p_text(c.greater)} for it, "
+            f"{p_text(c.against_p)} against it"
+        )
+    if uneven := sum(c.uneven for c in verdict.comparisons):
+        notes.append(f"not compared, since the two sides are reduced in different ways: {uneven}")
+    if verdict.run and (lacking := lacking_text(verdict)):
+        notes.append(lacking)
+    if verdict.barred:
+        notes.append(f"runs at reduced settings cannot {'show' if verdict.barred == 'holds' else 'refute'} it")
+    return "; ".join(notes)
+
+
+def lacking_text(verdict: Verdict) -> str:
+    """Return which outcome the seeds or splits of a claim did not allow; empty if it could both hold and fail."""
+    if verdict.lacking is None:
+        return ""
+    outcome, needed = verdict.lacking
+    least = min(verdict.comparisons, key=lambda c: c.fewest)
+    could = "could not hold" if outcome == "hold" else "not sure to fail"
+    return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed)"
 
 
 def needs(claim: Claim, verdict: Verdict) -> str:
@@ -225,7 +247,11 @@ def lead_text(c: Comparison) -> str:
     """Return the mean lead; empty for a comparison that has not been run."""
     if c.mean is None:
         return ""
-    return c.amount(c.mean) if math.isfinite(c.mean) else "diverged"
+    return _amount(c, c.mean) if math.isfinite(c.mean) else "diverged"
+
+
+def _amount(c: Comparison, lead: float) -> str:
+    return f"{lead:+.4g} {c.unit}".rstrip()
 
 
 def interval_text(c: Comparison) -> str:
@@ -244,9 +270,10 @@ def differences(c: Comparison) -> list[tuple[str, str]]:
         return []
     if c.parts:
         return [
-            (p.label, "not run" if p.mean is None else f"{p.amount(p.mean)}, p = {p_text(p.greater)}") for p in c.parts
+            (p.label, "not run" if p.mean is None else f"{_amount(p, p.mean)}, p = {p_text(p.greater)}")
+            for p in c.parts
         ]
-    return [(f"{c.blocks} {block}", c.amount(d)) for block, d in sorted(c.differences.items())[:_PAIRS]]
+    return [(f"{c.blocks} {block}", _amount(c, d)) for block, d in sorted(c.differences.items())[:_PAIRS]]
 
 
 def axes_of(found: Multiverse) -> list[str]:
@@ -273,7 +300,7 @@ def blocks_text(verdict: Verdict) -> str:
 
 def reading_counts(verdict: Verdict) -> str:
     """Return the counts of a verdict with the outcome that its blocks did not allow."""
-    return "; ".join(filter(None, (counts_text(verdict), verdict.limit)))
+    return "; ".join(filter(None, (counts_text(verdict), lacking_text(verdict))))
 
 
 def choice_text(paper: Paper, axis: str, value: str | None) -> str:

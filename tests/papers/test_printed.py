@@ -50,4 +50,4 @@ def test_printed_says_what_the_check_makes_of_the_printed_numbers(paper, claim):
     if not any(check.kind in ("curves", "limit") for check in checks):  # figures have no numbers
         assert len(means) == len(found)
     ahead = sum(m > 0 for m in means)
-    assert claim.printed == {len(means): "supports", 0: "contradicts"}.get(ahead, "mixed"), [c.text() for c in found]
+    assert claim.printed == {len(means): "supports", 0: "contradicts"}.get(ahead, "mixed"), found

@@ -3,12 +3,12 @@
 import csv
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from fedbench.analysis.claims.comparison import Comparison, above
+from fedbench.analysis.claims.comparison import Comparison, Counts, Verdict, above, decide
 from fedbench.analysis.claims.multiverse import Multiverse, headline
-from fedbench.analysis.claims.verdict import Counts, Verdict, decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
@@ -31,6 +31,7 @@ from fedbench.report.paper import (
     read_as,
     reading_counts,
     readings_csv,
+    reason,
 )  # fmt: skip
 
 PAPER = papers()["adafedadam"]
@@ -53,7 +54,23 @@ CLAIM = next(iter(PAPER.claims.values()))
     ],
 )
 def test_counts_say_what_points_against_a_claim(counts, text):
-    assert counts_text(Verdict("undecided", "", counts=counts)) == text
+    assert counts_text(SimpleNamespace(counts=counts)) == text
+
+
+def test_the_reason_is_what_is_most_against_the_claim():
+    leads = {Unit(seed, seed): 1.0 for seed in range(5)}
+    shown = above("x", leads, [MatchedRuns({})])
+    holds = decide([shown])
+    assert reason(holds) == "the weakest: x: +1 over 5 seeds, p = 0.0312 for it, 1.0000 against it"
+    barred = replace(holds, verdict="undecided", barred="holds")
+    assert reason(barred) == f"{reason(holds)}; runs at reduced settings cannot show it"
+    several = decide([shown, above("y", leads, [MatchedRuns({})]), Comparison("z", uneven=True)])
+    assert reason(several).startswith("the worst: x: +1 over 5 seeds, ")
+    assert reason(several).endswith("; not compared, since the two sides are reduced in different ways: 1")
+    few = decide([above("x", {Unit(0, 0): 1.0}, [MatchedRuns({})])])
+    assert reason(few).endswith("; could not hold with 1 seed (5 needed)")
+    assert reason(decide([Comparison("x")])) == ""
+    assert reason(Verdict("holds", "all 9 printed numbers agree", basis="print")) == "all 9 printed numbers agree"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +83,7 @@ def test_counts_say_what_points_against_a_claim(counts, text):
         (Comparison("a", 0.0, 1.0, 1.0, 5), "level"),
         (Comparison("a", -1.0, 0.8, 0.3, 5), "against"),
         (Comparison("a", -1.0, 0.98, 0.03, 5), "significantly against"),
-        (Comparison("a", 1.0, 0.03, 0.98, 5, complete=False), "incomplete"),
+        (Comparison("a", 1.0, 0.03, 0.98, 5, parts=(Comparison("b"),)), "incomplete"),
         (Comparison("a", 1.0, 0.03, 0.98, 5, against_p=1.0), "significantly for"),  # by itself, both ways
         (Comparison("a", -1.0, 0.98, 0.03, 5, against_p=0.06), "significantly against"),
     ],

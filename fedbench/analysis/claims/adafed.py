@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
+from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
 from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, tail
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -25,7 +25,7 @@ _GAMMA_TABLES = ("table10", "table11", "table12", "table13", "table14", "table15
 def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed's lead over the best other method but Ditto in STD, as a ratio, is larger on skewed FEMNIST."""
     cells, metric, setups = Cells(paper, evidence), paper.metrics["std_clients"], ("femnist_skewed", "femnist_original")
-    leads: list[PerUnit] = []
+    ratios: list[PerUnit] = []
     found: list[MatchedRuns] = []
     for setup in setups:
         rows = [r for r in cells.rows("table3", setup) if r.algo != "ditto"]
@@ -33,12 +33,12 @@ def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
         values = {r.algo: f.values(metric) for r, f in zip(rows, sides, strict=True)}
         own = values.pop("adafed")
         seeds = set(own).intersection(*values.values())  # seeds of every rival: the best may be missing
-        leads.append({s: min(v[s] for v in values.values()) / own[s] for s in seeds if own[s]})
+        ratios.append({s: min(v[s] for v in values.values()) / own[s] for s in seeds if own[s]})
         found += sides
     larger, smaller = (paper.setups[s].title for s in setups)
     name = paper.methods["adafed"].label
     label = f"lead of {name} over the best other in {metric.label}, as a ratio, on {larger} against {smaller}"
-    return [compared(label, leads[0], leads[1], 1.0, found)]
+    return [above(label, leads(ratios[0], ratios[1], 1.0), found)]
 
 
 def c16(paper: Paper, evidence: Evidence) -> list[Comparison]:
@@ -68,8 +68,8 @@ def _two_clients(
     for setup in shown.figure.setups:
         found = shown.found[shown.row(setup, "adafed")]
         every = {s: low_and_high(run.clients()) for s, run in found.runs.items()}
-        leads = {s: lead(*pair) for s, pair in every.items() if len(pair[0]) > 1}  # a single round shows no trend
-        out.append(above(f"{words} on {paper.setups[setup].title}", leads, [found]))
+        numbers = {s: lead(*pair) for s, pair in every.items() if len(pair[0]) > 1}  # a single round shows no trend
+        out.append(above(f"{words} on {paper.setups[setup].title}", numbers, [found]))
     return out
 
 
@@ -91,7 +91,7 @@ def c18(paper: Paper, evidence: Evidence) -> list[Comparison]:
                     neither[s] = 0.0
                 del mine[s], other[s]
         if neither and not mine.keys() & other.keys():
-            out.append(settled(f"{label} (neither gets there)", neither, shown.of(own, i)))
+            out.append(tested(f"{label} (neither gets there)", neither, shown.of(own, i)))
             continue
         a, b = ({s: min(v, ends[s] + 1) for s, v in n.items()} for n, ends in ((mine, last), (other, end)))
         out.append(contest(label, a, b, -1.0, *shown.of(own, i)))
@@ -153,8 +153,8 @@ def c48(paper: Paper, evidence: Evidence) -> list[Comparison]:
             for row in between:
                 sides = ((none, "avg"), (most, "avg"), (none, "std_clients"))
                 found = [cells.compare(table, row, other, metric) for other, metric in sides]
-                parts.append(worst_of(f"gamma {row.hyperparameters['gamma']:g}", found))
-            out.append(best_of(f"some gamma between 0 and 10 on {paper.setups[setup].title}", parts))
+                parts.append(joined(f"gamma {row.hyperparameters['gamma']:g}", found, every=True))
+            out.append(joined(f"some gamma between 0 and 10 on {paper.setups[setup].title}", parts, every=False))
     return out
 
 
@@ -167,11 +167,9 @@ def c66(paper: Paper, evidence: Evidence) -> list[Comparison]:
         for i, found in shown.found.items()
     }
     return [
-        compared(
+        above(
             f"roughness of the normalised length for {shown.name(smooth)} against {shown.name(i)} on {title}",
-            rough[smooth],
-            rough[i],
-            -1.0,
+            leads(rough[smooth], rough[i], -1.0),
             shown.of(smooth, i),
         )
         for i in rough

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from fedbench.analysis.claims.comparison import Comparison, above, best_of, contest, worst_of
+from fedbench.analysis.claims.comparison import Comparison, above, contest, joined
 from fedbench.analysis.claims.curves import FigureRuns, final
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence
@@ -29,8 +29,8 @@ def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
                 contest(metric_info(field).label, last(f, field), last(i, field), -1.0, *shown.of(f, i))
                 for field in (_ERROR, _SPREAD)
             ]
-            points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {named}", parts))
-        out.append(best_of(f"some point of the front below {shown.name(i)}", points))
+            points.append(joined(f"{shown.name(f)} below {shown.name(i)} in {named}", parts, every=True))
+        out.append(joined(f"some point of the front below {shown.name(i)}", points, every=False))
     return out
 
 
@@ -40,7 +40,7 @@ def c23(paper: Paper, evidence: Evidence) -> list[Comparison]:
     out = []
     for algo in ("fedavg", "fedadam", "fednova", "qfedavg"):
         parts = [_far_behind(cells, setup, algo) for setup in setups]
-        out.append(best_of(f"{paper.methods[algo].label} far behind on some data set", parts))
+        out.append(joined(f"{paper.methods[algo].label} far behind on some data set", parts, every=False))
     return out
 
 

@@ -1,17 +1,27 @@
-"""Comparisons of one setting with another over the units that both have."""
+"""Comparisons of settings over the units that both have, and the verdict on comparisons that must all be shown.
+
+A claim is a set of comparisons. It holds if each of them is significant by itself: where all must be shown, testing
+each at level α keeps the level of the whole (intersection-union test; Berger, 1982). It fails if at least one is
+significant the other way after adjustment for their number (``adjusted``). All p-values are one-sided. Anything else is
+undecided, or partly measured if comparisons have not been run. docs/adr/0013 gives the reasons.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import mean
 from typing import Literal
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired, with_diverged, without_scale
-from fedbench.analysis.stepdown import Leads, Several, Test, negated
+from fedbench.analysis.stepdown import Leads, Several, Test, adjusted, least_blocks, negated
+
+ALPHA = 0.05
+TO_HOLD = least_blocks(1, ALPHA)  # blocks with which a claim can hold, however many comparisons it has
 
 
 @dataclass(frozen=True)
@@ -22,19 +32,19 @@ class Comparison:
         label: Description of the comparison.
         mean: Mean lead of the first side; infinite if only runs that diverged make a difference; None if a side has
             not been run.
-        greater: p-value of the test that the first side is ahead.
-        less: p-value of the test that the first side is behind.
+        greater: p-value of the test that the first side is ahead; None if a side has not been run.
+        less: p-value of the test that the first side is behind; None if a side has not been run.
         n: Number of blocks.
         reduced: Whether a side was obtained under a setting other than the paper's.
-        complete: False if some of its parts have not been run, so that it does not count yet.
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         group: Title of the setup that it belongs to, or of both.
         blocks: What the blocks are, ``seed`` or ``split``.
         differences: Lead of the first side by block; runs that diverged are counted. Empty if it has parts.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
-        against_p: p-value that the first side is behind, adjusted for the claim's comparisons; None until it is judged.
-        parts: Comparisons that it consists of; ``label`` to ``high`` are those of the part that counts.
+        against_p: p-value that the first side is behind, adjusted for the claim's comparisons; None until it is judged,
+            and for one that does not count as run.
+        parts: Comparisons that it consists of; ``mean`` to ``high`` are those of the part that counts.
         every: Whether all parts must be shown, or one is enough.
         unit: Unit of the leads; empty for plain numbers, or if the parts have several.
     """
@@ -45,7 +55,6 @@ class Comparison:
     less: float | None = None
     n: int = 0
     reduced: bool = False
-    complete: bool = True
     uneven: bool = False
     group: str = ""
     blocks: Literal["seed", "split"] = "seed"
@@ -58,16 +67,16 @@ class Comparison:
     unit: str = ""
 
     @property
+    def complete(self) -> bool:
+        """Whether all of its parts have been run; it does not count before, whichever way the others point."""
+        return all(part.mean is not None for part in self.parts)
+
+    @property
     def test(self) -> Test:
         """The test that the first side is ahead; of several parts, those that have been run count."""
         if self.parts:
-            return Several(tuple(part.test for part in self.parts if part.greater is not None), self.every)
+            return Several(tuple(part.test for part in self.parts if part.mean is not None), self.every)
         return Leads(self.differences)
-
-    @property
-    def opposite(self) -> Test:
-        """The test that the first side is behind."""
-        return negated(self.test)
 
     @property
     def fewest(self) -> int:
@@ -82,31 +91,13 @@ class Comparison:
         scale = math.hypot(*self.differences.values())
         return sum(self.differences.values()) / scale if scale else 0.0
 
-    def text(self) -> str:
-        """Return the comparison as text."""
-        if self.mean is None or not self.n:
-            return self.label
-        side = "ahead" if self.mean > 0 else "behind" if self.mean < 0 else "equal"
-        by = " by" if self.mean else ","
-        amount = f"{by} {self.amount(abs(self.mean), '')} on average" if math.isfinite(self.mean) else ""
-        return f"{self.label}: {side}{amount} over {self.n} {self.blocks}{'s' if self.n > 1 else ''}"
 
-    def interval_text(self) -> str:
-        """Return the interval of the mean as text; empty if there is none."""
-        if self.low is None or self.high is None:
-            return ""
-        return f"95 % interval {self.low:.4g} to {self.amount(self.high, '')}"
-
-    def amount(self, lead: float, sign: str = "+") -> str:
-        """Return a lead with its unit as text."""
-        return f"{lead:{sign}.4g}{f' {self.unit}' if self.unit else ''}"
+# ---- of two settings
 
 
-def compared(
-    label: str, a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float, found: Sequence[MatchedRuns]
-) -> Comparison:
-    """Return the comparison of two settings over their common units; a is ahead where sign * (a - b) > 0."""
-    return above(label, _leads(a, b, sign), found)
+def leads(a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float) -> dict[Unit, float]:
+    """Return sign * (a - b) over the units of both."""
+    return {unit: sign * (a[unit] - b[unit]) for unit in sorted(a.keys() & b.keys())}
 
 
 def contest(
@@ -125,27 +116,23 @@ def contest(
 
     Args:
         label: Description of the comparison.
-        a: Numbers of the first method by unit.
-        b: Numbers of the second method by unit.
+        a: Numbers of the first method by unit; ``one`` has its runs.
+        b: Numbers of the second method by unit; ``two`` has its runs.
         sign: 1 if higher is better, -1 if lower is better.
         one: Runs of the first method.
         two: Runs of the second method.
         margin: How far the first method may be behind and still support the statement (non-inferiority), in the unit
             of the numbers; 0 if it must be ahead.
     """
-    differences = {unit: lead + margin for unit, lead in _leads(a, b, sign).items()}
+    differences = {unit: lead + margin for unit, lead in leads(a, b, sign).items()}
     lost, won = one.diverged & b.keys(), two.diverged & a.keys()
     if not (lost or won or one.diverged & two.diverged):
-        return _tested(label, differences, (one, two))
+        return tested(label, differences, (one, two))
     words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
     label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
     if not (lost or won or any(map(math.isfinite, differences.values()))):
-        return _open(label, (one, two))
-    return _tested(label, differences, (one, two), lost, won)
-
-
-def _leads(a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float) -> dict[Unit, float]:
-    return {unit: sign * (a[unit] - b[unit]) for unit in sorted(a.keys() & b.keys())}
+        return _undecided(label, (one, two))
+    return tested(label, differences, (one, two), lost, won)
 
 
 def above(label: str, differences: Mapping[Unit, float], found: Sequence[MatchedRuns]) -> Comparison:
@@ -155,45 +142,32 @@ def above(label: str, differences: Mapping[Unit, float], found: Sequence[Matched
     """
     lost = set().union(*(f.diverged for f in found))
     if not lost or not all(f.runs or f.diverged or differences for f in found):
-        return _tested(label, differences, found)
-    return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
+        return tested(label, differences, found)
+    return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
 
 
-def settled(label: str, differences: Mapping[Unit, float], found: Sequence[MatchedRuns]) -> Comparison:
-    """Return the comparison of differences with 0 that take runs that diverged into account already."""
-    return _tested(label, differences, found)
-
-
-def _open(label: str, found: Sequence[MatchedRuns]) -> Comparison:
-    """Return a comparison that has been run and is undecided."""
-    if any(f.cuts != found[0].cuts for f in found):
-        return Comparison(label, uneven=True, group=_group(found))
-    return Comparison(label, 0.0, 1.0, 1.0, 0, any(f.reduced for f in found), group=_group(found))
-
-
-def _seeds(units: Collection[Unit]) -> str:
-    return f"seed {', '.join(map(str, sorted({u.seed for u in units})))}"
-
-
-def _group(found: Sequence[MatchedRuns]) -> str:
-    return " and ".join(dict.fromkeys(f.setup for f in found if f.setup))
-
-
-def _tested(
+def tested(
     label: str,
     differences: Mapping[Unit, float],
     found: Sequence[MatchedRuns],
     lost: Collection[Unit] = (),
     won: Collection[Unit] = (),
 ) -> Comparison:
+    """Return the comparison of differences with 0; those that are not finite are left out.
+
+    Args:
+        label: Description of the comparison.
+        differences: Differences by unit.
+        found: The runs behind them.
+        lost: Units in which the first side diverged, which counts as behind.
+        won: Units in which the second side diverged.
+    """
     known = {unit: d for unit, d in differences.items() if math.isfinite(d)}
     by_split = any(f.reading.splits == "drawn" for f in found)
-    leads = _by_block(with_diverged(known, lost, won), by_split)
-    if not leads:
-        return Comparison(label, group=_group(found))
-    if any(f.cuts != found[0].cuts for f in found):
-        return Comparison(label, uneven=True, group=_group(found))
-    p = paired(leads.values())
+    by_block = _by_block(with_diverged(known, lost, won), by_split)
+    if not by_block or _uneven(found):
+        return Comparison(label, uneven=bool(by_block), group=_group(found))
+    p = paired(by_block.values())
     if (lost or won) and not any(known.values()):
         p = without_scale(p)
     return Comparison(
@@ -205,10 +179,28 @@ def _tested(
         any(f.reduced for f in found),
         group=_group(found),
         blocks="split" if by_split else "seed",
-        differences=leads,
+        differences=by_block,
         low=p.low,
         high=p.high,
     )
+
+
+def _undecided(label: str, found: Sequence[MatchedRuns]) -> Comparison:
+    if _uneven(found):
+        return Comparison(label, uneven=True, group=_group(found))
+    return Comparison(label, 0.0, 1.0, 1.0, 0, any(f.reduced for f in found), group=_group(found))
+
+
+def _uneven(found: Sequence[MatchedRuns]) -> bool:
+    return any(f.cuts != found[0].cuts for f in found)
+
+
+def _seeds(units: Collection[Unit]) -> str:
+    return f"seed {', '.join(map(str, sorted({u.seed for u in units})))}"
+
+
+def _group(found: Sequence[MatchedRuns]) -> str:
+    return " and ".join(dict.fromkeys(f.setup for f in found if f.setup))
 
 
 def _by_block(differences: Mapping[Unit, float], by_split: bool) -> dict[int, float]:
@@ -222,61 +214,146 @@ def _by_block(differences: Mapping[Unit, float], by_split: bool) -> dict[int, fl
     return {block: mean(values) for block, values in members.items()}
 
 
-def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:
-    """Return a comparison that holds only if all its parts hold, and fails if any of them fails.
+def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
+    """Return a comparison that consists of others, all of which must be shown, or one of which is enough.
 
-    It is ahead with the largest p-value of its parts (intersection-union) and behind with the smallest one times their
-    number (Bonferroni); its other numbers are those of the weakest part.
+    If all must be shown, it is ahead with the largest p-value of its parts (intersection-union) and behind with the
+    smallest one times their number (Bonferroni); its other numbers are those of the weakest part. If one is enough, it
+    is ahead with the smallest p-value times their number, missing parts included, and behind with the largest one, once
+    all have been run; its other numbers are those of the best part.
     """
-    if not parts or any(p.greater is None or p.less is None for p in parts):
-        return Comparison(label, uneven=any(p.uneven for p in parts), group=_common_group(parts))
-    weakest = max(parts, key=lambda p: p.greater or 0.0)
-    less = min(1.0, len(parts) * min(p.less or 0.0 for p in parts))
-    return _of_parts(label, weakest, weakest.greater, less, parts, every=True)
-
-
-def best_of(label: str, parts: Sequence[Comparison]) -> Comparison:
-    """Return a comparison that holds if any of its parts holds, and fails only if all of them fail.
-
-    It is ahead with the smallest p-value of its parts times their number (Bonferroni), missing parts included, and
-    behind with the largest one (intersection-union); its other numbers are those of the best part.
-    """
-    run = [p for p in parts if p.greater is not None and p.less is not None]
-    if not run:
-        return Comparison(label, uneven=any(p.uneven for p in parts), group=_common_group(parts))
-    best = min(run, key=lambda p: p.greater or 0.0)
-    greater = min(1.0, len(parts) * (best.greater or 0.0))
-    complete = len(run) == len(parts)
-    less = max(p.less or 0.0 for p in run) if complete else 1.0
-    return _of_parts(f"{label} ({best.label})", best, greater, less, parts, every=False, complete=complete)
-
-
-def _of_parts(
-    label: str,
-    shown: Comparison,
-    greater: float | None,
-    less: float,
-    parts: Sequence[Comparison],
-    every: bool,
-    complete: bool = True,
-) -> Comparison:
+    group = " and ".join(dict.fromkeys(p.group for p in parts if p.group))
+    run = [p for p in parts if p.mean is not None]
+    if not run or (every and len(run) < len(parts)):
+        return Comparison(label, uneven=any(p.uneven for p in parts), group=group)
+    ahead, behind = [p.greater or 0.0 for p in run], [p.less or 0.0 for p in run]
+    if every:
+        greater, less = max(ahead), min(1.0, len(parts) * min(behind))
+    else:
+        greater, less = min(1.0, len(parts) * min(ahead)), max(behind) if len(run) == len(parts) else 1.0
+    shown = run[ahead.index(max(ahead) if every else min(ahead))]
+    units = {p.unit for p in parts}
     return Comparison(
-        label,
+        label if every else f"{label} ({shown.label})",
         shown.mean,
         greater,
         less,
         shown.n,
-        any(p.reduced for p in parts if p.greater is not None),
-        complete,
-        group=_common_group(parts),
+        any(p.reduced for p in run),
+        group=group,
         blocks=shown.blocks,
         low=shown.low,
         high=shown.high,
         parts=tuple(parts),
         every=every,
-        unit=units.pop() if len(units := {p.unit for p in parts}) == 1 else "",
+        unit=units.pop() if len(units) == 1 else "",
     )
 
 
-def _common_group(parts: Sequence[Comparison]) -> str:
-    return " and ".join(dict.fromkeys(p.group for p in parts if p.group))
+# ---- the verdict on several
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of comparisons of a claim: all, those that count as run, and those ahead or behind, each by itself."""
+
+    total: int = 0
+    run: int = 0
+    ahead: int = 0
+    behind: int = 0
+    significantly_ahead: int = 0
+    significantly_behind: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a claim.
+
+    Attributes:
+        verdict: One of ``holds``, ``fails``, ``undecided``, ``partly measured``, ``not run`` and ``not testable``.
+        evidence: The reason for a verdict without comparisons, in one line.
+        reduced: Whether a number behind it was obtained under a setting other than the paper's.
+        basis: Source of the verdict: ``runs``, ``proof`` (a test of the code) or ``print`` (the paper's own numbers).
+        comparisons: All comparisons, run or not, with their adjusted p-values.
+        by_group: Verdict on the comparisons of each setup, by its title; empty if there is only one.
+        barred: The verdict that the comparisons come to, if runs at reduced settings cannot give it on this claim.
+    """
+
+    verdict: str
+    evidence: str = ""
+    reduced: bool = False
+    basis: str = "runs"
+    comparisons: tuple[Comparison, ...] = ()
+    by_group: Mapping[str, Verdict] = field(default_factory=dict)
+    barred: str = ""
+
+    @property
+    def run(self) -> list[Comparison]:
+        """The comparisons that count as run."""
+        return [c for c in self.comparisons if c.against_p is not None]
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Numbers of comparisons."""
+        means = [c.mean or 0.0 for c in self.run]
+        return Counts(
+            len(self.comparisons),
+            len(means),
+            sum(mean > 0 for mean in means),
+            sum(mean < 0 for mean in means),
+            sum((c.greater or 0.0) <= ALPHA for c in self.run),
+            sum((c.less or 0.0) <= ALPHA for c in self.run),
+        )
+
+    @property
+    def worst(self) -> Comparison | None:
+        """The comparison that is most against the claim, or is shown the least if it holds; None if none was run."""
+        shown = "holds" in (self.verdict, self.barred)
+        return min(self.run, key=_least_shown if shown else _most_against, default=None)
+
+    @property
+    def lacking(self) -> tuple[str, int] | None:
+        """The outcome that the blocks did not allow, ``hold``, or not for sure, ``fail``, and how many it takes.
+
+        A claim is sure to fail if a comparison of one sign refutes it, whatever the others are (``least_blocks``). None
+        if both could be.
+        """
+        if self.verdict not in ("holds", "undecided") or not self.comparisons:
+            return None
+        fewest, needed = min(c.fewest for c in self.comparisons), least_blocks(len(self.comparisons), ALPHA)
+        if fewest >= needed:
+            return None
+        return ("hold", TO_HOLD) if fewest < TO_HOLD else ("fail", needed)
+
+
+def decide(comparisons: Sequence[Comparison]) -> Verdict:
+    """Return the verdict on comparisons that must all be significant, and that on the comparisons of each setup."""
+    if not comparisons:
+        return Verdict("not testable", "the claim names nothing to compare")
+    titles = dict.fromkeys(c.group for c in comparisons)
+    groups = {title: _decided([c for c in comparisons if c.group == title]) for title in titles}
+    return replace(_decided(comparisons), by_group=groups if len(groups) > 1 else {})
+
+
+def _decided(comparisons: Sequence[Comparison]) -> Verdict:
+    """Return the verdict on comparisons, with adjusted p-values where they count as run."""
+    judged = list(comparisons)
+    run = [i for i, c in enumerate(comparisons) if c.mean is not None and c.complete]
+    for i, against_p in zip(run, adjusted([negated(comparisons[i].test) for i in run]), strict=True):
+        judged[i] = replace(judged[i], against_p=against_p)
+    counted = [judged[i] for i in run]
+    if any((c.against_p or 0.0) <= ALPHA for c in counted):
+        word = "fails"
+    elif len(run) < len(judged):
+        word = "partly measured" if any(c.mean is not None for c in judged) else "not run"
+    else:
+        word = "holds" if all((c.greater or 0.0) <= ALPHA for c in counted) else "undecided"
+    return Verdict(word, reduced=any(c.reduced for c in counted), comparisons=tuple(judged))
+
+
+def _least_shown(c: Comparison) -> tuple[float, float]:
+    return -(c.greater or 0.0), c.strength
+
+
+def _most_against(c: Comparison) -> tuple[float, float, float, float]:
+    return (c.against_p or 0.0), (c.less or 0.0), -(c.greater or 0.0), c.strength

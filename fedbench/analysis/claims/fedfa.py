@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from fedbench.analysis.claims.comparison import Comparison, best_of, compared, contest, settled, worst_of
+from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
 from fedbench.analysis.claims.curves import FigureRuns, PerUnit, area, setbacks
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -31,7 +31,7 @@ def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
         ranked = [{**dict.fromkeys(f.diverged, math.inf), **b} for f, b in zip(found, back, strict=True)]
         units = sorted(set(ranked[0]).intersection(*ranked))
         ranks = {s: kendall([r[s] for r in ranked]) for s in units}
-        out.append(settled(f"rank correlation of the setbacks of {field} with heterogeneity", ranks, found))
+        out.append(tested(f"rank correlation of the setbacks of {field} with heterogeneity", ranks, found))
         label = f"setbacks of {field} on the IID set below that on {paper.setups[_SYNTHETIC[-1]].title}"
         out.append(contest(label, back[0], back[-1], -1.0, found[0], found[-1]))
     return out
@@ -53,10 +53,12 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
             sides = []
             for field in ("accuracy_mean", "accuracy_variance"):
                 one, two = (_last(f, field) for f in found)
-                sides.append(compared(field, one, two, sign, found))
+                sides.append(above(field, leads(one, two, sign), found))
             title = paper.setups[setup].title
-            parts.append(worst_of(f"mean and variance at alpha {alpha:g} {word} those at 0.5 on {title}", sides))
-    return [best_of("a higher mean with a larger variance", parts)]
+            parts.append(
+                joined(f"mean and variance at alpha {alpha:g} {word} those at 0.5 on {title}", sides, every=True)
+            )
+    return [joined("a higher mean with a larger variance", parts, every=False)]
 
 
 def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:
@@ -74,7 +76,7 @@ def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:
             one, two = (_setbacks(f, field) for f in (slow, fast))
             out.append(contest(f"setbacks of {field} of {name}", one, two, -1.0, slow, fast))
         one, two = ({s: factor * area(c) for s, c in f.curve("accuracy_mean").items()} for f in (slow, fast))
-        out.append(compared(f"accuracy_mean over the rounds of {name}, lower", one, two, -1.0, (slow, fast)))
+        out.append(above(f"accuracy_mean over the rounds of {name}, lower", leads(one, two, -1.0), (slow, fast)))
     return out
 
 

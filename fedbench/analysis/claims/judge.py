@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
-from statistics import mean
 from typing import TypeAlias
 
 from fedbench.analysis.claims import tables
-from fedbench.analysis.claims.comparison import Comparison, best_of, worst_of
+from fedbench.analysis.claims.comparison import ALPHA, Comparison, Verdict, decide, joined
 from fedbench.analysis.claims.curves import curve_comparisons, limit_comparisons
-from fedbench.analysis.claims.verdict import ALPHA, Verdict, decide
 from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
@@ -22,6 +19,7 @@ from fedbench.papers.checks import (
     Compare,
     Curves,
     EqualRows,
+    Function,
     Limit,
     PropertyTest,
     Several,
@@ -34,46 +32,28 @@ OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
-    """Return the verdict on a claim of a paper."""
-    match claim.check:
-        case None:
-            return Verdict("not testable", "the claim names no comparison that could be tested")
-        case PropertyTest(test=test, shows=shows):
-            how = "shown" if shows == "holds" else "refuted"
-            return Verdict(shows, f"a property of the method, {how} by {test}", basis="proof")
-        case EqualRows() as check:
-            total, differing = tables.printed_differences(paper, check)
-            if differing:
-                return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
-            return Verdict("holds", f"all {total} printed numbers agree", basis="print")
-        case WithinBand() as check:
-            return _within_band(paper, check, evidence)
-        case _:
-            found = decide(comparisons_of(paper, claim, evidence))
-            by_group = {title: _as_reduced(claim, one) for title, one in found.by_group.items()}
-            return replace(_as_reduced(claim, found), by_group=by_group)
+    """Return the verdict on a claim of a paper.
 
-
-def _within_band(paper: Paper, check: WithinBand, evidence: Evidence) -> Verdict:
-    """Return the verdict on a mean over seeds, which has one once all seeds of the paper have run.
-
-    A run that ends before the upper bound of the band cannot show that a target is reached too late.
+    Raises:
+        RequestError: With the first fault of its check: a function or a row that does not exist.
     """
-    found = tables.mean_over_seeds(paper, check, evidence)
-    low, high = (-math.inf if check.low is None else check.low), (math.inf if check.high is None else check.high)
-    done = f"{len(found.values)} of {found.wanted} seeds have a number"
-    if not found.seeds:
-        return Verdict("not run", f"none of {found.wanted} seeds has run")
-    if found.seeds < found.wanted:
-        return Verdict("partly measured", f"{done}; the mean has a verdict once all have run", found.reduced)
-    if found.missed and not found.diverged and min(found.missed) < high < math.inf:
-        return Verdict("partly measured", f"{done}; the others have fewer rounds than the band allows", found.reduced)
-    if found.missed or found.diverged:
-        return Verdict("fails", f"{done}; {found.diverged} diverged", found.reduced)
-    centre = mean(found.values)
-    inside = low <= centre <= high
-    said = f"mean {centre:.4g} over {done}, {'within' if inside else 'outside'} {low:g} to {high:g}"
-    return Verdict("holds" if inside else "fails", said, found.reduced)
+    try:
+        match claim.check:
+            case None:
+                return Verdict("not testable", "the claim names no comparison that could be tested")
+            case PropertyTest(test=test, shows=shows):
+                how = "shown" if shows == "holds" else "refuted"
+                return Verdict(shows, f"a property of the method, {how} by {test}", basis="proof")
+            case EqualRows() as check:
+                return tables.equal_rows(paper, check)
+            case WithinBand() as check:
+                return tables.within_band(paper, check, evidence)
+            case _:
+                found = decide(comparisons_of(paper, claim, claim.check, evidence))
+    except RequestError as error:
+        raise RequestError(f"{paper.id}.yaml: claims: {claim.id}: {error}") from error
+    by_group = {title: _as_reduced(claim, one) for title, one in found.by_group.items()}
+    return replace(_as_reduced(claim, found), by_group=by_group)
 
 
 def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
@@ -81,71 +61,37 @@ def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
     can = {"decide": ("holds", "fails"), "support": ("holds",), "refute": ("fails",), "neither": ()}[claim.reduced]
     if found.verdict not in {"holds", "fails"} - {*can} or not _by_reduced_runs(found):
         return found
-    what = "show" if found.verdict == "holds" else "refute"
-    return replace(found, verdict="undecided", evidence=f"{found.evidence}; runs at reduced settings cannot {what} it")
+    return replace(found, verdict="undecided", barred=found.verdict)
 
 
 def _by_reduced_runs(found: Verdict) -> bool:
     """Return whether a verdict needs runs at reduced settings; one comparison at full settings can refute a claim."""
     if found.verdict == "fails":
-        return all(c.reduced for c in found.comparisons if c.against_p is not None and c.against_p <= ALPHA)
+        return all(c.reduced for c in found.run if (c.against_p or 0.0) <= ALPHA)
     return found.reduced
 
 
-def refuse_bad_checks(paper: Paper) -> None:
-    """Run the checks of all claims without any runs, to find faults in the paper's file.
-
-    Raises:
-        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, or a
-            check that compares nothing.
-    """
-    nothing = Evidence([])
-    for claim in paper.claims.values():
-        where = f"{paper.id}.yaml: claims: {claim.id}"
-        try:
-            match claim.check:
-                case None | PropertyTest():
-                    continue
-                case EqualRows() as check:
-                    compared = tables.printed_differences(paper, check)[0]
-                case WithinBand() as check:
-                    compared = tables.mean_over_seeds(paper, check, nothing).wanted
-                case _:
-                    compared = len(comparisons_of(paper, claim, nothing))
-        except RequestError as error:
-            raise RequestError(f"{where}: {error}") from error
-        if not compared:
-            raise RequestError(f"{where}: the check compares nothing; see its methods, setups and hyperparameters")
-
-
-def comparisons_of(paper: Paper, claim: Claim, evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons of a claim, not judged; none if it is not decided by runs."""
-    if isinstance(claim.check, None | PropertyTest | EqualRows | WithinBand):
-        return []
-    return _checked(paper, claim, claim.check, evidence)
-
-
-def _checked(paper: Paper, claim: Claim, given: Check | None, evidence: Evidence) -> list[Comparison]:
+def comparisons_of(paper: Paper, claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
+    """Return the comparisons of a check of a claim, not judged."""
     cells = tables.Cells(paper, evidence)
-    match given:
+    match check:
         case Several(checks=checks):
-            found = [c for check in checks for c in _checked(paper, claim, check, evidence)]
-            if not given.label:
-                return found
-            return [(worst_of if given.kind == "all" else best_of)(given.label, found)] if found else []
+            found = [c for part in checks for c in comparisons_of(paper, claim, part, evidence)]
+            return [joined(check.label, found, check.kind == "all")] if check.label else found
         case Compare():
-            found = tables.compare(cells, given)
+            return tables.compare(cells, check)
         case Trend():
-            found = tables.trend(cells, given)
+            return tables.trend(cells, check)
         case Averages():
-            found = tables.averages(cells, given)
+            return tables.averages(cells, check)
         case Curves():
-            found = curve_comparisons(paper, given, evidence)
+            return curve_comparisons(paper, check, evidence)
         case Limit():
-            found = limit_comparisons(paper, given, evidence)
+            return limit_comparisons(paper, check, evidence)
+        case Function():
+            return own_check(paper.id, claim.id)(paper, evidence)
         case _:
-            found = own_check(paper.id, claim.id)(paper, evidence)
-    return found
+            raise RequestError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
 
 
 def own_check(paper: str, claim: str) -> OwnCheck:

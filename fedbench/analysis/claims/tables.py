@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import Any
 
-from fedbench.analysis.claims.comparison import Comparison, above, contest, settled
+from fedbench.analysis.claims.comparison import Comparison, Verdict, above, contest, tested
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
@@ -126,7 +126,7 @@ def trend(cells: Cells, check: Trend) -> list[Comparison]:
         label = (
             f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} with {check.over}{where}, {word}"
         )
-        out.append(settled(label, {s: sign * tau for s, tau in correlations.items()}, found))
+        out.append(tested(label, {s: sign * tau for s, tau in correlations.items()}, found))
         low, high = rows[0], rows[-1]
         ahead, behind = (high, low) if rising == (metric.direction != "lower") else (low, high)
         out.append(cells.compare(check.table, ahead, behind, check.metric))
@@ -177,54 +177,48 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
     return [replace(above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))]
 
 
-class SeedMeans(NamedTuple):
-    """The numbers of a row by seed, of which the mean is to be within a band.
+# ---- without comparisons
 
-    Attributes:
-        values: The numbers of runs that have one, in the printed unit.
-        missed: Rounds of the runs that did not reach the target of the metric.
-        diverged: Number of seeds that diverged.
-        wanted: Number of seeds of the paper.
-        reduced: Whether a run has another setting than the paper's.
+
+def within_band(paper: Paper, check: WithinBand, evidence: Evidence) -> Verdict:
+    """Return the verdict on the mean of a row over seeds, which has one once all seeds of the paper have run.
+
+    A run that ends before the upper bound of the band cannot show that a target is reached too late.
     """
-
-    values: tuple[float, ...]
-    missed: tuple[int, ...]
-    diverged: int
-    wanted: int
-    reduced: bool
-
-    @property
-    def seeds(self) -> int:
-        """Number of seeds with an outcome."""
-        return len(self.values) + len(self.missed) + self.diverged
-
-
-def mean_over_seeds(paper: Paper, check: WithinBand, evidence: Evidence) -> SeedMeans:
-    """Return the numbers by seed that a band is about: those of a row, or of a row minus another one."""
     cells, metric = Cells(paper, evidence), paper.metrics[check.metric]
     algos = [check.algo] if check.against is None else [check.algo, check.against]
     sides = evidence.comparable(paper, [cells.row(check.table, check.setup, algo) for algo in algos])
     numbers = [side.values(metric, paper.tables[check.table].round) for side in sides]
     diverged = set().union(*(side.diverged for side in sides))
-    common = sorted(set(numbers[0]).intersection(*numbers) - diverged)
+    units = sorted(set(numbers[0]).intersection(*numbers) - diverged)
+    values = [numbers[0][u] - (numbers[1][u] if check.against else 0.0) for u in units]
+    # rounds of the runs that did not reach the target of the metric
     missed = [
         int(run.config["rounds"])
         for side, known in zip(sides, numbers, strict=True)
         for unit, run in side.runs.items()
         if unit not in known
     ]
-    return SeedMeans(
-        values=tuple(numbers[0][u] - (numbers[1][u] if check.against else 0.0) for u in common),
-        missed=tuple(missed),
-        diverged=len(diverged),
-        wanted=paper.setups[check.setup].seeds,
-        reduced=any(side.reduced for side in sides),
-    )
+    wanted, seeds = paper.setups[check.setup].seeds, len(values) + len(missed) + len(diverged)
+    low, high = (-math.inf if check.low is None else check.low), (math.inf if check.high is None else check.high)
+    done, word = f"{len(values)} of {wanted} seeds have a number", "partly measured"
+    if not seeds:
+        word, done = "not run", f"none of {wanted} seeds has run"
+    elif seeds < wanted:
+        done += "; the mean has a verdict once all have run"
+    elif missed and not diverged and min(missed) < high < math.inf:
+        done += "; the others have fewer rounds than the band allows"
+    elif missed or diverged:
+        word, done = "fails", f"{done}; {len(diverged)} diverged"
+    else:
+        inside = low <= mean(values) <= high
+        word = "holds" if inside else "fails"
+        done = f"mean {mean(values):.4g} over {done}, {'within' if inside else 'outside'} {low:g} to {high:g}"
+    return Verdict(word, done, bool(seeds) and any(side.reduced for side in sides))
 
 
-def printed_differences(paper: Paper, check: EqualRows) -> tuple[int, list[str]]:
-    """Return the number of compared pairs of printed numbers, and a text for each pair that differs.
+def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
+    """Return the verdict on printed numbers of two tables that are to be equal.
 
     Raises:
         RequestError: If a compared row or number does not exist.
@@ -239,7 +233,9 @@ def printed_differences(paper: Paper, check: EqualRows) -> tuple[int, list[str]]
                 raise RequestError(f"the row of {row.algo} on {setup} prints no {metric}")
         if one.values[metric] != two.values[metric]:
             differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
-    return total, differing
+    if differing:
+        return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
+    return Verdict("holds", f"all {total} printed numbers agree", basis="print")
 
 
 def _apart(one: Row, two: Row, metric: str) -> str:

@@ -8,10 +8,9 @@ import yaml
 from fake_runs import nested
 from made_up import made_up
 
-from fedbench.analysis.claims.comparison import Comparison, above
+from fedbench.analysis.claims.comparison import Comparison, above, decide
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.claims.multiverse import Headline, headline, is_measured, multiverse
-from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, wanted_under
 from fedbench.core.errors import RequestError
@@ -181,8 +180,7 @@ def test_seeds_of_one_split_are_one_block(tmp_path):
         write(tmp_path, "old", 0.0, seeds=range(10), split=split)
     v = verdict(tmp_path, Reading(splits="drawn"))
     assert (v.verdict, v.worst.n, v.worst.greater) == ("undecided", 2, 1 / 4)
-    assert "over 2 splits" in v.evidence
-    assert "at least 5 splits are needed" in v.evidence
+    assert (v.worst.n, v.worst.blocks, v.lacking) == (2, "split", ("hold", 5))
     assert not is_measured(v)
 
 
@@ -321,10 +319,9 @@ def test_both_outcomes_must_have_been_possible():
             assert is_measured(verdict_of(word, *[[1.0] * n] * 4)) == measured
     assert is_measured(verdict_of("fails", *[[-1.0] * 5] * 4))
     assert not is_measured(verdict_of("fails", *[[-1.0] * 4] * 4))
-    assert verdict_of("holds", *[[1.0] * 6] * 4).limit == "not sure to fail with 6 seeds (7 needed)"
-    assert verdict_of("undecided", [1.0] * 6, [1.0]).limit == "could not hold with 1 seed (5 needed)"
-    assert verdict_of("holds", *[[1.0] * 6] * 3).limit == ""
-    assert "; not sure to fail with 6 seeds (7 needed)" in decide(verdict_of("", *[[1.0] * 6] * 4).comparisons).evidence
+    assert verdict_of("holds", *[[1.0] * 6] * 4).lacking == ("fail", 7)
+    assert verdict_of("undecided", [1.0] * 6, [1.0]).lacking == ("hold", 5)
+    assert verdict_of("holds", *[[1.0] * 6] * 3).lacking is None
     few = headline({ADOPTED: verdict_of("holds", *[[1.0] * 6] * 4), Reading("weighted"): verdict_of("holds", [2] * 6)})
     assert few.word == "few blocks"
 
@@ -356,7 +353,7 @@ def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
     assert (m.adopted.verdict, m.headline.text) == ("partly measured", "partly measured")
     assert {title: found.text for title, found in m.by_group.items()} == {"ONE": "robust", "TWO": "not run"}
     assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
-    assert m.adopted.evidence.endswith("; ONE: holds; TWO: not run")
+    assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
 
 
 def test_a_measured_setup_that_fails_needs_no_other(tmp_path):
