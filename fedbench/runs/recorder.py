@@ -14,7 +14,6 @@ import math
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +37,6 @@ from fedbench.runs.run import CHECKPOINT, DONE, STATE, DamagedRun, Fields
 
 _MANIFEST = "manifest.json"
 _FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Everything that resuming a run needs.
-
-    Attributes:
-        tensors: Tensors by name.
-        progress: Numbers by name, among them ``round``.
-        files: Files of tensors that are too large for memory, by name; saving copies them.
-    """
-
-    tensors: dict[str, Tensor]
-    progress: dict[str, Any]
-    files: dict[str, Path] = field(default_factory=dict)
 
 
 class Recorder:
@@ -100,30 +84,29 @@ class Recorder:
         content = pd.DataFrame({"round": round, **lists}).to_parquet(index=False)
         replace_file(self.folder / f"clients_{round:09d}.parquet", content)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then remove the previous one, which counts until then."""
-        new = self.folder / f"round_{checkpoint.progress['round']:09d}"
+    def save(self, tensors: Mapping[str, Tensor], progress: Fields) -> None:
+        """Write a checkpoint, then remove the previous one, which counts until then.
+
+        Args:
+            tensors: The tensors that resuming the run needs.
+            progress: The numbers that it needs, among them ``round``.
+        """
+        state = self.folder / f"round_{progress['round']:09d}.safetensors"
         with writing(self.folder):
-            new.mkdir(parents=True, exist_ok=True)
-            save_tensors(checkpoint.tensors, new / "state.safetensors")
-            for name, path in checkpoint.files.items():
-                shutil.copyfile(path, new / f"{name}.bin")
+            self.folder.mkdir(exist_ok=True)
+            save_tensors(tensors, state)
             to_disk(self.rounds)
             new_tables = [table for table in self.folder.glob("clients_*") if table.name not in self._tables]
-            self._tables |= _on_disk(self.folder, new_tables)
-            content = {
-                "progress": checkpoint.progress,
-                "rounds": file_checksum(self.rounds),
-                "sealed": _on_disk(self.folder, new.iterdir()) | self._tables,
-            }
-            to_disk(new)
+            self._tables |= _on_disk(new_tables)
+            sealed = {"state": state.name, "sealed": self._tables | _on_disk([state])}
+            content = {"progress": progress, "rounds": file_checksum(self.rounds), **sealed}
             replace_file(self.folder / _MANIFEST, with_checksum(content), lasting=True)
             to_disk(self.folder)
             for old in self.folder.glob("round_*"):
-                if old != new:
-                    shutil.rmtree(old)
+                if old != state:
+                    old.unlink()
 
-    def load(self) -> Checkpoint | None:
+    def load(self) -> tuple[dict[str, Tensor], Fields] | None:
         """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
 
         Raises:
@@ -137,8 +120,7 @@ class Recorder:
             length, digest = content["rounds"]
             if hashlib.sha256(self.rounds.read_bytes()[:length]).hexdigest() != digest:
                 raise ValueError("rounds.jsonl has changed since it was written: its checksum differs")
-            place = self.folder / f"round_{content['progress']['round']:09d}"
-            tensors = load_file(place / "state.safetensors")
+            tensors = load_file(self.folder / content["state"])
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
         with writing(self.rounds), self.rounds.open("ab") as file:
@@ -148,7 +130,7 @@ class Recorder:
             for table in self.folder.glob("clients_*"):
                 if table.name not in self._tables:
                     table.unlink()
-        return Checkpoint(tensors, content["progress"], {file.stem: file for file in place.glob("*.bin")})
+        return tensors, content["progress"]
 
     def adopt(self, other: Path, facts: Fields) -> int:
         """Begin with the state that another run has kept, where there is no checkpoint, and return its round.
@@ -196,7 +178,7 @@ class Recorder:
         with writing(self.path):
             names = (*_FILES, "meta.json", *(f"{name}.json" for name in documents))
             files = [self.path / name for name in names if (self.path / name).exists()]
-            replace_file(self.path / DONE, with_checksum({"sealed": _on_disk(self.path, files)}), lasting=True)
+            replace_file(self.path / DONE, with_checksum({"sealed": _on_disk(files)}), lasting=True)
             to_disk(self.path)
 
 
@@ -241,10 +223,10 @@ def _checked(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _on_disk(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
-    """Return the checksums of files below a directory, all of which are on the disk after this."""
+def _on_disk(files: Iterable[Path]) -> dict[str, Any]:
+    """Return the checksums of files, all of which are on the disk after this."""
     found = {}
     for file in files:
         to_disk(file)
-        found[file.relative_to(folder).as_posix()] = file_checksum(file)
+        found[file.name] = file_checksum(file)
     return found

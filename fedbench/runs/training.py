@@ -20,7 +20,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.environment import environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.process import Interrupted, between_rounds
 from fedbench.runs.progress import shown_progress
-from fedbench.runs.recorder import Checkpoint, Recorder
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Guarded
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
@@ -174,7 +174,7 @@ class Session:
         if saved is None:
             recorder.clear()
         else:
-            self.last = self._restore(saved)
+            self.last = self._restore(*saved)
             for diagnostic in self.diagnostics.values():
                 diagnostic.follow(self.last)
         self._saved_at = self.seconds["train"]
@@ -286,37 +286,32 @@ class Session:
 
     def _save(self, s: Snapshot) -> None:
         """Write a checkpoint."""
-        engine, files = self.prepared.engine, self.allocator.files
-        tensors = {f"server/{k}": v for k, v in s.server.items()}
-        tensors |= {f"clients/{k}": v for k, v in s.clients.items() if k not in files}
+        engine = self.prepared.engine
+        tensors = {f"server/{k}": v for k, v in s.server.items()} | {f"clients/{k}": v for k, v in s.clients.items()}
         if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
         progress = {k: getattr(s, k) for k in _COUNTED} | {"seconds": self.seconds, **self.continues}
         progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
-        self.recorder.save(Checkpoint(tensors, progress, files))
+        self.recorder.save(tensors, progress)
         self._saved_at = self.seconds["train"]
 
-    def _restore(self, saved: Checkpoint) -> Snapshot:
+    def _restore(self, tensors: dict[str, Tensor], progress: Fields) -> Snapshot:
         """Go on as the run did that has written a checkpoint, and return its snapshot."""
-        p, progress = self.prepared, saved.progress
+        p, device = self.prepared, self.prepared.task.device
         self.seconds = progress["seconds"]
         self.continues = {k: progress[k] for k in ("continues",) if k in progress}
         p.engine.resume(Limits(**progress["limits"]), progress["cohort_size"])
         server, clients = (
-            {k.removeprefix(side): v for k, v in saved.tensors.items() if k.startswith(side)}
+            {k.removeprefix(side): v for k, v in tensors.items() if k.startswith(side)}
             for side in ("server/", "clients/")
         )
-        server = {k: v.to(p.task.device) for k, v in server.items()}
+        server = {k: v.to(device) for k, v in server.items()}
         fresh = p.stages[progress["stage"]].algorithm.client_init(server["w"])
         states = self.allocator.allocate(fresh, p.data.num_clients)
         for name, v in states.items():
-            if name in clients:
-                v.copy_(clients[name])
-            else:
-                self.allocator.read(v, saved.files[name])
-        kept = {k: v.to(p.task.device) for k, v in clients.items() if k not in states}
-        labels = saved.tensors.get("labels")
-        data = p.data if labels is None else p.data.relabelled(labels.to(p.task.device))
+            v.copy_(clients[name])
+        kept = {k: v.to(device) for k, v in clients.items() if k not in states}
+        data = p.data.relabelled(tensors["labels"].to(device)) if "labels" in tensors else p.data
         counted = {k: progress[k] for k in _COUNTED}
         return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)
 

@@ -263,7 +263,6 @@ class StateAllocator:
     Attributes:
         place: The place of the last allocation; None if there was nothing to allocate.
         bytes: The size of the last allocation.
-        files: The files that hold the states, by name; empty if they are in memory.
     """
 
     def __init__(
@@ -273,7 +272,6 @@ class StateAllocator:
         self.devices: dict[Place, torch.device] = {"device": device, "host": torch.device("cpu")}
         self.place: Place | None = None
         self.bytes = 0
-        self.files: dict[str, Path] = {}
 
     def allocate(self, one: State, count: int) -> State:
         """The states of ``count`` clients that all start with the state ``one``.
@@ -284,24 +282,12 @@ class StateAllocator:
         self.bytes = count * nbytes(one)
         fits = (place for place, device in self.devices.items() if self.bytes <= _SHARE * free_bytes(device))
         place: Place = next(fits, "file") if self.wanted == "auto" else self.wanted
-        self.place, self.files = (place if self.bytes else None), {}
+        self.place = place if self.bytes else None
         if self.place == "file":
             assert self.folder is not None
-            self.files = {name: self.folder / f"{name}.bin" for name in one}
-            return {name: _in_file(self.files[name], v, count) for name, v in one.items()}
+            return {name: _in_file(self.folder / f"{name}.bin", v, count) for name, v in one.items()}
         device = self.devices.get(place, self.devices["device"])
         return {name: _in_memory(v.to(device), count) for name, v in one.items()}
-
-    @staticmethod
-    def read(room: Tensor, source: Path) -> None:
-        """Read the states ``room`` from a copy of their file.
-
-        Raises:
-            ValueError: If the copy has another size.
-        """
-        if source.stat().st_size != room.nbytes:
-            raise ValueError(f"{source} has {source.stat().st_size} bytes, not {room.nbytes}")
-        room.copy_(torch.from_file(str(source), shared=False, size=room.numel(), dtype=room.dtype).view_as(room))
 
 
 def _in_memory(v: Tensor, count: int) -> Tensor:

@@ -239,8 +239,8 @@ def test_a_damaged_checkpoint_starts_over(fed, tmp_path, monkeypatch, damage):
     _, out, _ = fed(*FAST, "results_dir=whole")
     model = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
     interrupted(fed, monkeypatch, 4, *FAST)
-    (state,) = tmp_path.rglob("state.safetensors")
-    path = state.parent.parent.parent
+    (state,) = tmp_path.rglob("round_*.safetensors")
+    path = state.parent.parent
     if damage == "state":
         state.write_bytes(state.read_bytes()[:100])
     else:
@@ -717,8 +717,8 @@ def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place
     _, out, _ = fed(*args, "results_dir=whole")
     whole = run_dir(tmp_path, out)
     interrupted(fed, monkeypatch, 6, *args)
-    (state,) = tmp_path.rglob("state.safetensors")
-    assert [p.name for p in state.parent.glob("*.bin")] == (["c.bin"] if place == "file" else [])
+    (state,) = tmp_path.rglob("round_*.safetensors")
+    assert [p.name for p in state.parent.glob("client_states/*")] == (["c.bin"] if place == "file" else [])
     status, out, _ = fed(*args)
     assert status == 0
     path = run_dir(tmp_path, out)

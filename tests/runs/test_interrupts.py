@@ -48,7 +48,7 @@ def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, m
     (meta,) = (tmp_path / "results").rglob("meta.json")
     assert json.loads(meta.read_text())["status"] == "interrupted"
     saved = Recorder(meta.parent).load()
-    assert saved.progress["round"] == 2
+    assert saved[1]["round"] == 2
     assert [signal.getsignal(getattr(signal, n)) for n in SIGNALS] == handlers
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def test_a_round_that_is_saved_already_is_not_saved_again(fed, at_round, monkeyp
     """Its files would be written over while they are the only checkpoint."""
     saved, real = [], Recorder.save
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0)
-    monkeypatch.setattr(Recorder, "save", lambda self, c: (saved.append(c.progress["round"]), real(self, c)))
+    monkeypatch.setattr(Recorder, "save", lambda self, w, p: (saved.append(p["round"]), real(self, w, p)))
     at_round(2, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     assert saved[-1] == 2
@@ -73,7 +73,7 @@ def test_a_second_signal_ends_it_at_once(fed, tmp_path, at_round):
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     (meta,) = (tmp_path / "results").rglob("meta.json")
     saved = Recorder(meta.parent).load()
-    assert saved is None or saved.progress["round"] < 2
+    assert saved is None or saved[1]["round"] < 2
 
 
 def test_a_signal_in_the_last_round_changes_nothing(fed, at_round):

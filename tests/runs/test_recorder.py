@@ -11,7 +11,7 @@ from command_line import FAST, run_dir
 
 from fedbench.core.files import NotWritten
 from fedbench.runs import training
-from fedbench.runs.recorder import Checkpoint, Recorder
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.results import Results
 from fedbench.runs.run import DamagedRun, read_run
 
@@ -27,10 +27,7 @@ def write(path, meta=META):
     recorder.begin({"rounds": 1}, meta | {"status": "running"})
     recorder.append({"round": 0, "accuracy_mean": 0.25})
     recorder.keep_clients(0, {"client": [0], "accuracy": [0.25]})
-    big = path / "c.bin"
-    big.write_bytes(b"0123")
-    recorder.save(Checkpoint({"w": torch.arange(3.0)}, {"round": 0}, {"c": big}))
-    big.unlink()
+    recorder.save({"w": torch.arange(3.0)}, {"round": 0})
     return recorder
 
 
@@ -51,10 +48,9 @@ def test_a_checkpoint_is_read_as_it_was_written_and_the_files_are_cut_back(tmp_p
     with (tmp_path / "rounds.jsonl").open("a") as file:
         file.write('{"rou')  # the disk was full
     recorder.keep_clients(1, {"client": [0], "accuracy": [0.5]})
-    found = Recorder(tmp_path).load()
-    assert torch.equal(found.tensors["w"], torch.arange(3.0))
-    assert found.progress == {"round": 0}
-    assert found.files["c"].read_bytes() == b"0123"
+    tensors, progress = Recorder(tmp_path).load()
+    assert torch.equal(tensors["w"], torch.arange(3.0))
+    assert progress == {"round": 0}
     assert [json.loads(line)["round"] for line in (tmp_path / "rounds.jsonl").read_text().splitlines()] == [0]
     assert [p.name for p in recorder.folder.glob("clients_*")] == ["clients_000000000.parquet"]
 
@@ -64,7 +60,7 @@ def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, damage):
     write(tmp_path)
     found = [*parts(tmp_path / "checkpoint"), tmp_path / "rounds.jsonl"]
     assert [p.name for p in found] == [
-        "clients_000000000.parquet", "manifest.json", "c.bin", "state.safetensors", "rounds.jsonl",
+        "clients_000000000.parquet", "manifest.json", "round_000000000.safetensors", "rounds.jsonl",
     ]  # fmt: skip
     for path in found:
         content = path.read_bytes()
@@ -81,16 +77,22 @@ def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, damage):
     assert Recorder(tmp_path).load() is not None
 
 
-def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path):
+def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path, monkeypatch):
     recorder = write(tmp_path)
     recorder.append({"round": 1, "accuracy_mean": 0.5})
-    missing = Checkpoint({"w": torch.zeros(3)}, {"round": 1}, {"c": tmp_path / "nowhere.bin"})
-    with pytest.raises(NotWritten):
-        recorder.save(missing)
-    assert Recorder(tmp_path).load().progress == {"round": 0}
-    recorder.save(Checkpoint({"w": torch.zeros(3)}, {"round": 1}))
+
+    def full(tensors, path):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbench.runs.recorder.save_tensors", full)
+        with pytest.raises(NotWritten):
+            recorder.save({"w": torch.zeros(3)}, {"round": 1})
+    assert Recorder(tmp_path).load()[1] == {"round": 0}
+    recorder.save({"w": torch.zeros(3)}, {"round": 1})
     assert {p.name for p in parts(tmp_path / "checkpoint")} == {
-        "clients_000000000.parquet", "manifest.json", "state.safetensors",
+        "clients_000000000.parquet", "manifest.json", "round_000000001.safetensors",
     }  # fmt: skip
 
 
@@ -108,7 +110,7 @@ def test_a_checkpoint_stays_if_its_files_cannot_be_cut_back(tmp_path, monkeypatc
         patch.setattr(Path, "open", refuse)
         with pytest.raises(NotWritten, match="rounds.jsonl cannot be written: Read-only file system"):
             Recorder(tmp_path).load()
-    assert Recorder(tmp_path).load().progress == {"round": 0}
+    assert Recorder(tmp_path).load()[1] == {"round": 0}
 
 
 def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeypatch):
@@ -129,9 +131,7 @@ def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeyp
     recorder = write(tmp_path / "run")
     before = calls[: calls.index("-> manifest.json")]
     assert {
-        "state.safetensors",
-        "c.bin",
-        "round_000000000",
+        "round_000000000.safetensors",
         "clients_000000000.parquet",
         "rounds.jsonl",
         "manifest.json",
@@ -218,10 +218,10 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
     whole = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
     real = Recorder.save
 
-    def full(self, checkpoint):
-        if checkpoint.progress["round"] == 2:
+    def full(self, tensors, progress):
+        if progress["round"] == 2:
             raise NotWritten(self.folder, OSError(28, "No space left on device"))
-        real(self, checkpoint)
+        real(self, tensors, progress)
 
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "save", full)

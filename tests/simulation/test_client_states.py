@@ -29,8 +29,7 @@ def test_a_file_holds_what_the_tensor_says(tmp_path):
     room = StateAllocator(CPU, "file", tmp_path / "x")
     kept = room.allocate({"a": torch.tensor([1.0, 2.0]), "b": torch.ones(1, dtype=torch.float64)}, 3)
     kept["a"][1] = torch.tensor([7.0, 8.0])
-    assert set(room.files) == {"a", "b"}
-    assert np.fromfile(room.files["a"], np.float32).tolist() == [1, 2, 7, 8, 1, 2]
+    assert np.fromfile(tmp_path / "x" / "a.bin", np.float32).tolist() == [1, 2, 7, 8, 1, 2]
     assert room.bytes == 3 * (8 + 8)
     again = room.allocate({"a": torch.zeros(2)}, 3)  # a file from an earlier run does not shine through
     assert not again["a"].any()
@@ -43,17 +42,7 @@ def test_the_size_decides(monkeypatch, tmp_path):
         room = StateAllocator(CPU, "auto", tmp_path)
         room.allocate(one, 10)
         assert room.place == place
-    assert room.files.keys() == {"v"}
-
-
-def test_files_are_those_of_the_last_states(tmp_path):
-    """A stage's states are passed on or end; their files must not be read as later ones."""
-    room = StateAllocator(CPU, "file", tmp_path)
-    room.allocate({"mu": torch.zeros(1)}, 3)
-    room.allocate({"c": torch.zeros(2)}, 3)
-    assert set(room.files) == {"c"}
-    room.allocate({}, 3)
-    assert room.files == {}
+    assert [p.name for p in tmp_path.iterdir()] == ["v.bin"]
 
 
 def test_a_file_that_cannot_be_mapped_is_named_as_one_that_cannot_be_written(tmp_path, monkeypatch):
@@ -74,4 +63,4 @@ def test_a_file_that_cannot_be_mapped_is_named_as_one_that_cannot_be_written(tmp
 def test_no_state_has_no_place():
     room = StateAllocator(CPU)
     assert room.allocate({}, 5) == {}
-    assert (room.place, room.bytes, room.files) == (None, 0, {})
+    assert (room.place, room.bytes) == (None, 0)
