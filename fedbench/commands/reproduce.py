@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -50,8 +49,6 @@ def carry_out(asked: Namespace) -> int:
     published = Results(paths.results_dir)
     planned = plan(names, asked.profile, asked.seeds, asked.readings)
     runs = locate(_of_experiment(planned, asked.experiment), common, published)
-    for fault in published.broken.values():
-        print(f"fedbench: left out: {fault}", file=sys.stderr)
     todo = [run for run in runs if not run.done]
     jobs = 1 if launcher else asked.jobs or jobs_by_default([r.config for r in todo if r.config is not None], len(todo))
     durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)

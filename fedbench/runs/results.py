@@ -36,16 +36,14 @@ class Results:
     Attributes:
         place: Directory of the label counts.
         damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
-        broken: Messages about damaged bundles of published reports, by name, once one of their runs was looked for.
 
     Raises:
-        RequestError: If the directory has a bundle that is damaged.
+        RequestError: If the directory has a bundle that is damaged; so do the methods, for bundles below it.
     """
 
     def __init__(self, root: Path, published: Collection[str] = ()) -> None:
         self.root = root
         self.damaged: list[str] = []
-        self.broken: dict[str, str] = {}
         self.bundle = Bundle(root) if is_bundle(root) else None
         self.place = root if self.bundle is None else self.bundle.place
         self._names = published
@@ -62,7 +60,6 @@ class Results:
         finished = {key for run in here.values() if run.done for key in (run.path, run.identity)}
         there = {path: run for name in self._names for path, run in self.published(name).items()}
         new = {path: run for path, run in there.items() if not {path, run.identity} & finished}
-        self.damaged += [self.broken[name] for name in self._names if name in self.broken]
         yield from (run for _, run in sorted((here | new).items()))
 
     def _own(self) -> Iterator[Run]:
@@ -82,15 +79,12 @@ class Results:
                 if first != path:
                     raise DamagedRun(f"{path}: a copy of {first}: the same setting and the same seed")
             except DamagedRun as error:
-                self.damaged.append(self._relative(error))
+                self.damaged.append(str(error).replace(f"{self.root}{os.sep}", ""))
                 continue
             yield run
 
     def published(self, name: str) -> dict[Path, Run]:
-        """Return the finished runs of a published report, by the paths that they would have here.
-
-        There are none of a damaged bundle.
-        """
+        """Return the finished runs of a published report, by the paths that they would have here."""
         if name not in self._published:
             bundle = self._bundle(name)
             runs = [] if bundle is None else [run for run in bundle.runs if run.done]
@@ -103,18 +97,10 @@ class Results:
         return None if bundle is None else bundle.file(path)
 
     def _bundle(self, name: str) -> Bundle | None:
-        """Return the bundle of a published report; None if there is none, or a damaged one."""
         if name not in self._bundles:
             place = self.root / PUBLISHED / name
-            self._bundles[name] = None
-            try:
-                self._bundles[name] = Bundle(place, home=self.root) if is_bundle(place) else None
-            except RequestError as error:
-                self.broken[name] = self._relative(error)
+            self._bundles[name] = Bundle(place, home=self.root) if is_bundle(place) else None
         return self._bundles[name]
-
-    def _relative(self, error: Exception) -> str:
-        return str(error).replace(f"{self.root}{os.sep}", "")
 
 
 @dataclass(frozen=True)

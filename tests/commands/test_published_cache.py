@@ -81,12 +81,11 @@ def test_only_what_is_not_published_is_made(clone):
     assert [r["seeds"] for r in rows] == ["2"] * 3
 
 
-def test_a_damaged_bundle_is_named_and_its_runs_are_to_do(clone):
+def test_a_damaged_bundle_is_refused(clone):
     (clone / HOME / "evidence" / "runs.parquet").write_bytes(b"PAR1")
-    status, out, err = call(*SMOKE, "--plan")
-    assert status == 0
-    assert row(out)[:2] == ["3", "0"]
-    assert err.startswith(f"fedbench: left out: {HOME}/evidence")
+    status, _, err = call(*SMOKE, "--plan")
+    assert status == 2
+    assert f"{HOME}/evidence cannot be read: runs.parquet is not the file" in err
     assert err.count("\n") == 1
 
 

@@ -117,20 +117,13 @@ def test_a_paper_that_the_directory_has_nothing_of_is_not_reported(shelf):
     assert "contains no runs" in err
 
 
-@pytest.mark.parametrize("only", [(), ("--paper", "adafedadam")])
-def test_a_damaged_bundle_is_left_out_with_its_reason(shelf, only):
-    """On the standard error and on the page; the other runs are reported."""
+def test_a_damaged_bundle_is_refused(shelf):
     fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
     (shelf / "published/adafedadam/evidence/rounds.parquet").write_bytes(b"PAR1")
-    status, _, err = call("report", str(shelf), *only)
-    assert status == 0
-    why = (
-        "published/adafedadam/evidence cannot be read: rounds.parquet is not the file that bundle.json was written for"
-    )
-    assert err.startswith(f"fedbench: left out: {why}")
+    status, _, err = call("report", str(shelf))
+    assert status == 2
+    assert "published/adafedadam/evidence cannot be read: rounds.parquet is not the file that bundle.json" in err
     assert err.count("\n") == 1
-    assert why in (shelf / "report/index.html").read_text()
-    assert len(pd.read_parquet(shelf / "report" / "runs.parquet")) == 1
 
 
 def test_a_bundle_of_a_paper_that_is_not_asked_for_is_not_read(shelf):

@@ -244,13 +244,9 @@ def test_the_published_run_stands_in_for_a_damaged_one_which_is_named(results):
     assert why.startswith(at(results, "fednova").relative_to(results).as_posix())
 
 
-def test_a_damaged_bundle_is_named_and_none_of_its_runs_counts(results):
+def test_a_damaged_bundle_is_refused_when_its_runs_are_asked_for(results):
     flip(results / "published" / PAPER / "evidence" / "curves.parquet")
     fake(results, HERE, "fedprox", seeds=(0,))
-    store = Results(results, [PAPER])
-    assert names(store) == [("fedprox", 0, "done", True)]
-    (why,) = store.damaged
-    assert why.startswith(f"published/{PAPER}/evidence cannot be read: curves.parquet is not the file")
-    assert store.published(PAPER) == {}
-    elsewhere = Results(results, [OTHER])
-    assert (names(elsewhere), elsewhere.damaged) == (names(store), [])
+    with pytest.raises(RequestError, match="curves.parquet is not the file"):
+        list(Results(results, [PAPER]))
+    assert names(Results(results, [OTHER])) == [("fedprox", 0, "done", True)]
