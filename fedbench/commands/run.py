@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
 import yaml
@@ -27,8 +26,5 @@ def carry_out(asked: Namespace) -> int:
         print(annotate(text, comments(choices, roots)), end="")
         return 0
     outcome = cached_run(composer.config(asked.overrides))
-    print(outcome.line())
-    for remark in outcome.run.meta.get("remarks", []):
-        print(f"fedbench: {remark}", file=sys.stderr)
-    print(outcome.run.path, flush=True)
+    outcome.say()
     return 0 if outcome.run.meta["status"] == "done" else 1

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedbench.config.schema import LocalConfig, RunConfig
+from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError, is_own, place_of, raised
@@ -54,6 +54,11 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         data = replace(data, table=table.to(device, dtype))
     data = replace(data, work_values=task.traits.work_values)
     w = task.init(generator(config.seed, Purpose.INIT)) if config.init_path is None else _read(config.init_path, task)
+    if (local.crop or local.flip) and len(data.shape) != 3:
+        raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
+    if local.crop > (0 if data.mean is None else min(data.shape[1:])):
+        side = "stored as bytes" if data.mean is None else f"of at least that side, got {list(data.shape[1:])}"
+        raise RequestError(f"local.crop={local.crop} needs images {side}")
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
     # a trace shows the calling thread alone
@@ -64,7 +69,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         local.epochs,
         local.steps,
         random=task.traits.random,
-        augment=_augmentation(local, data) if local.crop or local.flip else None,
+        augment=Augmentation(local.crop, local.flip) if local.crop or local.flip else None,
         schedule=local.schedule,
     )
     engine = make_engine(task, data, work, engine_config, cores)
@@ -148,15 +153,10 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
             raise RequestError(
                 "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
             )
-        if stage.after and data.shares_examples:
-            raise RequestError(
-                f"{name} relabels examples by their losses, and some belong to several clients; set "
-                "data.partition.as_published=false"
-            )
-        if stage.after and data.y.dim() > 1:
-            raise RequestError(
-                f"{name} relabels examples by their losses, but data={config.names.data} has a label per token"
-            )
+        if stage.after and (data.shares_examples or data.y.dim() > 1):
+            shared = "some belong to several clients; set data.partition.as_published=false"
+            why = shared if data.shares_examples else f"data={config.names.data} has a label per token"
+            raise RequestError(f"{name} relabels examples by their losses, and {why}")
     if config.identity.facts["code"]:  # the user's own
         stages = [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
     return stages
@@ -203,16 +203,6 @@ def _device(name: str, precision: str) -> torch.device:
     if device.type == "cuda":
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     return device
-
-
-def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation:
-    if len(data.shape) != 3:
-        raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
-    if local.crop and data.mean is None:
-        raise RequestError("local.crop pads images stored as bytes; these are stored as other numbers")
-    if local.crop > min(data.shape[1:]):
-        raise RequestError(f"local.crop must be at most the images' side, {min(data.shape[1:])}, got {local.crop}")
-    return Augmentation(local.crop, local.flip)
 
 
 def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:

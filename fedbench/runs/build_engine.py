@@ -46,8 +46,8 @@ def make_engine(
         mode = "compiled"
     elif mode == "auto":
         mode = "stacked" if task.traits.dense and (on_gpu or task.size < _LARGE_STACKED) else "loop"
-    together = data.num_clients if on_gpu else min(data.num_clients, _stack(task))
-    size = config.cohort_size or (1 if mode == "loop" else together)
+    stack = data.num_clients if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
+    size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
     alone = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if alone else cores or available_cores())
     chosen = config.cohort_size is None, config.workers is None
@@ -90,10 +90,6 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
         why_not = kernels().source if expressible(task) else dense
         raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
     return None
-
-
-def _stack(task: Task) -> int:
-    return max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
 
 
 def kernel_used(engine: Engine, stages: Sequence[Stage], data: FederatedDataset, augmented: bool) -> str:

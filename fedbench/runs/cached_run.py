@@ -54,6 +54,13 @@ class Outcome:
         how = f"{last['seconds_train']:.1f} s of training" if self.fresh else "done already"
         return what + f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
 
+    def say(self) -> None:
+        """Print the summary, remarks of the method, and the run's directory as the last line."""
+        print(self.line())
+        for remark in self.run.meta.get("remarks", []):
+            print(f"fedbench: {remark}", file=sys.stderr)
+        print(self.run.path, flush=True)
+
 
 def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: str | Path | None = None) -> Run:
     """Run one experiment and return it; a run that is done already is read from disk.

@@ -31,7 +31,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten
-from fedbench.runs.cached_run import cached_run
+from fedbench.runs.cached_run import Outcome, cached_run
 from fedbench.runs.process import answered_by, available_cores, interruption, raise_interrupted
 from fedbench.runs.progress import PoolView, hidden
 
@@ -53,23 +53,14 @@ class Ended:
         status: ``done``, ``diverged``, ``failed``, ``refused`` (the request was wrong) or ``interrupted``.
         path: Directory of the run; None if it has left nothing.
         error: The message of what ended it; empty for a run that is done or has diverged.
-        lines: What is printed about a run that is done or has diverged.
-        remarks: What is printed on standard error about it.
+        outcome: The outcome of a run that is done or has diverged.
     """
 
     overrides: tuple[str, ...]
     status: str
     path: Path | None = None
     error: str = ""
-    lines: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-    def say(self) -> None:
-        """Print the result."""
-        if self.lines:
-            print("\n".join(self.lines), flush=True)
-        for remark in self.remarks:
-            print(f"fedbench: {remark}", file=sys.stderr)
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)
@@ -120,9 +111,7 @@ def _carry_out(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: i
     if isinstance(outcome, Ended):
         begun = outcome.status == "failed" and (config.path / "meta.json").exists()
         return replace(outcome, path=config.path if begun else None)
-    meta, path = outcome.run.meta, outcome.run.path
-    lines, remarks = (outcome.line(), str(path)), tuple(meta.get("remarks", ()))
-    return Ended(tuple(overrides), meta["status"], path, lines=lines, remarks=remarks)
+    return Ended(tuple(overrides), outcome.run.meta["status"], outcome.run.path, outcome=outcome)
 
 
 def _attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], loud: bool = False) -> T | Ended:
@@ -146,8 +135,8 @@ def _attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], 
 
 
 def _note(runs: Runs, result: Ended, found: list[Ended]) -> None:
-    if not runs.quiet:
-        result.say()
+    if result.outcome is not None and not runs.quiet:
+        result.outcome.say()
     found.append(result)
 
 

@@ -28,16 +28,7 @@ _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
 
 class DamagedRun(Exception):
-    """A run's files cannot be read; the message gives the directory, the fault and the remedy.
-
-    Args:
-        message: The message.
-        path: The run's directory.
-    """
-
-    def __init__(self, message: str, path: Path | None = None) -> None:
-        super().__init__(message)
-        self.path = path
+    """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
 
 
 class Meta(BaseModel):
@@ -221,7 +212,7 @@ def _reading(file: Path) -> Iterator[Path]:
         yield file
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         fault = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-        raise DamagedRun(f"{file.parent}: {file.name}: {fault}; force=true trains it again", file.parent) from error
+        raise DamagedRun(f"{file.parent}: {file.name}: {fault}; force=true trains it again") from error
 
 
 def read_run(path: Path) -> Run:
