@@ -5,11 +5,8 @@ import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
-from fake_runs import fake
 from tools import ROOT
 
 
@@ -75,77 +72,6 @@ def test_the_yardstick_is_fedavg(monkeypatch):
     theirs = torch.cat([kept[10, 60].flatten(), kept[10,].flatten()])
     last = snapshots(bench.fedavg(), data, task=task_for(data), rounds=1, work=w.work, w=start)[-1]
     assert torch.allclose(last.server["w"], theirs, rtol=1e-4, atol=1e-6)
-
-
-def test_compare_reports_reads_both_forms_and_notices_a_changed_number(tmp_path, capsys):
-    """An older report has "mean ± STD" under the headings of the paper; numbers agree to the digits that they have."""
-    compare = script("compare_reports.py")
-    old, new = tmp_path / "old", tmp_path / "new"
-    heads = "setup,method,settings,seeds,average %,average % paper,average % difference,average % verdict,command"
-    older = f"{heads}\nOne,FedAvg,lr=1.0,3,51.24 ± 1.00,50.00,+1.24,inside,x\n"
-    names = [f"accuracy_mean_{end}" for end in ("mean", "std", "paper", "difference")]
-    newer = f"setup,method,algo,settings,seeds,{','.join(names)}\nOne,FedAvg,fedavg,lr=1,3,51.2371,1.0012,50.0,1.2371\n"
-    for folder, text in ((old, older), (new, newer)):
-        (folder / "tables").mkdir(parents=True)
-        (folder / "tables" / "fedfa_table2.csv").write_text(text)
-        pd.DataFrame([{"path": "a/seed_0", "accuracy_mean": 0.5, "reduced": ""}]).to_parquet(folder / "runs.parquet")
-    assert compare.main([str(old), str(new)]) == 0
-    assert "5 numbers of tables compared, 0 differ" in capsys.readouterr().out
-    (new / "tables" / "fedfa_table2.csv").write_text(newer.replace("51.2371", "51.2571"))
-    assert compare.main([str(old), str(new)]) == 1
-    out = capsys.readouterr().out
-    assert "fedfa_table2 One FedAvg lr=1: accuracy_mean_mean 51.24 is 51.2571" in out
-
-
-# ---- ties at the edge of the weighted tail
-
-
-def leave_clients(root, accuracy, n_test, seeds=(0, 1)):
-    """Runs with these per-client results."""
-    for path in fake(root, "adafedadam/table5_synthetic", "fedavg", seeds=seeds):
-        table = {"round": 10, "client": range(len(accuracy)), "n_test": n_test, "accuracy": accuracy}
-        pd.DataFrame(table).to_parquet(path / "clients.parquet", index=False)
-
-
-def test_tails_by_position_and_shared():
-    """Three of ten clients: two with accuracy 0 and weight 1, and one of four with 0.5 and weights 2, 1, 3, 6.
-
-    The first by number gives 0.5 * 2 / 4, the lightest 0.5 * 1 / 3, the heaviest 0.5 * 6 / 8, and the shared place
-    0.5 * 3 / 5 with a quarter of the weight of all four, 12.
-    """
-    worst_tails = script("worst_tails.py")
-    accuracy = np.array([1.0, 0.5, 0.0, 0.5, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0])
-    weights = np.array([9.0, 2.0, 1.0, 1.0, 9.0, 3.0, 6.0, 9.0, 1.0, 9.0])
-    found = worst_tails.tails(accuracy, weights)
-    assert (found.by_position, found.shared, found.low, found.high) == pytest.approx((0.25, 0.3, 0.5 / 3, 0.375))
-    apart = worst_tails.tails(np.linspace(0, 1, 10), weights)
-    assert apart.by_position == apart.shared == apart.low == apart.high
-
-
-def test_worst_tails_of_runs_next_to_published_numbers(tmp_path, capsys):
-    worst_tails = script("worst_tails.py")
-    accuracy = [1.0, 0.5, 0.0, 0.5, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0]
-    leave_clients(tmp_path / "runs", accuracy, [9, 2, 1, 1, 9, 3, 6, 9, 1, 9])
-    (path, _) = sorted((tmp_path / "runs").rglob("clients.parquet"))
-    digest = path.parent.parent.name
-    assert worst_tails.main([str(tmp_path / "runs")]) == 0
-    (line,) = capsys.readouterr().out.splitlines()[2:]
-    numbers = "2 | 25.00 ± 0.00 | 30.00 ± 0.00 | +5.00 | 16.67 to 37.50"
-    assert line == f"| adafedadam/table5_synthetic | FedAvg | {digest} | {numbers} |"
-    rows = [
-        {"experiment": "adafedadam/table5_synthetic", "algo": algo, "hash": digest, "path": f"x/{algo}/{digest}/{seed}",
-         "accuracy_worst30_weighted": value}
-        for algo, seed, value in (("fedavg", "seed_0", 0.25), ("fedavg", "seed_1", 0.3), ("fednova", "seed_0", 0.5))
-    ]  # fmt: skip
-    (tmp_path / "report").mkdir()
-    pd.DataFrame(rows).to_parquet(tmp_path / "report" / "runs.parquet")
-    assert worst_tails.main([str(tmp_path / "runs"), str(tmp_path / "report")]) == 0
-    assert capsys.readouterr().out.splitlines()[-3:] == [
-        "1 published numbers are those by position",
-        "1 published numbers are those shared",
-        f"not recomputed, no per-client results: adafedadam/table5_synthetic, FedNova ({digest}), 1 runs",
-    ]
-    assert worst_tails.main([]) == 2
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapte
             "Means over seeds; methods on the Pareto front of a setting are named, solid and joined by a line, with "
             "bars of one sample STD over seeds.",
             _svg(files),
-            alt=" ".join(map(_front_alt, fronts)),
+            alt="Mean accuracy across and the mean of the worst 10 % upwards, a panel per setting.",
         ),
         DrawnFigure(
             "cost",
@@ -83,7 +83,7 @@ def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapte
             "nothing. "
             "The table has the bytes.",
             _svg(drawn),
-            alt=" ".join(_cost_alt(s, points) for s, points in costs),
+            alt="Seconds of training across and the mean of the worst 10 % upwards, a panel per setting.",
         ),
     )
     return Chapter("Results", "Test accuracy over clients at the last round", (_table(lines),), shown)
@@ -155,14 +155,12 @@ def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: P
     if not tests:
         return []
     files = draw(figures / "ranks", rank_figure, tests, "Average ranks over the settings")
-    best = [f"{label}: {', '.join(f'{m} {r:.2f}' for m, r in t.ordered[:5])}, ..., "
-            f"{t.ordered[-1][0]} {t.ordered[-1][1]:.2f}." for label, t in tests]  # fmt: skip
     figure = DrawnFigure(
         "ranks",
         "Average ranks",
         "The band reaches one critical difference from the best method: within it, ranks do not differ significantly.",
         _svg(files),
-        alt="Average ranks, the best first. " + " ".join(best),
+        alt="Average ranks of the methods, a panel per metric, the best on top.",
     )
     facts = [
         (label, f"Friedman χ² {t.test.statistic:.2f}, p {t.test.p:.3g}; Iman–Davenport F {t.f:.2f}, p {t.f_p:.3g}; "
@@ -233,23 +231,6 @@ def _environment(found: Comparisons) -> tuple[tuple[str, str], ...]:
 def _costs(lines: Sequence[Line], setting: str) -> list[tuple[str, float, float]]:
     here = [line for line in lines if line.setting == setting and "accuracy_worst10" in line.numbers]
     return [(li.method, li.numbers["seconds_train"].mean, li.numbers["accuracy_worst10"].mean) for li in here]
-
-
-def _front_alt(front: Front) -> str:
-    places = [f"{m} at {100 * front.x[i]:.1f} and {100 * front.y[i]:.1f}"
-              for m in front.names for i in (front.methods.index(m),)]  # fmt: skip
-    return f"{front.setting}, mean accuracy across and worst 10 % upwards, on the front: {', '.join(places) or 'none'}."
-
-
-def _cost_alt(setting: str, points: Sequence[tuple[str, float, float]]) -> str:
-    if not points:
-        return f"{setting}: no runs."
-    fast, slow = min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])
-    fair = max(points, key=lambda p: p[2])
-    return (
-        f"{setting}: from {fast[0]} with {fast[1]:.2g} s to {slow[0]} with {slow[1]:.2g} s; the highest worst 10 % is "
-        f"{100 * fair[2]:.1f}, of {fair[0]} with {fair[1]:.2g} s."
-    )
 
 
 def _csv(line: Line) -> dict[str, object]:
