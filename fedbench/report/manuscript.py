@@ -152,11 +152,9 @@ def _caption(compared: ComparedRuns, blocks: Sequence[ComparedBlock]) -> str:
     parts = [f"mean ± sample standard deviation over {seeds}" if counts[-1] > 1 else seeds]
     directed = compared.metric.direction is not None
     parts += ["the best mean is bold"] if directed else []
-    tests = sorted({len(b.differences) for b in blocks})
-    over = f"{tests[0]}" if len(tests) == 1 else f"up to {tests[-1]}"
     how = (
-        f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the {over} "
-        "differences of a column"
+        f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the differences "
+        "of a column"
     )
     if compared.baseline is not None:
         parts.append(f"{BETTER} better and {WORSE} worse than {compared.baseline} ({how})")

@@ -24,7 +24,6 @@ from fedbench.report.paper import PaperReport, all_papers
 from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import Table
 
-_ASSETS = Path(__file__).parent / "assets"
 _PANEL = 3.3  # inches
 
 
@@ -138,7 +137,7 @@ def panels(svg: str) -> int:
 
 def render(template: str, **values: Any) -> str:
     """Return a page from a template of ``assets``, with style sheet, script and security policy."""
-    css, js = ((_ASSETS / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    css, js = ((format.ASSETS / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     style, script = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in (css, js))
     policy = (
         f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; img-src data:; "
@@ -150,7 +149,7 @@ def render(template: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(_ASSETS),
+        loader=FileSystemLoader(format.ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
