@@ -153,8 +153,8 @@ def _caption(compared: ComparedRuns, blocks: Sequence[ComparedBlock]) -> str:
     directed = compared.metric.direction is not None
     parts += ["the best mean is bold"] if directed else []
     how = (
-        f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the differences "
-        "of a column"
+        f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the "
+        "differences of a column"
     )
     if compared.baseline is not None:
         parts.append(f"{BETTER} better and {WORSE} worse than {compared.baseline} ({how})")
