@@ -200,7 +200,7 @@ class _Places:
     def __init__(self, runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
         self._runs, self._found = runs, found
         self._sent = replace(runs, overrides=())  # what a process needs to know of all of them
-        self._view = PoolView(runs.overrides, jobs)
+        self._view = PoolView(len(runs.overrides), jobs)
         self._cores = max(1, available_cores() // jobs)
         self._visible = [{_VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
         self._pools: dict[int, ProcessPoolExecutor] = {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedbench.config.schema import RunConfig
 from fedbench.runs.run import last_row
@@ -72,65 +72,53 @@ class PoolView:
     """Shows how far several runs are, through their files, whichever process carries them out.
 
     Args:
-        runs: Overrides per run.
+        total: Number of runs.
         jobs: Number of runs at a time.
 
     Attributes:
-        bars: The bars; a context manager inside which they are shown.
+        bars: The bar of all runs; a context manager inside which it is shown.
         every: Seconds from one call of ``look`` to the next.
     """
 
-    def __init__(self, runs: Sequence[Sequence[str]], jobs: int) -> None:
-        common = set.intersection(*(set(run) for run in runs)) if len(runs) > 1 else set()
-        self._names = [" ".join(o for o in run if o not in common) or f"run {n}" for n, run in enumerate(runs, 1)]
-        self._jobs, self._terminal = jobs, sys.stderr.isatty()
-        self._going: dict[int, tuple[RunConfig, float, TaskID]] = {}  # with the time when each began, and its bar
+    def __init__(self, total: int, jobs: int) -> None:
+        self._total, self._jobs, self._terminal = total, jobs, sys.stderr.isatty()
+        self._going: dict[int, tuple[RunConfig, float]] = {}  # with the time when each began
         self._over: Counter[str] = Counter()
         self._took: list[float] = []
         self._said = time.monotonic()
         self.bars = _bars(self._terminal)
         self.every = _OFTEN if self._terminal else EVERY
-        self._all = self.bars.add_task("runs", total=len(runs), facts="")
+        self._bar = self.bars.add_task("", total=total, facts="")
 
     def begins(self, number: int, config: RunConfig) -> None:
         """Note that a run begins."""
-        bar = self.bars.add_task(self._names[number], total=config.rounds, facts="")
-        self._going[number] = config, time.monotonic(), bar
+        self._going[number] = config, time.monotonic()
 
     def ended(self, number: int, status: str) -> None:
         """Note the status in which a run has ended."""
         self._over[status] += 1
         if number in self._going:
-            _, began, bar = self._going.pop(number)
-            self._took.append(time.monotonic() - began)
-            self.bars.remove_task(bar)
-        self.bars.update(self._all, completed=self._over.total(), facts=self._states())
+            self._took.append(time.monotonic() - self._going.pop(number)[1])
 
     def look(self) -> None:
         """Show how far the runs are."""
-        if not self._terminal:
-            if time.monotonic() - self._said >= EVERY:
-                self._said = time.monotonic()
-                _say(self.line())
-            return
-        for config, _, bar in self._going.values():
-            try:
-                row = last_row(config.path / "rounds.jsonl") or {}
-            except (OSError, ValueError):
-                continue  # the run itself reports what is wrong with its files
-            self.bars.update(bar, completed=int(row.get("round", 0)), facts=measured_text(row))
+        if self._terminal:
+            self.bars.update(self._bar, completed=self._over.total(), facts=self.line())
+        elif time.monotonic() - self._said >= EVERY:
+            self._said = time.monotonic()
+            _say(self.line())
 
     def line(self) -> str:
         """Return how far the runs are in one line."""
         over, left = self._over.total(), ""
         if self._took:
             mean = sum(self._took) / len(self._took)
-            left = f"; about {duration(mean * (len(self._names) - over) / self._jobs)} left"
-        return f"{over} of {len(self._names)} runs are over: {self._states()}{left}"
-
-    def _states(self) -> str:
-        going = [f"{len(self._going)} running"] if self._going else []
-        return ", ".join([f"{n} {status}" for status, n in sorted(self._over.items())] + going)
+            left = f"; about {duration(mean * (self._total - over) / self._jobs)} left"
+        rows = [(last_row(config.path / "rounds.jsonl") or {"round": 0}, config) for config, _ in self._going.values()]
+        rounds = ", ".join(f"{row['round']}/{config.rounds}" for row, config in rows)
+        going = [f"{len(rows)} running (rounds {rounds})"] if rows else []
+        states = ", ".join([f"{n} {status}" for status, n in sorted(self._over.items())] + going)
+        return f"{over} of {self._total} runs are over: {states}{left}"
 
 
 def _bars(shown: bool) -> Progress:

@@ -246,12 +246,14 @@ def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
 
 
 def last_row(file: Path) -> Fields | None:
-    """Return the last whole line of a file ``rounds.jsonl``; None if there is none.
+    """Return the last whole line of a file ``rounds.jsonl``; None if there is none, or no file.
 
     Raises:
         OSError: If it cannot be read.
         ValueError: If that line is not JSON.
     """
+    if not file.exists():
+        return None
     with file.open("rb") as content:
         content.seek(max(0, file.stat().st_size - _END))
         lines = content.read().rpartition(b"\n")[0].splitlines()

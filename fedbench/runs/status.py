@@ -59,7 +59,7 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
     """Return how far the run in a directory is."""
     try:
         run = read_run(path)
-        row = last_row(path / "rounds.jsonl") or {} if run.begun else {}
+        row = last_row(path / "rounds.jsonl") or {}
         if verify and run.done:
             run.verify()
         state = str(run.meta["status"])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
@@ -145,23 +146,15 @@ def test_gpus_are_those_that_the_environment_names(monkeypatch):
     assert pool.visible_gpus() == ["1", "GPU-3e"]
 
 
-def test_runs_are_named_by_what_distinguishes_them():
-    for runs, names in (
-        ([["a=1", "seed=0"], ["a=1", "seed=1"]], ["seed=0", "seed=1"]),
-        ([["a=1"], ["a=1"]], ["run 1", "run 2"]),
-    ):
-        view = PoolView(runs, jobs=2)
-        for number in (0, 1):
-            view.begins(number, compose_run([]))
-        assert [task.description for task in view.bars.tasks[1:]] == names
-
-
-def test_how_far_they_are_is_told_in_one_line(monkeypatch):
-    config, view = compose_run([]), PoolView([["seed=0"], ["seed=1"], ["seed=2"]], jobs=2)
+def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
+    config, view = compose_run([f"results_dir={tmp_path}", "rounds=9"]), PoolView(3, jobs=2)
     clock = iter([0.0, 1.0, 60.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     view.begins(0, config)
-    view.begins(1, config)
-    assert view.line() == "0 of 3 runs are over: 2 running"
+    view.begins(1, replace(config, seed=1))
+    assert view.line() == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
     view.ended(0, "done")
-    assert view.line() == "1 of 3 runs are over: 1 done, 1 running; about 1 min 00 s left"
+    path = replace(config, seed=1).path
+    path.mkdir(parents=True)
+    (path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
+    assert view.line() == "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 1 min 00 s left"
