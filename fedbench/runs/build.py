@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from fedbench.core.randomness import Purpose, cohort_size, generator, sample_coh
 from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
-from fedbench.runs.build_engine import kernel_used, make_engine
+from fedbench.runs.build_engine import make_engine
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
 from fedbench.simulation.checks import checked, kind
@@ -87,7 +86,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
             for name, component in config.metrics.items()
         ),
-        facts=_facts(config, data, task, engine, stages),
+        facts=_facts(config, data, task, engine),
     )
 
 
@@ -162,9 +161,8 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     return stages
 
 
-def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine, stages: Sequence[Stage]) -> Tree:
+def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
     """Return what ``meta.json`` records about a run before it starts."""
-    augmented = bool(config.local.crop or config.local.flip)
     return {
         "seed": config.seed,
         "hash": config.identity.digest,
@@ -181,7 +179,6 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
-            "kernel": kernel_used(engine, stages, data, augmented),
         },
     }
 

@@ -151,36 +151,28 @@ def _check_examples(e: object, source: Callable[..., Any]) -> None:
     if not isinstance(e, Examples):
         raise RequestError(f"{where} {kind(e)}; expected fedbench.data.examples.Examples")
     count, clients = len(e.y), len(e.names)
-    whole = "a NumPy array of integers from 0 to"
+    numbers = isinstance(e.x, np.ndarray) and e.x.dtype.kind in "biuf" and np.isfinite(e.x).all()
+    split = e.held_out is None or kind(e.held_out) == f"[{count}] bool"
+    owned = e.owner is None or (_within(e.owner, clients) and e.owner.shape == (count,))
     rules = (
-        ("y", _within(e.y, e.classes), f"{whole} classes - 1 = {e.classes - 1}, at least one"),
         (
-            "x",
-            isinstance(e.x, np.ndarray) and e.x.dtype.kind in "biuf" and np.isfinite(e.x).all(),
-            "a NumPy array of finite numbers, one entry per example",
+            "y",
+            _within(e.y, e.classes),
+            f"a NumPy array of integers from 0 to classes - 1 = {e.classes - 1}",
         ),
-        ("x", len(e.x) == count, f"as many examples as y has, {count}"),
-        (
-            "held_out",
-            e.held_out is None or kind(e.held_out) == f"[{count}] bool",
-            f"[{count}] bool, True for test examples",
-        ),
-        (
-            "owner",
-            e.owner is None or (_within(e.owner, clients) and e.owner.shape == (count,)),
-            f"integers of shape [{count}], indices into names, of which there are {clients}",
-        ),
+        ("x", numbers and len(e.x) == count, f"a NumPy array of finite numbers, one entry per label, {count}"),
+        ("held_out", split, f"[{count}] bool, True for test examples"),
+        ("owner", owned, f"integers of shape [{count}], indices into names, of which there are {clients}"),
     )
     for name, fits, expected in rules:
         if not fits:
             value = getattr(e, name)
-            span = f", {value.min()} to {value.max()}" if _integers(value) else ""
+            whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size
+            span = f", {value.min()} to {value.max()}" if whole else ""
             raise RequestError(f"{where} {name} {kind(value)}{span}; expected {expected}")
 
 
-def _integers(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim > 0 and value.size > 0 and value.dtype.kind in "iu"
-
-
-def _within(value: object, end: int) -> bool:
-    return isinstance(value, np.ndarray) and _integers(value) and value.min() >= 0 and value.max() < end
+def _within(value: Any, end: int) -> bool:
+    """Whether these are integers from 0 to below ``end``, at least one."""
+    whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size
+    return bool(whole and value.min() >= 0 and value.max() < end)

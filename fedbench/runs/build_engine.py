@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedbench.config.schema import EngineConfig, Mode
-from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import available_cores
@@ -90,19 +87,3 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
         why_not = kernels().source if expressible(task) else dense
         raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
     return None
-
-
-def kernel_used(engine: Engine, stages: Sequence[Stage], data: FederatedDataset, augmented: bool) -> str:
-    """What a run does in compiled code, for its record: "local phases", "gradients" or "none".
-
-    Args:
-        engine: The engine.
-        stages: The stages of the method.
-        data: The data set.
-        augmented: Whether training images are augmented, for which there is no compiled local phase.
-    """
-    if engine.kernel is None:
-        return "none"
-    algorithms = [a for s in stages for a in (s.algorithm, s.algorithm.setup, s.algorithm.personal) if a is not None]
-    known = engine.kernel.reads(data) and all(engine.kernel.carries_out(a.step) for a in algorithms)
-    return "local phases" if known and not augmented else "gradients"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import subprocess
@@ -35,7 +34,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         **_software(),
         "device": str(device),
         "device_name": name,
-        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),  # what the index of a GPU counts in; None is all
         "platform": platform.platform(),
     }
 

@@ -65,7 +65,6 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
         "cohort_size": 8,
         "workers": len(os.sched_getaffinity(0)) if compiled else 1,
         "precision": "float32",
-        "kernel": "local phases" if compiled else "none",
     }
     assert meta["client_steps"] == 4 * int(np.ceil(table.n_train / 10).sum())
     assert meta["peak_memory_bytes"] > 0
