@@ -56,7 +56,7 @@ def traits_of(model: nn.Module) -> ModelTraits:
     """Return the traits of a model: its attribute ``traits``, or the defaults.
 
     Raises:
-        RequestError: If ``traits`` is of another type, or if a trait is an attribute of the model itself.
+        RequestError: If ``traits`` is of another type.
     """
     traits = getattr(model, "traits", None)
     name = type(model).__name__
@@ -65,12 +65,6 @@ def traits_of(model: nn.Module) -> ModelTraits:
         return replace(traits, dense=False) if inherited else traits  # a subclass may compute something else
     if traits is not None:
         raise RequestError(f"{name}.traits must be a fedbench.models.base.ModelTraits, got {type(traits).__name__}")
-    for misplaced in ("random", "begin"):
-        if hasattr(model, misplaced):
-            raise RequestError(
-                f"{name} has an attribute {misplaced}, which is not read; set traits = ModelTraits({misplaced}=...), "
-                "from fedbench.models.base"
-            )
     return ModelTraits()
 
 
@@ -106,19 +100,14 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     traits = traits_of(model)
     begin, he = traits.begin, traits.initialisation == "he"
     values: dict[str, Tensor] = {}
-    own = dict(model.named_parameters())  # a tied parameter once, under its first name
-    for prefix, module in model.named_modules():
-        for name, p in module.named_parameters(recurse=False):
-            full = f"{prefix}.{name}" if prefix else name
-            if full not in own:
-                continue
-            values[full] = begin[full].float() if full in begin else _value(module, name, p, he, generator, full)
+    for name, p in model.named_parameters():  # a tied parameter once, under its first name
+        values[name] = begin[name].float() if name in begin else _value(model, name, p.shape, he, generator)
     return values
 
 
-def _value(module: nn.Module, name: str, p: Tensor, he: bool, generator: torch.Generator, full: str) -> Tensor:
-    shape = p.shape
-    match module:
+def _value(model: nn.Module, full: str, shape: torch.Size, he: bool, generator: torch.Generator) -> Tensor:
+    prefix, _, name = full.rpartition(".")
+    match module := model.get_submodule(prefix):
         case _ConvNd() if he:
             if name == "bias":
                 return torch.zeros(shape)

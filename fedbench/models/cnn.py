@@ -34,6 +34,27 @@ class Conv(nn.Conv2d):
         return torch.relu(F.max_pool2d(y, 2) if self.pooled else y)
 
 
+def _blocks(
+    input_shape: Sequence[int], channels: Sequence[int], kernel: int, padded: bool = True
+) -> tuple[nn.ModuleList, int]:
+    """Blocks of convolution and pooling, and the number of features that they leave of an image.
+
+    Raises:
+        RequestError: If the examples are not images, or too small, or a size is out of range.
+    """
+    require_images(input_shape)
+    kernel = integer("kernel", kernel, at_least=1)
+    widths, (height, width) = [input_shape[0], *sizes("channels", channels)], input_shape[1:]
+    for _ in channels:
+        height, width = ((side if padded else side - kernel + 1) // 2 for side in (height, width))
+    if min(height, width) < 1:
+        raise RequestError(
+            f"{len(channels)} convolutions and poolings leave nothing of images of {input_shape[1]} x {input_shape[2]} "
+            "pixels; give model.channels fewer entries, or use a smaller model.kernel"
+        )
+    return nn.ModuleList(Conv(a, b, kernel, padded) for a, b in pairwise(widths)), widths[-1] * height * width
+
+
 class ConvNet(nn.Module):
     """Blocks of convolution (same size), 2x2 max pooling and ReLU, then one hidden linear layer.
 
@@ -52,18 +73,10 @@ class ConvNet(nn.Module):
         self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: int, hidden: int
     ) -> None:
         super().__init__()
-        require_images(input_shape)
-        if integer("kernel", kernel, at_least=1) % 2 == 0:
+        self.convs, features = _blocks(input_shape, channels, kernel)
+        if kernel % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
-        widths = [input_shape[0], *sizes("channels", channels)]
-        side = [s >> len(channels) for s in input_shape[1:]]
-        if min(side) < 1:
-            raise RequestError(
-                f"{len(channels)} poolings need images of at least {2 ** len(channels)} pixels a side, "
-                f"got {input_shape[1]} x {input_shape[2]}; give model.channels fewer entries"
-            )
-        self.convs = nn.ModuleList(Conv(a, b, kernel) for a, b in pairwise(widths))
-        self.hidden = nn.Linear(widths[-1] * side[0] * side[1], integer("hidden", hidden, at_least=1))
+        self.hidden = nn.Linear(features, integer("hidden", hidden, at_least=1))
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,18 +108,8 @@ class LeNet(nn.Module):
         self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: int, hidden: Sequence[int]
     ) -> None:
         super().__init__()
-        require_images(input_shape)
-        integer("kernel", kernel, at_least=1)
-        widths, (height, width) = [input_shape[0], *sizes("channels", channels)], input_shape[1:]
-        for block in range(len(channels)):
-            height, width = (height - kernel + 1) // 2, (width - kernel + 1) // 2
-            if min(height, width) < 1:
-                raise RequestError(
-                    f"convolution {block + 1} without padding and its pooling leave nothing of images of "
-                    f"{input_shape[1]} x {input_shape[2]} pixels; use a smaller model.kernel or fewer model.channels"
-                )
-        linear = [widths[-1] * height * width, *sizes("hidden", hidden)]
-        self.convs = nn.ModuleList(Conv(a, b, kernel, padded=False) for a, b in pairwise(widths))
+        self.convs, features = _blocks(input_shape, channels, kernel, padded=False)
+        linear = [features, *sizes("hidden", hidden)]
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(linear))
         self.out = nn.Linear(linear[-1], classes)
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.errors import choice
 from fedbench.models.base import ModelTraits, require_images
 
 _BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -47,10 +47,8 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
     """
     choice("depth", depth, (18, 50))
     choice("stem", stem, ("3x3", "7x7"))
-    groups = integer("groups", groups, at_least=1)
+    choice("groups", groups, (1, 2, 4, 8, 16, 32, 64))  # divisors of the smallest number of channels
     require_images(input_shape)
-    if 64 % groups:
-        raise RequestError(f"model.groups must divide 64, the smallest number of channels, got {groups}; use 2 or 32")
     make = getattr(torchvision_models(), f"resnet{depth}")
     model: nn.Module = make(num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels))
     if stem == "3x3":

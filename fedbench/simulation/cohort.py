@@ -204,24 +204,20 @@ class Cohort:
         whole = len(positions) == len(self.ids)
         if whole and compiled in self._parts:
             return self._parts[compiled]
-        ids, tau = self.ids[positions], self.tau[positions]
-        widths = self.work.widths(self.data.train.counts[ids])
-        cut = self._shares(tau * widths) if compiled else chunks(ids, tau, widths, self.engine.cohort_size)
+        ids, tau, count = self.ids[positions], self.tau[positions], len(positions)
+        widths, kernel = self.work.widths(self.data.train.counts[ids]), self.engine.kernel
+        cost, most = tau * widths, min(kernel.most_clients, self.engine.limits.clients) if kernel is not None else 0
+        if kernel is None or not compiled:
+            cut = chunks(ids, tau, widths, self.engine.cohort_size)
+        elif count <= most:
+            cut = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers))
+        else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
+            cut = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
+            cut.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
         parts = [Part(self, positions[p], compiled) for p in cut]
         if whole:
             self._parts[compiled] = parts
         return parts
-
-    def _shares(self, cost: np.ndarray) -> list[np.ndarray]:
-        """Divide clients whose work has the costs ``cost`` [c] among calls of compiled code."""
-        kernel, count = self.engine.kernel, len(cost)
-        assert kernel is not None
-        most = min(kernel.most_clients, self.engine.limits.clients)
-        if count <= most:
-            return balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers))
-        # sums over a large cohort depend on its shares, which must be the same for any number of workers
-        shares = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
-        return sorted(shares, key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
 
 
 class Part:

@@ -56,15 +56,16 @@ class Evaluation:
         Clients without test examples are left out of the accuracies, which are NaN if no client has any. With
         validation examples, all metrics of the test examples are measured on them too, under ``val_...``.
         """
-        trained = float("nan") if self.train_loss is None else _ratio(self.train_loss, self.n_train)
-        found = {
-            "train_loss": trained,
-            "test_loss": _ratio(self.test_loss, self.n_test),
-            **_accuracies(self.correct, self.n_test),
-        }
+        trained = np.full(1, np.nan) if self.train_loss is None else self.train_loss
+        measured = {"": (self.n_test, self.correct, self.test_loss)}
         if (held := self.held_out) is not None:
-            found["val_loss"] = _ratio(held.loss, held.n)
-            found |= {f"val_{k}": v for k, v in _accuracies(held.correct, held.n).items()}
+            measured["val_"] = held.n, held.correct, held.loss
+        with np.errstate(invalid="ignore"):
+            found = {"train_loss": float(trained.sum() / self.n_train.sum())}
+            for prefix, (n, correct, loss) in measured.items():
+                found[f"{prefix or 'test_'}loss"] = float(loss.sum() / n.sum())
+                metrics = accuracy_metrics(correct[n > 0] / n[n > 0], n[n > 0])
+                found |= {f"{prefix}{k}": v for k, v in metrics.items()}
         return found
 
     def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
@@ -176,8 +177,10 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
         accuracy: Fraction of correct test examples of each client, [N].
         n_test: Number of test examples of each client, > 0, [N]; the weights of the ``_weighted`` columns.
 
-    Standard deviation and variance are those of the population (ddof 0).
+    Standard deviation and variance are those of the population (ddof 0). Without any client all are NaN.
     """
+    if not len(accuracy):
+        return dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))
     ranked = np.sort(accuracy)
     mean, std = _mean(accuracy), _deviation(accuracy)
     weighted = _weighted_mean(accuracy, n_test)
@@ -209,14 +212,3 @@ def _deviation(values: np.ndarray) -> float:
     """Return the population standard deviation."""
     centred = values - _mean(values)
     return sqrt(_mean(centred * centred))
-
-
-def _accuracies(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
-    """Return the accuracy columns of the clients with examples; NaN if there are none."""
-    if not (able := n > 0).any():
-        return dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))
-    return accuracy_metrics(correct[able] / n[able], n[able])
-
-
-def _ratio(total: np.ndarray, count: np.ndarray) -> float:
-    return float(total.sum() / count.sum()) if count.sum() else float("nan")

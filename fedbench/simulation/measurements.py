@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from functools import cached_property
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedbench.simulation.local_work import balanced, chunks
 from fedbench.simulation.task import Task, example_losses, over_tokens
 
 T = TypeVar("T")
-U = TypeVar("U")
+Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # ``map``, on threads or not
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
@@ -151,8 +151,8 @@ class ExamplePlan:
         else:
             measure = self._flat_sums if w.dim() == 1 else self._grouped_sums
         if not threads:
-            return measure(w, hits, threads)
-        sums = self._within_memory(lambda: measure(w, hits, threads), 1 if w.dim() == 1 else _GROUP)
+            return measure(w, hits, map)
+        sums = self._within_memory(lambda: measure(w, hits, self.engine.map), 1 if w.dim() == 1 else _GROUP)
         if w.dim() == 1:
             self._known = [(ref(w), sums), *self._known][:_MODELS]
         return sums
@@ -177,7 +177,7 @@ class ExamplePlan:
             lambda: torch.cat(self.engine.map(block, self.index.split(self._examples_at_once(1)))), 1
         )
 
-    def _flat_sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
+    def _flat_sums(self, w: Tensor, hits: bool, each: Each) -> list[Tensor]:
         lengths = upload(self.rows.counts[self.ids], self.index.device)
 
         def block(part: Tensor) -> list[Tensor]:
@@ -186,10 +186,10 @@ class ExamplePlan:
         cut = self.index.tensor_split(_number_of_blocks(len(self.index), self._examples_at_once(1)))
         return [
             torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
-            for values in zip(*self._map(block, cut, threads), strict=True)
+            for values in zip(*each(block, cut), strict=True)
         ]
 
-    def _grouped_sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
+    def _grouped_sums(self, w: Tensor, hits: bool, each: Each) -> list[Tensor]:
         device, groups = self.data.x.device, self._groups()
 
         def part(group: _Group) -> list[Tensor]:
@@ -199,7 +199,7 @@ class ExamplePlan:
             return [(v.double() * (group.weight > 0)).sum(1) for v in values]
 
         totals = [torch.zeros(self.count, dtype=torch.float64, device=device) for _ in range(1 + hits)]
-        for group, values in zip(groups, self._map(part, groups, threads), strict=True):
+        for group, values in zip(groups, each(part, groups), strict=True):
             for total, v in zip(totals, values, strict=True):
                 total[group.clients] += v  # no client is in a group twice
         return totals
@@ -218,40 +218,38 @@ class ExamplePlan:
             grad[group.clients] += g
         return loss, grad
 
-    def _compiled_sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
+    def _compiled_sums(self, w: Tensor, hits: bool, each: Each) -> list[Tensor]:
         kernel = self._kernel
         assert kernel is not None
-        owner, starts, counts = self._pieces
+        examples, (owner, starts, counts) = kernel.examples(self.data.x, self.data.y, self.data), self._pieces
         found = np.zeros((1 + hits, len(owner)))
 
         def part(share: np.ndarray) -> None:
             models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
-            sums = kernel.measure(self.data, self.rows.index, starts[share], counts[share], models, hits=hits)
+            sums = kernel.measure(examples, self.rows.index, starts[share], counts[share], models, hits=hits)
             for total, some in zip(found, sums, strict=False):
                 assert some is not None
                 total[share] = some.numpy()  # no set of examples is in two shares
 
         most = self._clients_at_once() if w.dim() == 2 else None  # the models of a share are copied
-        workers = kernel.threads(int(counts.sum()), self.engine.workers) if threads else 1
-        self._map(part, balanced(counts, workers, most), threads)
+        workers = 1 if each is map else kernel.threads(int(counts.sum()), self.engine.workers)
+        list(each(part, balanced(counts, workers, most)))
         return [torch.from_numpy(np.bincount(owner, values, self.count)) for values in found]
 
     def _compiled_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         kernel = self._kernel
         assert kernel is not None
+        examples = kernel.examples(self.data.x, self.data.y, self.data)
         starts, counts = self.rows.starts[self.ids], self.rows.counts[self.ids]
         loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
 
         def part(share: np.ndarray) -> None:
-            f, _ = kernel.measure(self.data, self.rows.index, starts[share], counts[share], w, gradients=(grad, share))
+            f, _ = kernel.measure(examples, self.rows.index, starts[share], counts[share], w, gradients=(grad, share))
             loss[torch.from_numpy(share)] = f  # no client is in two shares
 
         workers = kernel.threads(int(counts.sum()), self.engine.workers)
         self.engine.map(part, balanced(counts, workers, self._clients_at_once()))
         return loss / torch.from_numpy(np.maximum(counts, 1)), grad
-
-    def _map(self, f: Callable[[T], U], items: Iterable[T], threads: bool) -> list[U]:
-        return self.engine.map(f, items) if threads else [f(item) for item in items]
 
     def _within_memory(self, work: Callable[[], T], blocks: int) -> T:
         """The result of ``work``, which measures clients, or blocks of examples, fewer at once if memory runs out."""

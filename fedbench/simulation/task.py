@@ -22,6 +22,9 @@ from fedbench.models.base import FusedLayer, initial, traits_of
 FEW_CLASSES = 16
 
 
+_DROPPING = (nn.RNNBase, nn.modules.dropout._DropoutNd)
+
+
 @dataclass(frozen=True)
 class Layout:
     """The places of a model's parameters in the flat vector: one after another, in the model's order."""
@@ -58,12 +61,6 @@ class Layout:
         return torch.cat([parameters[k].flatten() for k in self.names])
 
 
-def _draws(module: nn.Module) -> bool:
-    if isinstance(module, nn.RNNBase):
-        return float(module.dropout) > 0
-    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-
-
 class Task:
     """Classification with cross-entropy by a model of flat parameters.
 
@@ -75,7 +72,7 @@ class Task:
 
     Raises:
         RequestError: If the model has buffers (such as the running statistics of BatchNorm), draws from a global
-            generator, has no parameters, or has misplaced traits.
+            generator, has no parameters, or has traits of another type.
     """
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False) -> None:
@@ -85,7 +82,11 @@ class Task:
                 f"{type(model).__name__} has buffers ({', '.join(buffers[:3])}), which are not parameters and would "
                 "not be averaged; use GroupNorm instead of BatchNorm"
             )
-        drawing = [k for k, m in model.named_modules() if _draws(m)]
+        drawing = [
+            name
+            for name, m in model.named_modules()
+            if isinstance(m, _DROPPING) and (m.dropout if isinstance(m, nn.RNNBase) else m.p) > 0
+        ]
         if drawing:
             raise RequestError(
                 f"{type(model).__name__}.{drawing[0]} draws from torch's global generator, even when the model is "

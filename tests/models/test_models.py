@@ -431,18 +431,10 @@ def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
     assert close(final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("random", True, r"Linear has an attribute random, which is not read; set traits = ModelTraits\(random=...\)"),
-        ("begin", {}, "Linear has an attribute begin, which is not read"),
-        ("traits", {"random": True}, "Linear.traits must be a fedbench.models.base.ModelTraits, got dict"),
-    ],
-)
-def test_misplaced_traits_are_refused(name, value, message):
+def test_traits_of_another_type_are_refused():
     model = nn.Linear(2, 2)
-    setattr(model, name, value)
-    with pytest.raises(RequestError, match=message):
+    model.traits = {"random": True}
+    with pytest.raises(RequestError, match=r"Linear.traits must be a fedbench.models.base.ModelTraits, got dict"):
         Task(model, torch.device("cpu"), torch.float32)
 
 
@@ -466,14 +458,14 @@ def test_the_table_of_a_model_is_taken_once():
         (lambda: ConvNet((1, 8, 8), 5, 4, 3, 6), "channels must be a list of sizes, got 4"),
         (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),
         (lambda: lstm(dropout=1.0), "dropout must be >= 0 and < 1"),
-        (lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]), "convolution 2 .* leave nothing of images of 10 x 28 pixels"),
+        (lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]), "poolings leave nothing of images of 10 x 28 pixels"),
         (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
         (lambda: resnet((3, 32, 32), 10, stem="5x5"), "stem must be one of 3x3, 7x7"),
-        (lambda: resnet((3, 32, 32), 10, groups=3), "model.groups must divide 64"),
+        (lambda: resnet((3, 32, 32), 10, groups=3), "groups must be one of 1, 2, 4, 8"),
         (lambda: resnet((60,), 10), "this model needs images"),
         (lambda: ConvNet((60,), 5, [4], 3, 6), "needs images"),
         (lambda: ConvNet((1, 8, 8), 5, [4], 4, 6), "must be odd, got 4"),
-        (lambda: ConvNet((1, 8, 8), 5, [4] * 4, 3, 6), "at least 16 pixels"),
+        (lambda: ConvNet((1, 8, 8), 5, [4] * 4, 3, 6), "leave nothing of images of 8 x 8 pixels"),
         (lambda: MLP((8,), 5, []), "model=linear"),
         (lambda: MLP((8,), 5, [0]), "hidden must be an integer >= 1, got 0"),
     ],

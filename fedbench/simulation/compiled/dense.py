@@ -25,7 +25,9 @@ _LITTLE = 2**23  # examples times parameters: two or three milliseconds, of whic
 SHARE_BYTES = 2**24  # models that one call trains; a method makes further vectors of this size of them
 
 
-class _Problem(ctypes.Structure):
+class Examples(ctypes.Structure):
+    """The examples that a kernel reads."""
+
     _fields_ = [
         ("layers", _INT), ("sizes", _POINTER), ("x", _POINTER), ("scale", _POINTER), ("shift", _POINTER),
         ("plane", _INT), ("y", _POINTER),
@@ -156,7 +158,7 @@ class DenseKernel(DenseOracle):
             moments_stride=0 if moments is None else moments.stride(0),
             buffer=changed.get("momentum"),
         )
-        _call(self._descend, self._problem(data.x, data.y, data), phase)
+        _call(self._descend, self.examples(data.x, data.y, data), phase)
         return {**local, **changed}
 
     def _constant(self, extra: Extra | None, local: State) -> Tensor | None:
@@ -179,58 +181,32 @@ class DenseKernel(DenseOracle):
 
     def measure(
         self,
-        data: FederatedDataset,
+        examples: Examples,
         index: Tensor,
         starts: np.ndarray,
         counts: np.ndarray,
         w: Tensor,
+        weights: Tensor | None = None,
         gradients: tuple[Tensor, np.ndarray] | None = None,
         hits: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Return sums over C sets of examples.
 
         Args:
-            data: A data set that ``reads`` accepts.
-            index: Rows of the data set.
+            examples: What ``examples`` returned.
+            index: Rows of the examples.
             starts: [C] int64, where each set begins in ``index``.
             counts: [C] int64, its number of examples.
             w: One model [P], or a model for each set [C, P].
-            gradients: A contiguous tensor [M, P] and its rows [C] int64 that the gradients of the mean losses are
-                written to; None for no gradients.
+            weights: Weights of the examples, as ``index``, in the losses and gradients; None sums the losses, and takes
+                the mean of the gradients.
+            gradients: A contiguous tensor [M, P] and its rows [C] int64 that the gradients are written to; None for no
+                gradients.
             hits: Whether to count correct examples.
 
         Returns:
             The sum of the losses [C] float64; the number of correct examples [C] float64, or None.
         """
-        problem = self._problem(data.x, data.y, data)
-        return self._measured(problem, index, starts, counts, 1 / np.maximum(counts, 1), w, gradients, hits)
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P], of A clients' models w [A, P] on a batch."""
-        return self.loss_and_grad(w, batch)[1]
-
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
-        examples, y = batch.x.flatten(2).flatten(0, 1), batch.y.flatten().contiguous()
-        problem = self._problem(examples.to(self._dtype).contiguous(), y)
-        weight = batch.weight.to(self._dtype).flatten().contiguous()
-        place, each = np.arange(len(w), dtype=np.int64), batch.y.shape[1]
-        gradient, starts, counts = torch.empty(w.shape, dtype=self._dtype), place * each, np.full_like(place, each)
-        loss, _ = self._measured(problem, torch.arange(len(y)), starts, counts, weight, w, (gradient, place), False)
-        return loss.to(w.dtype).unsqueeze(1), gradient
-
-    def _measured(
-        self,
-        problem: _Problem,
-        index: Tensor,
-        starts: np.ndarray,
-        counts: np.ndarray,
-        weights: np.ndarray | Tensor,
-        w: Tensor,
-        gradients: tuple[Tensor, np.ndarray] | None,
-        hits: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return what ``measure`` does; the examples' weights are those of the sets [C] or their own, as ``index``."""
         w = w.to(self._dtype).contiguous()
         loss = torch.zeros(len(counts), dtype=torch.float64)
         correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
@@ -241,8 +217,8 @@ class DenseKernel(DenseOracle):
             rows=index,
             offset=starts,
             count=counts,
-            share=weights if isinstance(weights, np.ndarray) else None,
-            weight=weights if isinstance(weights, Tensor) else None,
+            share=1 / np.maximum(counts, 1),  # not read if there are weights
+            weight=weights,
             w=w,
             own=w.dim() == 2,
             gradient=gradient,
@@ -250,15 +226,24 @@ class DenseKernel(DenseOracle):
             loss=loss,
             hits=correct,
         )
-        _call(self._measure, problem, asked)
+        _call(self._measure, examples, asked)
         return loss, correct
 
-    def _rows(self, tensor: Tensor) -> Tensor:
-        """Return a tensor [C, P] of the model's type whose rows are contiguous, or all the same one."""
-        tensor = tensor.to(self._dtype)
-        return tensor if tensor.stride(1) == 1 else tensor.contiguous()
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P], of A clients' models w [A, P] on a batch."""
+        return self.loss_and_grad(w, batch)[1]
 
-    def _problem(self, x: Tensor, y: Tensor, data: FederatedDataset | None = None) -> _Problem:
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        x, y = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous(), batch.y.flatten().contiguous()
+        weight = batch.weight.to(self._dtype).flatten().contiguous()
+        place, each = np.arange(len(w), dtype=np.int64), batch.y.shape[1]
+        starts, counts, gradient = place * each, np.full_like(place, each), torch.empty(w.shape, dtype=self._dtype)
+        rows = torch.arange(len(y))
+        loss, _ = self.measure(self.examples(x, y), rows, starts, counts, w, weight, (gradient, place))
+        return loss.to(w.dtype).unsqueeze(1), gradient
+
+    def examples(self, x: Tensor, y: Tensor, data: FederatedDataset | None = None) -> Examples:
         """Return the examples x [T, ...] with labels y [T]; bytes of ``data`` with factor and offset per channel."""
         scale, shift, plane = None, None, 1
         if x.dtype == torch.uint8 and data is not None:
@@ -266,7 +251,12 @@ class DenseKernel(DenseOracle):
             scale, shift = (1 / (255 * data.std)).to(data.dtype), (data.mean / data.std).to(data.dtype)
             plane = x[0].numel() // len(scale)
         layers = len(self._sizes) - 1
-        return _passed(_Problem, layers=layers, sizes=self._sizes, x=x, scale=scale, shift=shift, plane=plane, y=y)
+        return _passed(Examples, layers=layers, sizes=self._sizes, x=x, scale=scale, shift=shift, plane=plane, y=y)
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        """Return a tensor [C, P] of the model's type whose rows are contiguous, or all the same one."""
+        tensor = tensor.to(self._dtype)
+        return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
 
 def expressible(task: Task) -> bool:
@@ -275,13 +265,13 @@ def expressible(task: Task) -> bool:
     return task.traits.dense and on_cpu and task.dtype in (torch.float32, torch.float64)
 
 
-def _call(function: Callable[..., int], problem: _Problem, request: ctypes.Structure) -> None:
+def _call(function: Callable[..., int], examples: Examples, request: ctypes.Structure) -> None:
     """Call a kernel, which lets other threads of Python run meanwhile.
 
     Raises:
         MemoryError: If there is no memory for its working copies.
     """
-    if function(ctypes.byref(problem), ctypes.byref(request)):
+    if function(ctypes.byref(examples), ctypes.byref(request)):
         raise MemoryError("no memory for the working copies of a client's model")
 
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 
@@ -23,7 +23,7 @@ _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 _PROCESSOR = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo
-_SECONDS = 900
+_PIPED: dict[str, Any] = {"check": True, "capture_output": True, "text": True, "timeout": 900}
 
 
 class Kernels(NamedTuple):
@@ -46,7 +46,7 @@ def kernels() -> Kernels:
         missing = "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)"
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
-        version = _run([*compiler, "--version"]).partition("\n")[0]
+        version = subprocess.run([*compiler, "--version"], **_PIPED).stdout.partition("\n")[0]
         where = _place(version)
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
@@ -71,10 +71,6 @@ def _compiler() -> list[str] | None:
     return [sys.executable, "-m", "ziglang", "c++"] if packaged else None
 
 
-def _run(command: list[str]) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout
-
-
 def _place(version: str) -> Path:
     """Return the path of the library in the user's cache, which only the user may enter.
 
@@ -97,6 +93,6 @@ def _build(compiler: list[str], where: Path) -> None:
     print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=where.parent) as directory:
         made = Path(directory) / where.name
-        _run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(made)])
+        subprocess.run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(made)], **_PIPED)
         made.chmod(0o700)
         made.replace(where)
