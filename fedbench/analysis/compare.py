@@ -11,17 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
-from pathlib import Path
 from statistics import mean
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from fedbench.analysis.groups import Member, RunBlock, blocks_of, members_of, name_rows, titled
-from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
+from fedbench.analysis.settings import Block, Setting, blocks_of, differing
+from fedbench.analysis.stats import (
+    Friedman,
+    Paired,
+    friedman,
+    holm,
+    least_p,
+    paired,
+    win_tie_loss,
+    with_diverged,
+    without_scale,
+)
 from fedbench.analysis.table import Cell
 from fedbench.core.errors import RequestError, choice, number
 from fedbench.core.files import config_value
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
-from fedbench.runs.run import Fields, Run
+from fedbench.runs.run import Run
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 Numbers: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the printed unit; NaN where a run diverged
@@ -136,10 +145,7 @@ def compare(
         DamagedRun: If a run cannot be read.
     """
     alpha = number("alpha", alpha, above=0, below=1, remedy="0.05 is usual")
-    members = members_of(runs, key)
-    groups = blocks_of(members, key)
-    name_rows(groups)
-    blocks = [RunBlock(title, inside, key) for title, inside in titled(groups)]
+    blocks = blocks_of(runs, key)
     shown = [b for b in blocks if len(b.methods) > 1]
     if not shown:
         contents = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
@@ -148,13 +154,13 @@ def compare(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
             f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
         )
-    done = [m for b in shown for m in b.done]
+    done = [run for b in shown for _, run in b.done]
     if not done:
         raise RequestError("all runs that could be compared diverged")
-    entry = _metric(metric, [(m.run.path, m.last) for m in done])
-    present = {n for b in shown for n in b.methods}
-    names = tuple(dict.fromkeys(m.name for m in sorted(members, key=_order) if m.name in present))
-    against = None if baseline is None else _baseline(baseline, done, names)
+    entry = _metric(metric, done)
+    rows = {s.name: s for b in shown for s in b.settings if s.name in b.methods}
+    names = tuple(sorted(rows, key=lambda name: (_order(rows[name].value), name)))
+    against = None if baseline is None else _baseline(baseline, rows)
     numbers = [{n: b.numbers(entry, n) for n in names if n in b.methods} for b in shown]
     return ComparedRuns(
         key=key,
@@ -165,36 +171,31 @@ def compare(
         blocks=tuple(_compared(b, n, entry, against, alpha) for b, n in zip(shown, numbers, strict=True)),
         over_blocks=_over_blocks(numbers, names, entry, alpha) if len(shown) > 1 else None,
         alone=tuple((b.title, b.content) for b in blocks if len(b.methods) < 2),
-        without=len(runs) - len(members),
+        without=len(runs) - sum(len(s.runs) for b in blocks for s in b.settings),
     )
 
 
-def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> MetricInfo:
-    """Return the entry of a metric.
-
-    Args:
-        name: A key of ``rounds.jsonl``.
-        rows: Directory and last line of every compared run.
+def _metric(name: str, runs: Sequence[Run]) -> MetricInfo:
+    """Return the entry of a metric that runs have measured in their last round.
 
     Raises:
         RequestError: If the metric is unknown or was not measured in all of the runs.
     """
-    measured = dict.fromkeys(k for _, last in rows for k in last if k != "round")
+    last = {run.path: run.last_round() for run in runs}
+    measured = dict.fromkeys(key for row in last.values() for key in row if key != "round")
     if name not in measured and name in CATALOGUE and not CATALOGUE[name].needs:
         raise RequestError(f"these runs have no {name}; repeat them with force=true, or choose another metric")
     choice("metric", name, measured)
-    missing = [path for path, last in rows if last.get(name) is None]
+    missing = [path for path, row in last.items() if row.get(name) is None]
     if missing:
         raise RequestError(
             f"{name} must have been measured in all runs that are compared, but is null in {len(missing)} of "
-            f"{len(rows)}, first in {missing[0]}; choose another metric"
+            f"{len(last)}, first in {missing[0]}; choose another metric"
         )
     return metric_info(name)
 
 
-def _compared(
-    block: RunBlock, numbers: Numbers, metric: MetricInfo, baseline: str | None, alpha: float
-) -> ComparedBlock:
+def _compared(block: Block, numbers: Numbers, metric: MetricInfo, baseline: str | None, alpha: float) -> ComparedBlock:
     if baseline is None:
         pairs = list(combinations(numbers, 2))
     else:
@@ -212,7 +213,7 @@ def _compared(
         unpaired=tuple(pair for pair in pairs if pair not in tested),
         short=tuple(d.n for d, p in zip(tested.values(), least, strict=True) if p > alpha),
         without_baseline=baseline is not None and baseline not in numbers,
-        unequal=tuple(_unequal(block.done)) if block.key == "algo" else (),
+        unequal=tuple(_unequal(block)) if block.key == "algo" else (),
         reduced=block.reduced(),
         lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
         left_out=block.left_out,
@@ -224,36 +225,39 @@ def _finite(by_seed: Mapping[int, float]) -> list[float]:
     return [v for v in by_seed.values() if not isnan(v)]
 
 
-def _unequal(done: Sequence[Member]) -> list[str]:
+def _order(value: Any) -> tuple[Any, ...]:
+    """Return a sort key for a value: numbers in ascending order, then texts."""
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return (0, float(value), "") if numeric else (1, 0.0, config_value(value))
+
+
+def _unequal(block: Block) -> list[str]:
     """Return the keys of the local solver in which methods differ and that their names do not show."""
-    keys = dict.fromkeys(k for e in done for k in e.flat if k.startswith("local."))
-    by_key = {k: {e.name: config_value(e.flat.get(k)) for e in done} for k in keys}
-    named = [k for k, of in by_key.items() if len(set(of.values())) == 1 or all(f" {k}=" in name for name in of)]
-    return [f"{k} ({', '.join(map(' '.join, of.items()))})" for k, of in by_key.items() if k not in named]
+    settings = {s.name: s for s, _ in block.done}
+    found = []
+    for key in sorted(k for k in differing([s.flat for s in settings.values()]) if k.startswith("local.")):
+        values = {name: config_value(s.flat.get(key)) for name, s in settings.items()}
+        if not all(f" {key}=" in name for name in values):
+            found.append(f"{key} ({', '.join(map(' '.join, values.items()))})")
+    return found
 
 
-def _order(e: Member) -> tuple[bool, float, str]:
-    numeric = isinstance(e.value, int | float)
-    return not numeric, float(e.value) if numeric else 0.0, e.name
-
-
-def _baseline(given: str, done: Sequence[Member], names: Sequence[str]) -> str:
+def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
+    """Return the name of the row that is given by its name, or by the value of the key alone."""
     try:
-        wanted = {given, config_value(float(given))}  # 1e-3 is 0.001
+        texts = {given, config_value(float(given))}  # 1e-3 is 0.001
     except ValueError:
-        wanted = {given}
-    fitting = {e.name for e in done if wanted & {e.base, config_value(e.value)}}
-    if given in names or not fitting:
-        return str(choice("baseline", given, names))
-    if len(fitting) > 1:
-        raise RequestError(f"baseline {given!r} fits several rows; give one of {', '.join(sorted(fitting))}")
-    return fitting.pop()
+        texts = {given}
+    fitting = sorted(name for name, s in rows.items() if texts & {name, s.base, config_value(s.value)})
+    if len(fitting) > 1 and given not in rows:
+        raise RequestError(f"baseline {given!r} fits several rows; give one of {', '.join(fitting)}")
+    return str(choice("baseline", given, list(rows))) if given in rows or not fitting else fitting[0]
 
 
 def _difference(numbers: Numbers, a: str, b: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
     """Return a minus b over the seeds that both have, or None if they share no seed.
 
-    A diverged run counts as worse than the other (``paired_with_diverged``); a seed for which both diverged is left
+    A diverged run counts as worse than the other (``with_diverged``); a seed for which both diverged is left
     out. For a metric without a better direction, all pairs with a run that diverged are left out.
     """
     both = numbers[a].keys() & numbers[b].keys()
@@ -261,7 +265,11 @@ def _difference(numbers: Numbers, a: str, b: str, metric: MetricInfo, level: flo
     if metric.direction is None:
         lost, won = set(), set()
     differences = {s: d for s in sorted(both) if not isnan(d := numbers[a][s] - numbers[b][s])}
-    return paired_with_diverged(differences, lost, won, metric.sign, level)
+    counted = with_diverged(differences, lost, won, metric.sign)
+    if not counted:
+        return None
+    found = paired(counted.values(), level)
+    return found if any(differences.values()) or not (lost or won) else without_scale(found)
 
 
 def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: MetricInfo, alpha: float) -> OverBlocks:
@@ -290,3 +298,105 @@ def _scores(numbers: Numbers, names: Sequence[str], metric: MetricInfo) -> list[
     means = {n: metric.sign * mean(v) for n in names if len(v := _finite(numbers[n])) == len(numbers[n])}
     last = min(means.values(), default=0.0) - 1
     return [means.get(n, last) for n in names]
+
+
+# ---- best values
+
+
+@dataclass(frozen=True)
+class BestValue:
+    """The best value of a key in one setting.
+
+    Attributes:
+        title: The setting: what its runs have in common.
+        value: The best value, as typed.
+        tried: All values with runs, as typed, in ascending order of numbers.
+        judged: What the value reaches in the metric that it was chosen by.
+        shown: What it reaches in the metric of the table.
+        left_out: Values that were not considered, since one of their runs diverged or is not done.
+    """
+
+    title: str
+    value: str
+    tried: tuple[str, ...]
+    judged: Cell
+    shown: Cell
+    left_out: tuple[str, ...]
+
+    @property
+    def edge(self) -> bool:
+        """Whether the value is the first or last of several that were tried."""
+        return len(self.tried) > 2 and self.value in (self.tried[0], self.tried[-1])
+
+
+@dataclass(frozen=True)
+class BestValues:
+    """The best values of a key.
+
+    Attributes:
+        key: The key.
+        by: The metric that they were chosen by.
+        metric: The metric of the table.
+        settings: One entry per setting.
+    """
+
+    key: str
+    by: MetricInfo
+    metric: MetricInfo
+    settings: tuple[BestValue, ...]
+
+
+def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validation") -> BestValues:
+    """Return the value of a key with the best mean on validation examples, for each setting.
+
+    A setting contains the runs that are equal in everything but the key and the seed.
+
+    Args:
+        runs: Runs on disk.
+        key: A dotted key of the configuration.
+        metric: The metric that is reported of the chosen value.
+        by: ``validation``, which is val_accuracy_mean, or another metric on validation examples.
+
+    Raises:
+        RequestError: If no run has the key, or the metric is not one on validation examples, or was not measured.
+        DamagedRun: If a run cannot be read.
+    """
+    judge = metric_info("val_accuracy_mean" if by == "validation" else by)
+    if not judge.name.startswith("val_") or judge.direction is None:
+        raise RequestError(
+            f"--by must be validation or a metric on validation examples, such as val_loss, got {by}; values that are "
+            "chosen on test examples say nothing about new ones"
+        )
+    shown = metric_info(metric)
+    found = [best for block in blocks_of(runs, key) if (best := _best(block, judge, shown)) is not None]
+    if not found:
+        raise RequestError(f"no value of {key} has runs that are all done; finish them, or choose another key")
+    return BestValues(key, judge, shown, tuple(found))
+
+
+def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:
+    by_value: dict[str, list[Run]] = {}
+    for s in sorted(block.settings, key=lambda s: _order(s.value)):
+        by_value.setdefault(config_value(s.value), []).extend(s.runs)
+    whole = {value: runs for value, runs in by_value.items() if all(run.counts for run in runs)}
+    if not whole:
+        return None
+    judged = {value: Cell(tuple(_measured(run, judge) for run in runs)) for value, runs in whole.items()}
+    best = max(judged, key=lambda value: judge.sign * mean(judged[value].values))  # of equal ones, the first
+    return BestValue(
+        title=block.title,
+        value=best,
+        tried=tuple(by_value),
+        judged=judged[best],
+        shown=Cell(tuple(_measured(run, shown) for run in whole[best])),
+        left_out=tuple(value for value in by_value if value not in whole),
+    )
+
+
+def _measured(run: Run, metric: MetricInfo) -> float:
+    """Return a metric of a run's last round, in the printed unit."""
+    value = run.last_round().get(metric.name)
+    if value is None:
+        remedy = "; repeat the runs with data.validation=0.2" if metric.name.startswith("val_") else ""
+        raise RequestError(f"{run.path} has no {metric.name}{remedy}")
+    return metric.factor * float(value)

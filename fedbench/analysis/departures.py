@@ -1,16 +1,17 @@
-"""Units of runs, which of them count, and what they have in another way than the paper."""
+"""Units of runs, which of them count, and in what they differ from the paper or from the publisher's data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
-from fedbench.core.files import config_value
+from fedbench.core.files import Tree, config_value
+from fedbench.papers.registry import home_of
+from fedbench.papers.schema import Setup
 from fedbench.runs.run import Run
 
-if TYPE_CHECKING:  # a plan does without it
-    pass
+SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
 
 
 class Unit(NamedTuple):
@@ -27,42 +28,8 @@ class Unit(NamedTuple):
 
 def unit_of(run: Run) -> Unit:
     """Return the unit of a run."""
-    seed, split = int(run.meta["seed"]), run.flat.get("data.seed")
+    seed, split = int(run.meta["seed"]), run.flat.get(SPLIT)
     return Unit(seed if split is None else int(split), seed)
-
-
-@dataclass(frozen=True)
-class Departure:
-    """One difference between runs and the paper's setting, or between their data and the publisher's files.
-
-    Attributes:
-        key: A configuration key, or one of ``model``, ``seeds``, ``round`` (the best of only some rounds), ``diverged``
-            (seeds), ``setup`` (a sentence on all runs of the setup) and ``data`` (a sentence on the files read).
-        here: Value of the runs.
-        paper: Value of the paper; None for ``diverged``, ``setup`` and ``data``.
-    """
-
-    key: str
-    here: Any
-    paper: Any = None
-
-    @property
-    def text(self) -> str:
-        """The departure as text."""
-        if self.key == "setup":
-            return str(self.here)
-        if self.key == "data":
-            return f"data: {self.here}"
-        if self.key == "round":
-            return f"best of the evaluated rounds, one in {self.here} (paper {self.paper})"
-        if self.key == "diverged":
-            return f"without seed {', '.join(map(str, self.here))}, which diverged"
-        return f"{self.key} {config_value(self.here)} (paper {config_value(self.paper)})"
-
-
-def departure_texts(departures: Iterable[Departure]) -> tuple[str, ...]:
-    """Return departures as text."""
-    return tuple(d.text for d in departures)
 
 
 def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tuple[Unit, str], ...]]:
@@ -77,30 +44,64 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tupl
     return done, tuple(others)
 
 
-def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int) -> list[Departure]:
+def departures(runs: Sequence[Run], ignoring: str = "") -> list[str]:
+    """Return the departures of runs of one setting from the paper and from the publisher's data, except for the seeds.
+
+    A value that a row of the paper sets, and that the runs have, is not a departure, nor is another split of its data.
+
+    Args:
+        runs: The runs, at least one.
+        ignoring: A configuration key that is not considered.
+    """
+    meta = runs[0].meta
+    home = home_of(meta["experiment"])
+    named = {*_as_printed(runs[0]), ignoring, *([SPLIT] if home else [])}
+    changed = {k: v for k, v in meta["departures"].items() if k not in named}
+    return [*config_departures(changed, meta["model"], home.setup if home else None), *data_departures(runs)]
+
+
+def config_departures(changed: Mapping[str, Any], model: str, setup: Setup | None = None) -> list[str]:
+    """Return the departures of a run from its experiment, and those of all runs of its setup.
+
+    Args:
+        changed: The keys that differ, as [value of the experiment, its own].
+        model: Name of its model.
+        setup: Its setup, or None.
+    """
+    other = "model._target_" in changed
+    found = [f"model {model} (paper {str(changed['model._target_'][0]).rsplit('.', 1)[-1]})"] if other else []
+    for key, (there, here) in changed.items():
+        if not (other and key.startswith("model.")):
+            found.append(f"{key} {config_value(here)} (paper {config_value(there)})")
+    return [*found, *(setup.departs if setup else ())]
+
+
+def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int) -> list[str]:
     """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:
         return []
     seeds = len({unit.seed for unit in done})
-    found = [Departure("seeds", seeds, wanted)] if seeds < wanted else []
-    lost = tuple(dict.fromkeys(unit.seed for unit, what in others if what == "diverged"))
-    return found + ([Departure("diverged", lost)] if lost else [])
+    found = [f"seeds {seeds} (paper {wanted})"] if seeds < wanted else []
+    lost = dict.fromkeys(str(unit.seed) for unit, what in others if what == "diverged")
+    return [*found, *([f"without seed {', '.join(lost)}, which diverged"] if lost else [])]
 
 
-def data_departures(runs: Iterable[Run]) -> list[Departure]:
+def data_departures(runs: Iterable[Run]) -> list[str]:
     """Return a departure for each kind of data that was not read from its publisher's files."""
-    return [Departure("data", sentence) for sentence in sorted({s for r in runs for s in r.unofficial})]
+    return [f"data: {sentence}" for sentence in sorted({s for r in runs for s in r.unofficial})]
 
 
-def config_departures(departures: Mapping[str, Any], model: str) -> list[Departure]:
-    """Return the departures of a run with a model, given its keys that differ as [value of the experiment, its own]."""
-    found = []
-    other = "model._target_" in departures
-    if other:
-        there = str(departures["model._target_"][0]).rsplit(".", 1)[-1]
-        found.append(Departure("model", model, there))
-    return found + [
-        Departure(key, here, there)
-        for key, (there, here) in departures.items()
-        if not (other and key.startswith("model."))
-    ]
+def _as_printed(run: Run) -> Tree:
+    config = run.flat
+    rows = _printed_keys(run.meta["experiment"], run.meta["algo"])
+    return {k: v for row in rows if all(config.get(key) == x for key, x in row.items()) for k, v in row.items()}
+
+
+@cache
+def _printed_keys(experiment: str | None, algo: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the keys that the rows of a paper's tables and figures set for a method of an experiment."""
+    if (home := home_of(experiment)) is None:
+        return ()
+    rows = (row for part in (*home.paper.tables, *home.paper.figures) for row in home.paper.rows(part))
+    mine = (r for r in rows if (r.setup, home.paper.methods[r.algo].algo) == (home.setup.id, algo))
+    return tuple(home.paper.overrides(row) for row in mine)

@@ -8,19 +8,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedbench.config.identity import setting
-from fedbench.core.files import config_value
-from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.papers.readings import ADOPTED, Reading
-from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
-from fedbench.runs.run import Run
+import pandas as pd
 
-if TYPE_CHECKING:  # a plan does without it
-    import pandas as pd
+from fedbench.analysis.curves import best_rounds, curve_of, mean_between, rounds_to
 from fedbench.analysis.departures import (
-    Departure,
+    SPLIT,
     Unit,
     config_departures,
     counted_and_others,
@@ -28,12 +22,16 @@ from fedbench.analysis.departures import (
     seed_departures,
     unit_of,
 )
-from fedbench.analysis.measured import best_rounds, curve_of, mean_between, rounds_to
+from fedbench.config.identity import setting
+from fedbench.core.files import config_value
+from fedbench.core.metrics import lower_is_better, metric_info
+from fedbench.papers.readings import ADOPTED, Reading
+from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
+from fedbench.runs.run import Run
 
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
-SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
 
 
@@ -57,7 +55,7 @@ class MatchedRuns:
 
     runs: dict[Unit, Run]
     others: tuple[tuple[Unit, str], ...] = ()
-    reduced: tuple[Departure, ...] = ()
+    reduced: tuple[str, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
     digest: str = ""
     further: tuple[str, ...] = ()
@@ -308,14 +306,11 @@ def _matched_runs(
     """Return the runs of a setting that count; ``every`` has those of all splits."""
     done, others = counted_and_others(group)
     departures = _departures(group[0], wanted)
-    found = [
-        *config_departures(departures, group[0].meta["model"]),
-        *(Departure("setup", text) for text in setup.departs),
-    ]
+    found = config_departures(departures, group[0].meta["model"], setup)
     cuts = {k: config_value(here) for k, (_, here) in departures.items()}
     spacing = max(r.config.get("eval_every", 1) for r in group)
     if best and spacing > 1:  # the experiments of such tables evaluate every round
-        found.append(Departure("round", spacing, "all"))
+        found.append(f"best of the evaluated rounds, one in {spacing} (paper all)")
         cuts["eval_every"] = str(spacing)
     found += seed_departures(done, others, setup.seeds)
     found += data_departures(done.values())

@@ -1,17 +1,24 @@
-"""The keys that distinguish settings of runs, and the order in which settings are listed."""
+"""Settings of runs: the keys that distinguish them, and blocks of settings that are equal in everything but one key."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import nan
 from typing import Any, TypeAlias
 
-from fedbench.config.identity import setting
+from fedbench.analysis.departures import departures
+from fedbench.config.identity import REPORTING_KEYS, setting
+from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import Tree, config_value
+from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
-_NAMED = ("algo", "data", "model")  # sections whose keys have a meaning only together with the name of the choice
+GROUPS = ("algo", "data", "model")  # sections whose keys have a meaning only together with the name of the choice
+_ABSENT = object()
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -22,24 +29,6 @@ def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     return {key: group for key, group in groups.items() if any(r.counts for r in group)}
 
 
-def flat_settings(runs: Iterable[Run]) -> list[Tree]:
-    """Return the dotted keys of the setting of each run, in which a user file has one path, however it was typed.
-
-    A file goes by the path under which its content is seen first; other content at that path has its digest added.
-    Runs of one method with one hash are of one setting, as are those of fedbench 0.1.0, which did not record contents.
-    """
-    paths: dict[tuple[str, str], str] = {}
-    by_hash: dict[Key, Tree] = {}
-    found = []
-    for run in runs:
-        flat = setting(run.config)
-        for key, digest in run.meta.get("files", {}).items():
-            taken = flat[key] in (path for (other, _), path in paths.items() if other == key)
-            flat[key] = paths.setdefault((key, digest), f"{flat[key]} ({digest[:10]})" if taken else flat[key])
-        found.append(by_hash.setdefault((run.meta["algo"], run.meta["hash"]), flat))
-    return found
-
-
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     """Return for each setting the keys in which it differs from another one, with its values.
 
@@ -48,26 +37,31 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     method that differ only in the content of files also have their hash.
     """
     first = {key: members[0] for key, members in groups.items()}
-    flat = {key: _without_repeats(f) for key, f in zip(first, flat_settings(first.values()), strict=True)}
-    several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
-    peers: Counter[Hashable] = Counter()  # settings that a key is compared between
-    texts: dict[Hashable, Counter[str]] = {}  # how many of them have which value
+    flat = {key: _without_repeats(setting(run.config)) for key, run in first.items()}
+    peers: dict[Any, list[Tree]] = {}  # the settings that a key is compared between
     for key, run in first.items():
-        peers.update([None, *((group, run.meta.get(group)) for group in _NAMED)])
-        for name, value in flat[key].items():
-            texts.setdefault((_peers(run, name), name), Counter())[config_value(value)] += 1
+        for place in (None, *((group, run.meta.get(group)) for group in GROUPS)):
+            peers.setdefault(place, []).append(flat[key])
+    apart = {place: differing(trees) for place, trees in peers.items()}
+    several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
     found: dict[Key, Tree] = {}
     for key, run in first.items():
-        own = {n: v for n, v in flat[key].items() if set(texts[at := _peers(run, n), n].values()) != {peers[at]}}
-        found[key] = {g: run.meta[g] for g in several} | own
+        sections = {name: name.split(".")[0] for name in flat[key]}
+        places = {n: (s, run.meta.get(s)) if s in GROUPS else None for n, s in sections.items()}
+        found[key] = {g: run.meta[g] for g in several} | {n: v for n, v in flat[key].items() if n in apart[places[n]]}
     seen = Counter((key[0], keys_text(s)) for key, s in found.items())
     return {k: s if seen[k[0], keys_text(s)] == 1 else {**s, "hash": k[1]} for k, s in found.items()}
 
 
-def _peers(run: Run, name: str) -> Hashable:
-    """Return what names the settings that a key is compared between."""
-    section = name.split(".")[0]
-    return (section, run.meta.get(section)) if section in _NAMED else None
+def differing(trees: Sequence[Tree]) -> set[str]:
+    """Return the keys of which some trees have other values than others, or none."""
+    texts: dict[str, set[str]] = {}
+    counts: Counter[str] = Counter()
+    for tree in trees:
+        counts.update(tree.keys())
+        for key, value in tree.items():
+            texts.setdefault(key, set()).add(config_value(value))
+    return {key for key, values in texts.items() if len(values) > 1 or counts[key] < len(trees)}
 
 
 def keys_text(keys: Mapping[str, Any]) -> str:
@@ -81,20 +75,6 @@ def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(_rank(s.get(name, _ABSENT)) for name in names) for s in settings]
 
 
-_ABSENT = object()
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is not _ABSENT and config_value(a) == config_value(b)
-
-
-def _without_repeats(flat: Tree) -> Tree:
-    def repeats(key: str, value: Any) -> bool:
-        return key.startswith("data.source.") and _same(flat.get(key.replace("source.", "", 1), _ABSENT), value)
-
-    return {k: v for k, v in flat.items() if not repeats(k, v)}
-
-
 def _rank(value: Any) -> tuple[int, float, str]:
     if value is _ABSENT or value is None:
         return (0 if value is _ABSENT else 1), 0.0, ""
@@ -102,3 +82,181 @@ def _rank(value: Any) -> tuple[int, float, str]:
         return 2, float(value), ""
     numbers = [float(v) for v in value if isinstance(v, int | float)] if isinstance(value, list) else []
     return 3, max(numbers, default=0.0), config_value(value)
+
+
+def _without_repeats(flat: Tree) -> Tree:
+    def repeats(key: str, value: Any) -> bool:
+        whole = flat.get(key.replace("source.", "", 1), _ABSENT) if key.startswith("data.source.") else _ABSENT
+        return whole is not _ABSENT and config_value(whole) == config_value(value)
+
+    return {k: v for k, v in flat.items() if not repeats(k, v)}
+
+
+# ---- blocks
+
+
+@dataclass
+class Setting:
+    """The runs of a setting that has a compared key.
+
+    Attributes:
+        runs: Its runs.
+        flat: The configuration under dotted keys, without those that do not affect the numbers.
+        value: Value of the compared key.
+        base: The value as text.
+        name: Name of its row: the base, and the keys in which settings of one value differ within a block.
+    """
+
+    runs: list[Run]
+    flat: Tree
+    value: Any
+    base: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Settings that are equal in everything but the compared key, and the keys that do not separate its values.
+
+    Attributes:
+        title: What they have in common.
+        key: The compared key.
+        settings: The settings.
+    """
+
+    title: str
+    key: str
+    settings: tuple[Setting, ...]
+
+    @cached_property
+    def methods(self) -> dict[str, dict[int, Run]]:
+        """The runs that count by row and seed, of the rows with a run that is done or diverged."""
+        ended = self._by_row(lambda run: run.outcome in ("done", "diverged"))
+        return {name: {seed: run for seed, run in by_seed.items() if run.counts} for name, by_seed in ended.items()}
+
+    @property
+    def lines(self) -> dict[str, list[Run]]:
+        """The runs that count by row, a run per seed, in order."""
+        return {name: [seeds[s] for s in sorted(seeds)] for name, seeds in sorted(self.methods.items()) if seeds}
+
+    @cached_property
+    def lost(self) -> dict[str, set[int]]:
+        """The seeds that diverged, by row."""
+        gone = self._by_row(lambda run: run.outcome == "diverged")
+        lost = {name: set(by_seed) - set(self.methods[name]) for name, by_seed in gone.items()}
+        return {name: seeds for name, seeds in lost.items() if seeds}
+
+    def _by_row(self, counted: Callable[[Run], bool]) -> dict[str, dict[int, Run]]:
+        """Return runs by row and seed; of several with one seed, one that counts."""
+        found: dict[str, dict[int, Run]] = {}
+        for s in self.settings:
+            for run in sorted(s.runs, key=lambda run: not run.counts):
+                if counted(run):
+                    found.setdefault(s.name, {}).setdefault(run.meta["seed"], run)
+        return found
+
+    @property
+    def done(self) -> list[tuple[Setting, Run]]:
+        """The runs that count."""
+        return [(s, run) for s in self.settings for run in self.methods.get(s.name, {}).values()]
+
+    @property
+    def left_out(self) -> str:
+        """Number of runs that are not finished or failed, by row."""
+        counts = Counter(f"{s.name} {run.outcome}" for s in self.settings for run in s.runs)
+        return ", ".join(f"{n} {what}" for what, n in sorted(counts.items()) if not what.endswith(("done", "diverged")))
+
+    @property
+    def content(self) -> str:
+        """Number of runs per row."""
+        counts = ", ".join(f"{len(seeds)} {name}" for name, seeds in sorted(self.methods.items()))
+        return f"{counts or 'none done'}" + (f" (left out: {self.left_out})" if self.left_out else "")
+
+    def numbers(self, metric: MetricInfo, name: str) -> dict[int, float]:
+        """Return the numbers of a row by seed, in the printed unit; NaN where it diverged."""
+        runs = self.methods[name]
+        numbers = {seed: metric.factor * float(run.last_round()[metric.name]) for seed, run in runs.items()}
+        return dict(sorted({**numbers, **dict.fromkeys(self.lost.get(name, ()), nan)}.items()))
+
+    def reduced(self) -> tuple[str, ...]:
+        """Return the departures from the paper, with the row."""
+        cuts = {(s.name, tuple(departures([run], ignoring=self.key))) for s, run in self.done}
+        return tuple(sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut))
+
+
+def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
+    """Return the blocks of the runs that have a key, by title; if methods are compared, ``local`` separates none.
+
+    Raises:
+        RequestError: If no run has the key.
+    """
+    groups: dict[tuple[tuple[str, Any], ...], list[Setting]] = {}
+    settings = _settings_with(runs, key)
+    apart = {key, *REPORTING_KEYS, *(("algo", "local") if key == "algo" else ()), *_copies(settings, key)}
+    for s in settings:
+        meta = s.runs[0].meta
+        place = meta["experiment"] or ("all data" if key == "data" else meta["data"])
+        facts = {"": place, **{g: meta[g] for g in GROUPS}, **{k: config_value(v) for k, v in s.flat.items()}}
+        common = {k: v for k, v in facts.items() if not any(k == a or k.startswith(f"{a}.") for a in apart)}
+        groups.setdefault(tuple(sorted(common.items())), []).append(s)
+    _name(groups.values())
+    titles = _titles([dict(common) for common in groups])
+    blocks = [Block(title, key, tuple(inside)) for title, inside in zip(titles, groups.values(), strict=True)]
+    return sorted(blocks, key=lambda block: block.title)
+
+
+def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
+    """Return the settings that have a key."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in sorted(runs, key=lambda r: str(r.path)):
+        groups.setdefault(tuple(run.meta[name] for name in ("experiment", *GROUPS, "hash")), []).append(run)
+    found, known = [], set(GROUPS)
+    for members in groups.values():
+        first = members[0]
+        config = {**first.flat, **{group: first.meta[group] for group in GROUPS}}
+        known |= config.keys()
+        if key in config:
+            text = config_value(config[key])
+            flat = setting(first.config)
+            found.append(Setting(members, flat, config[key], text if key in GROUPS else f"{key}={text}"))
+    if not found:
+        raise RequestError(
+            f"none of {len(runs)} runs has the key {key}; it must be algo, data, model or a key of their config.yaml, "
+            f"such as local.lr{nearest(key, known)}"
+        )
+    return found
+
+
+def _copies(settings: Sequence[Setting], key: str) -> set[str]:
+    """Return the keys of ``data`` that repeat the compared key: the config tree passes some on to ``data.source``."""
+    if not key.startswith("data."):
+        return set()
+    source = key.startswith("data.source.")
+    keys = {k for s in settings for k in s.flat if k.startswith("data.") and k.startswith("data.source.") != source}
+    return {k for k in keys if all(s.flat[k] == s.value for s in settings if k in s.flat)}
+
+
+def _name(groups: Iterable[Sequence[Setting]]) -> None:
+    """Name the rows of blocks; keys that are part of the name of a value in one of them are so in all."""
+    named: dict[str, set[str]] = {}
+    for inside in groups:
+        for base in {s.base for s in inside}:
+            alike = [s for s in inside if s.base == base]
+            keys = differing([s.flat for s in alike])
+            texts = {keys_text({k: s.flat.get(k) for k in sorted(keys)}) for s in alike}
+            named.setdefault(base, set()).update(keys, () if len(texts) == len(alike) else ("hash",))
+    for s in (s for inside in groups for s in inside):
+        keyed = {**s.flat, "hash": s.runs[0].meta["hash"]}
+        s.name = f"{s.base} {keys_text({k: keyed[k] for k in sorted(named[s.base]) if k in keyed})}".rstrip()
+
+
+def _titles(commons: Sequence[Tree]) -> list[str]:
+    """Return titles of blocks: experiment or data set, method, and the keys that distinguish equal titles."""
+    varying = [g for g in ("data", "model") if len({common.get(g) for common in commons}) > 1]
+    heads = [" ".join(dict.fromkeys(c[k] for k in ("", "algo", *varying) if k in c)) for c in commons]
+    found = []
+    for common, head in zip(commons, heads, strict=True):
+        apart = differing([c for c, other in zip(commons, heads, strict=True) if other == head])
+        keys = _without_repeats({k: v for k, v in common.items() if k and k in apart})
+        found.append(" ".join([head, *(f"{k}={v}" for k, v in keys.items())]))
+    return found

@@ -104,28 +104,6 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
 
 
-def paired_with_diverged(
-    differences: Mapping[K, float], lost: Collection[K], won: Collection[K], sign: int = 1, level: float = 0.95
-) -> Paired | None:
-    """Return the statistics of paired differences in which a run that diverged counts as behind (``with_diverged``).
-
-    Args:
-        differences: Finite differences by pair, first minus second.
-        lost: Pairs in which the first side has no number.
-        won: Pairs in which the second side has no number.
-        sign: 1 if higher is better, -1 if lower is better.
-        level: Confidence of the interval, in (0, 1).
-
-    Returns:
-        The statistics of first minus second; None if there is no pair.
-    """
-    counted = with_diverged(differences, lost, won, sign)
-    if not counted:
-        return None
-    found = paired(counted.values(), level)
-    return found if any(differences.values()) or not (lost or won) else without_scale(found)
-
-
 def with_diverged(
     differences: Mapping[K, float], lost: Collection[K], won: Collection[K], sign: int = 1
 ) -> dict[K, float]:
@@ -133,7 +111,13 @@ def with_diverged(
 
     Leaving them out would favour the method that diverges where training is hard. It is behind by the largest absolute
     difference (the worst-rank score of Lachin, 1999, on the scale of the differences), or by 1 if all differences are 0
-    or there are none. The arguments are those of ``paired_with_diverged``.
+    or there are none.
+
+    Args:
+        differences: Finite differences by pair, first minus second.
+        lost: Pairs in which the first side has no number.
+        won: Pairs in which the second side has no number.
+        sign: 1 if higher is better, -1 if lower is better.
     """
     widest = sign * (max(map(abs, differences.values()), default=0.0) or 1.0)
     return {**differences, **dict.fromkeys(lost, -widest), **dict.fromkeys(won, widest)}

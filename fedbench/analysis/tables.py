@@ -6,19 +6,16 @@ of their own, one per setting. Both kinds of rows have the same columns, cells a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 from fedbench.analysis.departures import (
-    Departure,
-    config_departures,
     counted_and_others,
     data_departures,
+    departures,
     seed_departures,
 )
-from fedbench.analysis.matching import SPLIT, Evidence, MatchedRuns
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.table import Block, Cell, Column, Line, TableData
 from fedbench.core.files import Tree
@@ -113,42 +110,6 @@ def _status(found: MatchedRuns) -> str:
 # ---- rows of any runs
 
 
-def departures(runs: Sequence[Run], ignoring: str = "") -> list[Departure]:
-    """Return the departures of runs of one setting from the paper and from the publisher's data, except for the seeds.
-
-    A value that a row of the paper sets, and that the runs have, is not a departure, nor is another split of its data.
-
-    Args:
-        runs: The runs, at least one.
-        ignoring: A configuration key that is not considered.
-    """
-    meta = runs[0].meta
-    home = home_of(meta["experiment"])
-    named = {*_as_printed(runs[0]), ignoring, *([SPLIT] if home else [])}
-    changed = {k: v for k, v in meta["departures"].items() if k not in named}
-    return [
-        *config_departures(changed, meta["model"]),
-        *(Departure("setup", text) for text in (home.setup.departs if home else ())),
-        *data_departures(runs),
-    ]
-
-
-def _as_printed(run: Run) -> Tree:
-    config = run.flat
-    rows = _printed_keys(run.meta["experiment"], run.meta["algo"])
-    return {k: v for row in rows if all(config.get(key) == x for key, x in row.items()) for k, v in row.items()}
-
-
-@cache
-def _printed_keys(experiment: str | None, algo: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the keys that the rows of a paper's tables and figures set for a method of an experiment."""
-    if (home := home_of(experiment)) is None:
-        return ()
-    rows = (row for part in (*home.paper.tables, *home.paper.figures) for row in home.paper.rows(part))
-    mine = (r for r in rows if (r.setup, home.paper.methods[r.algo].algo) == (home.setup.id, algo))
-    return tuple(home.paper.overrides(row) for row in mine)
-
-
 def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> list[TableData]:
     """Return tables with a row per setting of any runs, one table per experiment or data set, by name.
 
@@ -202,7 +163,7 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
         (Block(None, tuple(lines)),),
         paper=home.paper if home else None,
         unfinished=_unfinished(runs),
-        unofficial=() if home else tuple(d.here for d in data_departures(runs)),
+        unofficial=() if home else tuple(sorted({sentence for run in runs for sentence in run.unofficial})),
     )
 
 
@@ -231,9 +192,11 @@ def _line_of_runs(
     key: Key, members: Sequence[Run], differing: Tree, columns: Sequence[Column], home: Home | None
 ) -> Line:
     done, others = counted_and_others(members)
-    reduced = [d for d in departures(list(done.values())) if home or d.key != "data"]
+    reduced = departures(list(done.values()))
     if home:
         reduced += seed_departures(done, others, home.setup.seeds)
+    else:  # below the table
+        reduced = [text for text in reduced if text not in data_departures(done.values())]
     found = MatchedRuns(done, others, tuple(reduced), digest=key[1])
     labels = [m.label for m in home.paper.methods.values() if m.algo == key[0] and not m.set] if home else []
     return Line(

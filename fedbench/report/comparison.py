@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedbench.analysis.best_values import BestValues
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
+from fedbench.analysis.compare import BestValues, ComparedBlock, ComparedRuns, Difference
 from fedbench.analysis.stats import seeds_needed
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo

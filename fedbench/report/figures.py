@@ -12,12 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.curves import final, low_and_high, moments
-from fedbench.analysis.departures import departure_texts
-from fedbench.analysis.groups import runs_by_value
+from fedbench.analysis.curves import POSITIONS, RunCurve, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.measured import last_clients
-from fedbench.analysis.run_curves import POSITIONS, RunCurve, run_curves
-from fedbench.analysis.settings import keys_text
+from fedbench.analysis.settings import blocks_of, keys_text
 from fedbench.analysis.table import TableData
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import LABELS
@@ -97,7 +94,7 @@ def _reduced(shown: _Shown) -> tuple[str, ...]:
     for row, found in rows:
         if found.reduced:
             name = f"{shown.line(row)[1]} on {shown.title(row.setup)}"
-            why.setdefault(departure_texts(found.reduced), []).append(name)
+            why.setdefault(found.reduced, []).append(name)
     return tuple(
         f"{'all runs' if len(names) == len(rows) > 1 else ', '.join(dict.fromkeys(names))}: {', '.join(words)}"
         for words, names in why.items()
@@ -258,7 +255,7 @@ def client_panels(title: str, lines: dict[str, tuple[Look, Sequence[Run]]]) -> l
     histogram, ranks = [], []
     edges = np.linspace(0, 100, 21)
     for label, (look, runs) in lines.items():
-        known = [last_clients(run)["accuracy"].dropna().to_numpy(float) for run in runs if run.has_clients]
+        known = [run.clients_at()["accuracy"].dropna().to_numpy(float) for run in runs if run.has_clients]
         if known:
             y = np.sort(100 * np.concatenate(known))
             share = 100 * np.histogram(y, edges)[0] / max(1, len(y))
@@ -313,7 +310,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
         return []
     fields = [name for name in _OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)]
     curves = curve_panels(runs, fields)
-    groups = runs_by_value(runs, "algo")
+    groups = [(block.title, block.lines) for block in blocks_of(runs, "algo")]
     look = looks([(str(of[0].meta["algo"]), name) for _, lines in groups for name, of in lines.items()])
     clients = []
     for title, lines in groups[:_MOST_SETTINGS]:
@@ -323,7 +320,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
         table.name,
         table.name,
         reduced=tuple(
-            f"{line.label} {keys_text(line.keys)}".rstrip() + f": {', '.join(departure_texts(line.found.reduced))}"
+            f"{line.label} {keys_text(line.keys)}".rstrip() + f": {', '.join(line.found.reduced)}"
             for line in table.lines
             if line.found.reduced
         ),

@@ -15,7 +15,6 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Line, TableData, coverage, splits
 from fedbench.papers.readings import ADOPTED
@@ -157,7 +156,6 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "anchor": anchor,
-        "departures": departure_texts,
         "href": href,
         "image": image,
         "panels": panels,

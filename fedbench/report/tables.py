@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedbench.analysis import table as data
-from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.analysis.tables import closing_tables
@@ -220,7 +219,7 @@ def _row_notes(block: Block) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in block.lines:
-        if texts := departure_texts(line.found.reduced):
+        if texts := line.found.reduced:
             reasons.setdefault(texts, []).append(f"{line.label} {keys_text(line.keys)}".rstrip())
     reduced = [
         "reduced" + ("" if len(names) == len(block.lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
@@ -266,7 +265,7 @@ def table_csv(table: TableData) -> str:
             row["seeds"] = len(line.found.runs)
             for column, cell in zip(table.columns, line.cells, strict=True):
                 row |= {f"{column.name}_{name}": value for name, value in _numbers(column, cell).items()}
-            row |= {"status": line.status, "reduced": "; ".join(departure_texts(line.found.reduced))}
+            row |= {"status": line.status, "reduced": "; ".join(line.found.reduced)}
             rows.append(row | {"note": row_note(line), "command": command(line, block)})
     return csv_text(rows)
 

@@ -12,9 +12,8 @@ import pandas as pd
 
 from fedbench.analysis.claims.multiverse import multiverse
 from fedbench.analysis.compare import ComparedRuns
-from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.run_rows import run_rows
+from fedbench.analysis.run_rows import kept_of, run_rows
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing

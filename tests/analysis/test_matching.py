@@ -12,7 +12,7 @@ from fake_runs import nested
 from made_up import made_up
 from units import unit
 
-from fedbench.analysis.departures import Departure, config_departures, departure_texts
+from fedbench.analysis.departures import config_departures
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.schema import Method, PrintedMetric, Row, Setup, Table
 from fedbench.runs.results import Results
@@ -79,12 +79,12 @@ def test_runs_as_the_experiment_has_them_are_full(tmp_path):
 def test_seeds_are_counted_against_the_papers(tmp_path):
     write_run(tmp_path, "fedavg", 7)
     write_run(tmp_path, "fedavg", 1)
-    assert departure_texts(find(tmp_path).reduced) == ("seeds 2 (paper 3)",)
+    assert find(tmp_path).reduced == ("seeds 2 (paper 3)",)
     assert find(tmp_path).cuts == ()  # fewer seeds are no other setting
     write_run(tmp_path, "fedavg", 2)
-    assert departure_texts(find(tmp_path).reduced) == ()
+    assert find(tmp_path).reduced == ()
     write_run(tmp_path, "fedavg", 3)
-    assert departure_texts(find(tmp_path).reduced) == ()
+    assert find(tmp_path).reduced == ()
     assert len(find(tmp_path).runs) == 4
 
 
@@ -107,7 +107,7 @@ def test_a_cut_is_named_with_the_papers_value(tmp_path, changes, words):
         write_run(tmp_path, "fedavg", seed, changes)
     found = find(tmp_path)
     assert len(found.runs) == 3
-    assert departure_texts(found.reduced) == (words,)
+    assert found.reduced == (words,)
     assert [k for k, _ in found.cuts] == list(changes)
 
 
@@ -134,20 +134,20 @@ def test_what_is_printed_and_not_carried_out_is_never_full(tmp_path, monkeypatch
     before = find(tmp_path)
     departing = replace(PAPER.setups["one"], departs=("no decay of the rate",))
     monkeypatch.setitem(PAPER.setups, "one", departing)
-    assert tuple(departure_texts(f.reduced) for f in (before, find(tmp_path))) == ((), ("no decay of the rate",))
+    assert tuple(f.reduced for f in (before, find(tmp_path))) == ((), ("no decay of the rate",))
 
 
 def test_another_model_is_named_once(tmp_path):
     changes = {"model._target_": "models.dense.Linear", "model.depth": None}
     write_run(tmp_path, "fedavg", 0, changes, model="linear")
-    assert departure_texts(find(tmp_path).reduced) == ("model linear (paper resnet)", "seeds 1 (paper 3)")
+    assert find(tmp_path).reduced == ("model linear (paper resnet)", "seeds 1 (paper 3)")
     departures = {"model._target_": ["a.b.resnet", "c.mlp"], "model.hidden": [None, [4]], "rounds": [9, 2]}
     assert config_departures(departures, "mlp_200") == [
-        Departure("model", "mlp_200", "resnet"),
-        Departure("rounds", 2, 9),
+        "model mlp_200 (paper resnet)",
+        "rounds 2 (paper 9)",
     ]
     (cut,) = config_departures({"model.hidden": [[200, 200], [64]]}, "mlp")
-    assert cut.text == "model.hidden [64] (paper [200,200])"
+    assert cut == "model.hidden [64] (paper [200,200])"
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_a_switch_is_no_number(tmp_path):
 def test_rounds_that_a_method_always_sets_can_be_cut_too(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedcorr", seed, {"rounds": 5})
-    assert departure_texts(find(tmp_path, "fedcorr").reduced) == ("rounds 5 (paper 1100)",)
+    assert find(tmp_path, "fedcorr").reduced == ("rounds 5 (paper 1100)",)
     write_run(tmp_path, "fedcorr", 0)  # those of the experiment, 100, are not those of the method either
-    assert departure_texts(find(tmp_path, "fedcorr").reduced) == ("rounds 100 (paper 1100)", "seeds 1 (paper 3)")
+    assert find(tmp_path, "fedcorr").reduced == ("rounds 100 (paper 1100)", "seeds 1 (paper 3)")
     write_run(tmp_path, "fedcorr", 0, {"rounds": 1100})
-    assert departure_texts(find(tmp_path, "fedcorr").reduced) == ("seeds 1 (paper 3)",)
+    assert find(tmp_path, "fedcorr").reduced == ("seeds 1 (paper 3)",)
     assert find(tmp_path, "fedcorr").cuts == ()
 
 
@@ -238,7 +238,7 @@ def test_the_most_complete_group_wins(tmp_path):
     assert rounds_of() == (100, 2)
     write_run(tmp_path, "fedavg", 5)
     assert rounds_of() == (100, 1)
-    assert departure_texts(find(tmp_path).reduced) == ("seeds 1 (paper 3)",)
+    assert find(tmp_path).reduced == ("seeds 1 (paper 3)",)
 
 
 def test_of_two_groups_that_are_as_complete_the_later_wins(tmp_path):
@@ -260,14 +260,14 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     assert found.others == (
         (unit(1), "diverged"), (unit(2), "failed"), (unit(3), "not finished"), (unit(4), "not finished"),
     )  # fmt: skip
-    assert departure_texts(found.reduced) == ("seeds 1 (paper 3)", "without seed 1, which diverged")
+    assert found.reduced == ("seeds 1 (paper 3)", "without seed 1, which diverged")
 
 
 def test_runs_left_over_from_divergence_are_not_full(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed)
     write_run(tmp_path, "fedavg", 3, status="diverged")
-    assert departure_texts(find(tmp_path).reduced) == ("without seed 3, which diverged",)
+    assert find(tmp_path).reduced == ("without seed 3, which diverged",)
 
 
 def test_what_diverged_at_the_papers_setting_is_not_covered_up_by_a_short_run(tmp_path):
@@ -302,11 +302,11 @@ def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
     best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (row,), "best")})
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
-    assert departure_texts(find(tmp_path).reduced) == ()
+    assert find(tmp_path).reduced == ()
     evidence = Evidence(Results(tmp_path))
     assert evidence.find(best, Row("fedavg", "one")).reduced == ()  # of a figure, or of a table of last rounds
     found = evidence.find(best, row)
-    assert departure_texts(found.reduced) == ("best of the evaluated rounds, one in 5 (paper all)",)
+    assert found.reduced == ("best of the evaluated rounds, one in 5 (paper all)",)
     assert found.cuts == (("eval_every", "5"),)
 
 
@@ -332,7 +332,7 @@ def test_data_that_are_not_the_official_ones_are_marked(tmp_path):
     lossy = "CIFAR-10: not the official files (md5 differs)"
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, unofficial=[lossy])
-    assert departure_texts(find(tmp_path).reduced) == (f"data: {lossy}",)
+    assert find(tmp_path).reduced == (f"data: {lossy}",)
 
 
 def test_nothing_on_disk_is_nothing_found(tmp_path):

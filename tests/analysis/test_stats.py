@@ -15,8 +15,9 @@ from fedbench.analysis.stats import (
     kendall,
     least_p,
     paired,
-    paired_with_diverged,
     win_tie_loss,
+    with_diverged,
+    without_scale,
 )
 
 few = st.lists(st.integers(-50, 50), min_size=1, max_size=8)
@@ -29,21 +30,21 @@ DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 
 
 
 def test_pairs_of_which_one_side_is_lost_count_as_the_widest_difference():
-    assert paired_with_diverged({0: 1.0, 1: -3.0}, lost={2}, won={4, 3}) == paired([1.0, -3.0, -3.0, 3.0, 3.0])
-    assert paired_with_diverged({}, lost={5}, won=()).greater == paired([-1.0]).greater
-    assert paired_with_diverged({0: 0.0}, lost=(), won={1}).greater == paired([0.0, 1.0]).greater
-    assert paired_with_diverged({0: 2.0}, (), ()) == paired([2.0])
+    counted = with_diverged({0: 1.0, 1: -3.0}, lost={2}, won={4, 3})
+    assert counted == {0: 1.0, 1: -3.0, 2: -3.0, 3: 3.0, 4: 3.0}
+    assert with_diverged({}, lost={5}, won=()) == {5: -1.0}
+    assert with_diverged({0: 0.0}, lost=(), won={1}) == {0: 0.0, 1: 1.0}
+    assert with_diverged({0: 2.0}, (), ()) == {0: 2.0}
 
 
 def test_a_pair_that_is_lost_is_behind_in_the_unit_of_the_differences():
-    """Of losses, 1 and 3 are behind by 1 and 3; a lost pair by 3 more, a mean of 7/3."""
-    found = paired_with_diverged({0: 1.0, 1: 3.0}, lost={2}, won=set(), sign=-1)
-    assert (found.n, found.mean) == (3, pytest.approx(7 / 3))
-    assert paired_with_diverged({}, set(), set()) is None
-    assert (paired_with_diverged({0: 0.0}, {1}, set()).mean, paired_with_diverged({}, set(), {1}).low) == (
-        -math.inf,
-        None,
-    )
+    """Of losses, 1 and 3 are behind by 1 and 3; a lost pair by 3 more."""
+    assert with_diverged({0: 1.0, 1: 3.0}, lost={2}, won=set(), sign=-1) == {0: 1.0, 1: 3.0, 2: 3.0}
+
+
+def test_differences_that_runs_that_diverged_make_have_no_scale():
+    assert (without_scale(paired([0.0, -1.0])).mean, without_scale(paired([1.0, 0.0])).low) == (-math.inf, None)
+    assert without_scale(paired([1.0, -1.0])).mean == 0
 
 
 def test_interval_by_hand():

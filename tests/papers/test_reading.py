@@ -20,7 +20,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.metrics import is_field
 from fedbench.papers.checks import Check
 from fedbench.papers.registry import read_paper
-from fedbench.simulation import fairness
+from fedbench.simulation import evaluation
 
 DOCUMENT = (ROOT / "docs" / "adding_a_paper.md").read_text()
 CONFIG, EXAMPLE = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.S)
@@ -162,11 +162,11 @@ def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path, monkeypatch):
 
 
 def test_fields_are_those_that_runs_have():
-    found = fairness.accuracy_metrics(np.array([0.5, 1.0]), np.array([1, 1]))
+    found = evaluation.accuracy_metrics(np.array([0.5, 1.0]), np.array([1, 1]))
     unknown = [f for f in found if not is_field(f)]
     assert not unknown, f"add {unknown} to _FIELD in fedbench/core/metrics.py"
     assert all(
         is_field(f) for f in ("train_loss", "update_norm", "client:12", "error_rsd_weighted", "train_perplexity")
     )
     assert not any(is_field(f) for f in ("accuracy_worst15", "accuracy", "client:x", "loss", 3, None))
-    assert {int(f[14:]) for f in found if f.startswith("accuracy_worst") and f[14:].isdigit()} == set(fairness.TAILS)
+    assert {int(f[14:]) for f in found if f.startswith("accuracy_worst") and f[14:].isdigit()} == set(evaluation.TAILS)

@@ -12,7 +12,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Cell, Column, Line
@@ -136,7 +135,7 @@ def line(root, paper, table, setup, row=0):
         settings=keys_text(found.keys),
         seeds=len(found.found.runs),
         status=found.status,
-        reduced=departure_texts(found.found.reduced),
+        reduced=found.found.reduced,
         cells=[shown(found.cells[i], data.columns[i], block.setup.seeds) for i in main_columns(data)],
         runs=tuple(run_links(found, root / "report")),
         command=command(found, block),

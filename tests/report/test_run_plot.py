@@ -7,7 +7,7 @@ import pytest
 from fake_runs import ROUNDS, fake, measured
 from report_runs import call, files
 
-from fedbench.analysis.run_curves import run_curves
+from fedbench.analysis.curves import run_curves
 from fedbench.commands import plot
 from fedbench.runs.results import Results
 

@@ -10,8 +10,8 @@ from fake_runs import fake
 from tools import ROOT
 
 import fedbench
-from fedbench.analysis.kept_rounds import kept_of
-from fedbench.analysis.measured import best_rounds
+from fedbench.analysis.curves import best_rounds
+from fedbench.analysis.run_rows import kept_of
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, metric_info
 from fedbench.papers.registry import curve_fields, papers

@@ -10,8 +10,8 @@ import numpy as np
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
 from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, tail
 from fedbench.analysis.claims.tables import Cells
+from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.measured import rounds_to
 from fedbench.papers.schema import Paper
 
 if TYPE_CHECKING:  # a plan does without it

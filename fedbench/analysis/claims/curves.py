@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest
+from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.measured import last_clients, rounds_to
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
@@ -201,7 +201,7 @@ def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:
     """Return the share of clients whose accuracy at the end, the only round with clients, is below or not."""
     if found.reading.round == "best" or found.reading.weighting == "weighted":
         return {}
-    last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
+    last = {seed: run.clients_at()["accuracy"].dropna() for seed, run in found.runs.items()}
     return {seed: float(((accuracy < threshold) == below).mean()) for seed, accuracy in last.items()}
 
 

@@ -5,7 +5,7 @@ import pytest
 from claim_runs import Run, verdict
 from units import unit
 
-from fedbench.analysis.measured import mean_between, rounds_to
+from fedbench.analysis.curves import mean_between, rounds_to
 
 CURVE = pd.Series([0.1, 0.5, 0.9, 0.8], index=[0, 50, 100, 150])
 

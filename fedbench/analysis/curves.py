@@ -1,19 +1,87 @@
-"""Curves of runs by setting and by the values of a key: a metric against rounds, communication or seconds."""
+"""Curves of runs: the numbers that runs have measured, and a metric of any runs by setting and value of a key."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.groups import runs_by_value
-from fedbench.analysis.measured import curve_of
+from fedbench.analysis.settings import blocks_of
 from fedbench.analysis.stats import interval
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.metrics import CATALOGUE, metric_info
+from fedbench.core.metrics import CATALOGUE, lower_is_better, metric_info
 from fedbench.runs.run import Run
+
+
+def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
+    """Return the first evaluated round at which a curve has reached a target; infinite if it never does."""
+    reached = curve.index[(curve <= target) if lower else (curve >= target)]
+    return float(reached[0]) if len(reached) else math.inf
+
+
+def mean_between(curve: pd.Series, first: int, last: int, length: float) -> float | None:
+    """Return the mean of a curve from one round to another; None if none of these rounds was evaluated.
+
+    Args:
+        curve: Values by round.
+        first: The first round, of a run of full length.
+        last: The last round, of a run of full length.
+        length: Rounds of the run as a share of the full length; the rounds of a shorter run are scaled.
+    """
+    share = min(1.0, length)
+    start = max(1, math.ceil(share * first))
+    part = curve.loc[start : max(start, math.floor(share * last))]
+    return None if part.empty else float(part.mean())
+
+
+def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
+    """Return the first round with the best value, and this value, of each metric that was measured.
+
+    Higher is better where a metric has no direction.
+    """
+    table = run.rounds()
+    numbers, found = table["round"].to_numpy(), {}
+    for name in names:
+        values = values_of(table, name)
+        if values is not None and (known := np.isfinite(values)).any():
+            lost = math.inf if lower_is_better(name) else -math.inf
+            filled = np.where(known, values, lost)
+            at = int(filled.argmin() if lower_is_better(name) else filled.argmax())
+            found[name] = int(numbers[at]), float(values[at])
+    return found
+
+
+def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
+    """Return a metric over the evaluated rounds, where it is finite, indexed by round; empty if it was not measured.
+
+    Args:
+        rounds: A row per evaluated round, with a column ``round``.
+        field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
+    """
+    values = values_of(rounds, field)
+    if values is None:
+        return pd.Series(dtype=float)
+    known = np.isfinite(values)
+    name = None if metric_info(field).formula is not None else field
+    return pd.Series(values[known], index=pd.Index(rounds["round"].to_numpy()[known], name="round"), name=name)
+
+
+def values_of(rounds: pd.DataFrame, field: str) -> np.ndarray | None:
+    """Return a metric at each row of some rounds, not finite where it was not measured; None if it never was."""
+    entry = metric_info(field)
+    needed = entry.needs or (field,)
+    if not all(key in rounds for key in needed):
+        return None
+    columns = [rounds[key].to_numpy(dtype=float) for key in needed]
+    with np.errstate(all="ignore"):  # what overflows is not finite
+        values: np.ndarray = columns[0] if entry.formula is None else entry.formula(*columns)
+    return values
+
+
+# ---- of any runs
 
 POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl that are added, factor
     "round": ("round", (), 1.0),
@@ -65,9 +133,9 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
     if x not in POSITIONS:
         raise RequestError(f"--x must be one of {', '.join(POSITIONS)}; got {x}{nearest(x, POSITIONS)}")
     found = []
-    for setting, lines in runs_by_value(runs, by):
-        for name, members in lines.items():
-            if (curve := _curve(setting, name, members, x, y)) is not None:
+    for block in blocks_of(runs, by):
+        for name, members in block.lines.items():
+            if (curve := _curve(block.title, name, members, x, y)) is not None:
                 found.append(curve)
     if not found:
         raise RequestError(_not_measured(runs, y))
