@@ -212,10 +212,10 @@ def _text_table(table: TableData, block: Block) -> Table:
                 cells.append(Cell(CELLS[cell.agreement].sign))
         rows.append((*cells, *([line.status] if status else [])))
     title = block.setup.title if block.setup else ""
-    return table_of(title, [*heads, *(["status"] if status else [])], rows, "", _row_notes(block))
+    return table_of(title, [*heads, *(["status"] if status else [])], rows, "", _row_notes(table, block))
 
 
-def _row_notes(block: Block) -> list[str]:
+def _row_notes(table: TableData, block: Block) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in block.lines:
@@ -225,7 +225,10 @@ def _row_notes(block: Block) -> list[str]:
         "reduced" + ("" if len(names) == len(block.lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
         for why, names in reasons.items()
     ]
-    return reduced + [f"{line.label}: {note}" for line in block.lines if (note := row_note(line))]
+    notes = [
+        (line, note) for line in block.lines for note in (row_note(line), *impossible_columns(table, line)) if note
+    ]
+    return reduced + [f"{line.label} {keys_text(line.keys)}".rstrip() + f": {note}" for line, note in notes]
 
 
 def table_markdown(table: TableData) -> str:
@@ -233,14 +236,7 @@ def table_markdown(table: TableData) -> str:
     lead = OWN_CAPTION
     if table.table is not None:
         lead = f"{table.table.caption}. {_LEGEND}"
-    impossible = [
-        f"{block.setup.title}, {line.label} {keys_text(line.keys)}".rstrip() + f": {why}"
-        for block in table.blocks
-        for line in block.lines
-        for why in impossible_columns(table, line)
-        if block.setup
-    ]
-    return markdown(text_tables(table), title_of(table), lead, [*notes_of(table), *impossible])
+    return markdown(text_tables(table), title_of(table), lead, notes_of(table))
 
 
 def table_latex(table: TableData) -> str:
