@@ -200,25 +200,25 @@ class _Places:
     def __init__(self, runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
         self._runs, self._found = runs, found
         self._sent = replace(runs, overrides=())  # what a process needs to know of all of them
-        self._view = PoolView(len(runs.overrides), jobs)
+        self._view = PoolView(len(runs.overrides))
         self._cores = max(1, available_cores() // jobs)
         self._visible = [{_VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
         self._pools: dict[int, ProcessPoolExecutor] = {}
-        self._at_work: dict[Future[Ended], tuple[int, int]] = {}  # the number of the run, and its place
+        self._at_work: dict[Future[Ended], tuple[int, RunConfig, Sequence[str]]] = {}  # with the place of each
         self._others = set(multiprocessing.active_children())
 
     def work_through(self) -> None:
         """Carry out all runs."""
-        with self._view.bars, hidden():
+        with self._view.bars:
             try:
-                for number, overrides in enumerate(self._runs.overrides):
+                for overrides in self._runs.overrides:
                     config = _attempt(overrides, self._runs.own, partial(self._runs.compose, overrides))
                     if isinstance(config, Ended):
-                        self._over(number, config)
+                        _note(self._runs, config, self._found)
                         continue
                     while len(self._at_work) == len(self._visible):
                         self._await()
-                    self._begin(number, config)
+                    self._begin(config, overrides)
                 while self._at_work:
                     self._await()
             except BaseException:
@@ -228,33 +228,28 @@ class _Places:
                 for pool in self._pools.values():
                     pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, number: int, config: RunConfig) -> None:
-        taken = {place for _, place in self._at_work.values()}
+    def _begin(self, config: RunConfig, overrides: Sequence[str]) -> None:
+        taken = {place for place, *_ in self._at_work.values()}
         place = next(k for k in range(len(self._visible)) if k not in taken)
         if place not in self._pools:
             given = ({**os.environ, **self._visible[place]},)
             self._pools[place] = ProcessPoolExecutor(1, _context(), initializer=_prepare, initargs=given)
-        self._view.begins(number, config)
-        future = self._pools[place].submit(_work, self._sent, config, self._runs.overrides[number], self._cores)
-        self._at_work[future] = (number, place)
+        future = self._pools[place].submit(_work, self._sent, config, overrides, self._cores)
+        self._at_work[future] = place, config, overrides
 
     def _await(self) -> None:
         """Wait until a run has ended, or for a moment."""
         done, _ = wait(self._at_work, self._view.every, FIRST_COMPLETED)
         for future in done:
-            number, place = self._at_work.pop(future)
+            place, _, overrides = self._at_work.pop(future)
             try:
                 result = future.result()
             except BrokenProcessPool:
                 del self._pools[place]
                 short = "its process was killed; if memory was short, run fewer at a time (--jobs)"
-                result = Ended(tuple(self._runs.overrides[number]), "failed", error=short)
-            self._over(number, result)
-        self._view.look()
-
-    def _over(self, number: int, result: Ended) -> None:
-        self._view.ended(number, result.status)
-        _note(self._runs, result, self._found)
+                result = Ended(tuple(overrides), "failed", error=short)
+            _note(self._runs, result, self._found)
+        self._view.look([e.status for e in self._found], [config for _, config, _ in self._at_work.values()])
 
     def _stop(self) -> None:
         """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""

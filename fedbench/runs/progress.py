@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -73,52 +73,36 @@ class PoolView:
 
     Args:
         total: Number of runs.
-        jobs: Number of runs at a time.
 
     Attributes:
         bars: The bar of all runs; a context manager inside which it is shown.
         every: Seconds from one call of ``look`` to the next.
     """
 
-    def __init__(self, total: int, jobs: int) -> None:
-        self._total, self._jobs, self._terminal = total, jobs, sys.stderr.isatty()
-        self._going: dict[int, tuple[RunConfig, float]] = {}  # with the time when each began
-        self._over: Counter[str] = Counter()
-        self._took: list[float] = []
-        self._said = time.monotonic()
+    def __init__(self, total: int) -> None:
+        self._total, self._terminal = total, sys.stderr.isatty()
+        self._began = self._said = time.monotonic()
         self.bars = _bars(self._terminal)
         self.every = _OFTEN if self._terminal else EVERY
         self._bar = self.bars.add_task("", total=total, facts="")
 
-    def begins(self, number: int, config: RunConfig) -> None:
-        """Note that a run begins."""
-        self._going[number] = config, time.monotonic()
-
-    def ended(self, number: int, status: str) -> None:
-        """Note the status in which a run has ended."""
-        self._over[status] += 1
-        if number in self._going:
-            self._took.append(time.monotonic() - self._going.pop(number)[1])
-
-    def look(self) -> None:
-        """Show how far the runs are."""
+    def look(self, ended: Sequence[str], going: Iterable[RunConfig]) -> None:
+        """Show how far the runs are, given the statuses of those that have ended, and those that are at work."""
         if self._terminal:
-            self.bars.update(self._bar, completed=self._over.total(), facts=self.line())
+            self.bars.update(self._bar, completed=len(ended), facts=self.line(ended, going))
         elif time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
-            _say(self.line())
+            _say(self.line(ended, going))
 
-    def line(self) -> str:
+    def line(self, ended: Sequence[str], going: Iterable[RunConfig]) -> str:
         """Return how far the runs are in one line."""
-        over, left = self._over.total(), ""
-        if self._took:
-            mean = sum(self._took) / len(self._took)
-            left = f"; about {duration(mean * (self._total - over) / self._jobs)} left"
-        rows = [(last_row(config.path / "rounds.jsonl") or {"round": 0}, config) for config, _ in self._going.values()]
+        rows = [(last_row(config.path / "rounds.jsonl") or {"round": 0}, config) for config in going]
         rounds = ", ".join(f"{row['round']}/{config.rounds}" for row, config in rows)
-        going = [f"{len(rows)} running (rounds {rounds})"] if rows else []
-        states = ", ".join([f"{n} {status}" for status, n in sorted(self._over.items())] + going)
-        return f"{over} of {self._total} runs are over: {states}{left}"
+        states = [f"{n} {status}" for status, n in sorted(Counter(ended).items())]
+        states += [f"{len(rows)} running (rounds {rounds})"] if rows else []
+        rest = (time.monotonic() - self._began) * (self._total - len(ended)) / max(1, len(ended))
+        left = f"; about {duration(rest)} left" if ended else ""
+        return f"{len(ended)} of {self._total} runs are over: {', '.join(states)}{left}"
 
 
 def _bars(shown: bool) -> Progress:

@@ -44,11 +44,6 @@ class Meta(BaseModel):
     model: str
     experiment: str | None
     rounds: NonNegativeInt | None = None
-    departures: dict[str, list[Any]] = {}
-    overrides: list[str] = []
-    sources: list[str] = []
-    unofficial: list[str] = []
-    remarks: list[str] = []
 
 
 def is_done(path: Path) -> bool:

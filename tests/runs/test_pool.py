@@ -147,14 +147,14 @@ def test_gpus_are_those_that_the_environment_names(monkeypatch):
 
 
 def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
-    config, view = compose_run([f"results_dir={tmp_path}", "rounds=9"]), PoolView(3, jobs=2)
-    clock = iter([0.0, 1.0, 60.0])
+    one = compose_run([f"results_dir={tmp_path}", "rounds=9"])
+    other = replace(one, seed=1)
+    clock = iter([0.0, 20.0, 40.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    view.begins(0, config)
-    view.begins(1, replace(config, seed=1))
-    assert view.line() == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
-    view.ended(0, "done")
-    path = replace(config, seed=1).path
-    path.mkdir(parents=True)
-    (path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
-    assert view.line() == "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 1 min 00 s left"
+    view = PoolView(3)
+    assert view.line([], [one, other]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
+    other.path.mkdir(parents=True)
+    (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
+    assert view.line(["done"], [other]) == (
+        "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 1 min 20 s left"
+    )
