@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
@@ -64,13 +65,13 @@ def carry_out(asked: Namespace) -> int:
         return 0
     left = {id(run) for run in todo} - {id(run) for run in taken}
     runs = [run for run in runs if id(run) not in left]
-    return _carry_out(names, runs, published, common, launcher, jobs, asked.hours)
+    return _carry_out(names, runs, published.root, common, launcher, jobs, asked.hours)
 
 
 def _carry_out(
     names: Sequence[str],
     runs: list[PlannedRun],
-    published: Results,
+    results: Path,
     common: list[str],
     launcher: list[str],
     jobs: int,
@@ -81,7 +82,7 @@ def _carry_out(
     Args:
         names: Names of the tables and figures.
         runs: The runs that are done, which are part of the report, and those that are carried out.
-        published: The published reports of the results directory.
+        results: The results directory.
         common: Overrides for all runs.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
         jobs: Number of runs at a time without a launcher.
@@ -89,13 +90,12 @@ def _carry_out(
     """
     if jobs > 1:
         start_importing()
-    results = published.root
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(f"results_dir={results}", error) from error
     faults = unreadable_data(run for run in runs if not run.done)
-    write_labels(names, results, common, published)
+    write_labels(names, results, common)
     ended: list[Ended] = []
     todo = [run for run in runs if not run.done and run.experiment not in faults]
     end: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)

@@ -17,8 +17,9 @@ from fedbench.data.files.fetch import Files
 from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
 from fedbench.runs.build_data import federated, read_examples
+from fedbench.runs.bundle import FOLDER
 from fedbench.runs.pool import Ended
-from fedbench.runs.results import Results
+from fedbench.runs.results import PUBLISHED
 from fedbench.runs.run import DamagedRun, is_done, read_run
 
 
@@ -83,7 +84,7 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
     return faults
 
 
-def write_labels(names: Sequence[str], results: Path, common: Sequence[str], published: Results) -> None:
+def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> None:
     """Write the number of examples per client and class, for the figures that show it.
 
     Those of published reports are taken over, so that they need no data.
@@ -95,9 +96,9 @@ def write_labels(names: Sequence[str], results: Path, common: Sequence[str], pub
             path = results / LABELS / f"{experiment}.json"
             if path.exists():
                 continue
-            known = published.file(paper.id, path.relative_to(results).as_posix())
+            known = results / PUBLISHED / paper.id / FOLDER / path.relative_to(results)
             try:
-                counts = _label_counts(experiment, common) if known is None else known.decode()
+                counts = known.read_text(encoding="utf-8") if known.exists() else _label_counts(experiment, common)
             except RequestError as error:
                 print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
                 continue

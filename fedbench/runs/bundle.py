@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -88,22 +88,16 @@ class Bundle:
                 f"with: fedbench report RUNS --into {root}"
             ) from error
         self.damaged: list[str] = list(facts["damaged"])
-        self._names: list[str] = list(facts["files"])
         self._table = cache(self._read_table)
 
-    @cached_property
     def runs(self) -> list[Run]:
-        """All runs."""
+        """Return all runs."""
         found: list[Run] = []
         for number, row in enumerate(pq.read_table(self.place / "runs.parquet").to_pylist()):
             config, meta, documents = (json.loads(row[name]) for name in ("config", "meta", "documents"))
             present = with_present_names(config, meta)
             found.append(BundledRun(self.home / row["path"], *present, self, number, documents))
         return found
-
-    def file(self, name: str) -> bytes | None:
-        """Return the content of a further file, such as the label counts; None if there is none."""
-        return (self.place / name).read_bytes() if name in self._names else None
 
     def part(self, name: str, number: int) -> pa.Table:
         """Return the rows of a run in one of the tables, as an Arrow table without the column ``run``."""

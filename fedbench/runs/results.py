@@ -47,13 +47,12 @@ class Results:
         self.bundle = Bundle(root) if is_bundle(root) else None
         self.place = root if self.bundle is None else self.bundle.place
         self._names = published
-        self._bundles: dict[str, Bundle | None] = {}
         self._published: dict[str, dict[Path, Run]] = {}
 
     def __iter__(self) -> Iterator[Run]:
         if self.bundle is not None:
             self.damaged = list(self.bundle.damaged)
-            yield from self.bundle.runs
+            yield from self.bundle.runs()
             return
         self.damaged = []
         here = {run.path: run for run in self._own()}
@@ -86,21 +85,11 @@ class Results:
     def published(self, name: str) -> dict[Path, Run]:
         """Return the finished runs of a published report, by the paths that they would have here."""
         if name not in self._published:
-            bundle = self._bundle(name)
-            runs = [] if bundle is None else [run for run in bundle.runs if run.done]
-            self._published[name] = {r.path: r for r in runs if r.path.is_relative_to(self.root / name)}
-        return self._published[name]
-
-    def file(self, name: str, path: str) -> bytes | None:
-        """Return a further file of the bundle of a published report, such as label counts; None if it has none."""
-        bundle = self._bundle(name)
-        return None if bundle is None else bundle.file(path)
-
-    def _bundle(self, name: str) -> Bundle | None:
-        if name not in self._bundles:
             place = self.root / PUBLISHED / name
-            self._bundles[name] = Bundle(place, home=self.root) if is_bundle(place) else None
-        return self._bundles[name]
+            runs = Bundle(place, home=self.root).runs() if is_bundle(place) else []
+            below = self.root / name
+            self._published[name] = {r.path: r for r in runs if r.done and r.path.is_relative_to(below)}
+        return self._published[name]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from fedbench.report.write import write_report
 from fedbench.reproduce.carry_out import write_labels
 from fedbench.reproduce.plan import locate, plan
 from fedbench.runs import training as runner
-from fedbench.runs.results import Results
 
 TABLE = "report/tables/adafedadam_table4.csv"
 HOME = "published/adafedadam"
@@ -124,7 +123,7 @@ def test_published_runs_need_no_data(cifar, tmp_path):
 def test_label_counts_of_a_published_report_are_taken_over(clone, capsys):
     experiment = "adafedadam/table5_cifar10_dir005"
     write_report(_with_labels(clone.parent, experiment), clone / HOME, "adafedadam")
-    write_labels(["adafedadam/figure6"], clone, NO_DATA, Results(clone))
+    write_labels(["adafedadam/figure6"], clone, NO_DATA)
     assert (clone / "labels" / f"{experiment}.json").read_text() == "[[3, 1], [0, 4]]"
     assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 3
 

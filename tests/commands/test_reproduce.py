@@ -29,7 +29,6 @@ from fedbench.reproduce.carry_out import missing_files, rows_within, unreadable_
 from fedbench.reproduce.durations import Durations, time_text
 from fedbench.reproduce.plan import chosen, locate, plan, table_names
 from fedbench.runs import training as runner
-from fedbench.runs.results import Results
 from fedbench.runs.run import Run, read_run
 
 # three runs of made data, in this process, where tests can reach into them
@@ -625,18 +624,18 @@ def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
     data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
     calls = []
     monkeypatch.setattr(carrying_out, "federated", lambda config: calls.append(config.task_name) or data)
-    write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [], Results(tmp_path))
+    write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [])
     skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
     experiments = [f"adafedadam/table{skew}" for skew in skews]
     assert calls == experiments
     for name in experiments:
         counts = json.loads((tmp_path / "labels" / f"{name}.json").read_text())
         assert counts == [[1, 0, 1], [0, 2, 1], [0, 0, 1]]
-    write_labels(["adafedadam"], tmp_path, [], Results(tmp_path))
+    write_labels(["adafedadam"], tmp_path, [])
     assert len(calls) == 4
 
 
 def test_without_data_there_are_no_label_counts(tmp_path, capsys):
-    write_labels(["adafedadam/figure6"], tmp_path, ["data_dir=nothing", "data.download=false"], Results(tmp_path))
+    write_labels(["adafedadam/figure6"], tmp_path, ["data_dir=nothing", "data.download=false"])
     assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 4
     assert list(tmp_path.iterdir()) == []
