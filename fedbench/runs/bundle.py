@@ -105,11 +105,6 @@ class Bundle:
         first, end = np.searchsorted(runs, (number, number + 1))
         return table.slice(first, end - first)
 
-    def columns(self, name: str) -> list[str]:
-        """Return the columns of a table without ``run``."""
-        names: list[str] = self._table(name)[0].column_names
-        return names
-
     def _read_table(self, name: str) -> tuple[pa.Table, np.ndarray]:
         """Return a table, and the number of the run of every row, ascending."""
         table = pq.read_table(self.place / f"{name}.parquet")
@@ -161,8 +156,8 @@ class BundledRun(Run):
         Raises:
             RequestError: If one of them was measured and is kept at some rounds only.
         """
-        known = self.bundle.columns("curves")
-        last = self.last_round()
+        table = self.bundle.part("curves", self.number)
+        known, last = table.column_names, self.last_round()
         for name in names:
             if name not in known and last.get(name) is not None:
                 raise RequestError(
@@ -170,7 +165,7 @@ class BundledRun(Run):
                     f"{', '.join(k for k in known if k != 'round') or 'nothing'}; report from the runs themselves"
                 )
         wanted = [name for name in dict.fromkeys(("round", *names)) if name in known]
-        frame: pd.DataFrame = self.bundle.part("curves", self.number).select(wanted).to_pandas()
+        frame: pd.DataFrame = table.select(wanted).to_pandas()
         return frame
 
     def last_round(self) -> Fields:
@@ -256,7 +251,7 @@ def _frames(run: Run, kept: Kept) -> dict[str, pd.DataFrame]:
     rounds = run.rounds()
     names = list(rounds.columns) if kept.curves is None else sorted(kept.curves)
     if isinstance(run, BundledRun):  # which has no others any more
-        names = [name for name in names if name in run.bundle.columns("curves")]
+        names = [name for name in names if name in run.bundle.part("curves", run.number).column_names]
     found = {"rounds": rounds[rounds["round"].isin([rounds["round"].max(), *kept.rounds])]}
     if names:
         found["curves"] = run.curves(names)

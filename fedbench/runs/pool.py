@@ -40,7 +40,9 @@ T = TypeVar("T")
 _DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
 _OTHER_BYTES = 4 * 2**30  # for a run of any other model
 _PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers usually give 30
-_PRELOADED = ["torch", "pandas", "pyarrow.parquet", "safetensors.torch"]
+# forked from one that has imported torch, or started afresh where forks are unsafe
+_PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+_PROCESSES.set_forkserver_preload(["torch", "pandas", "pyarrow.parquet", "safetensors.torch"])
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -180,7 +182,6 @@ def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
 
 def start_importing() -> None:
     """Let the process that others are forked from import torch, while this one does something else."""
-    _context()
     if sys.platform == "linux":
         from multiprocessing.forkserver import ensure_running
 
@@ -233,7 +234,7 @@ class _Places:
         place = next(k for k in range(len(self._visible)) if k not in taken)
         if place not in self._pools:
             given = ({**os.environ, **self._visible[place]},)
-            self._pools[place] = ProcessPoolExecutor(1, _context(), initializer=_prepare, initargs=given)
+            self._pools[place] = ProcessPoolExecutor(1, _PROCESSES, initializer=_prepare, initargs=given)
         future = self._pools[place].submit(_work, self._sent, config, overrides, self._cores)
         self._at_work[future] = place, config, overrides
 
@@ -261,15 +262,6 @@ class _Places:
         finally:
             for process in processes:
                 process.kill()
-
-
-def _context() -> multiprocessing.context.BaseContext:
-    """Return how processes are started: forked from one that has imported torch, or afresh where forks are unsafe."""
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    return context
 
 
 # ---- in the processes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 import uuid
@@ -13,7 +12,7 @@ from typing import Any
 
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import config_value, leaves
-from fedbench.runs.run import Fields
+from fedbench.runs.run import Fields, last_row
 
 _MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100  # characters of a value, and values of a request, that every store takes
 
@@ -108,10 +107,8 @@ class TensorboardTracker(Tracker):
 
     def start(self, path: Path, name: str, config: Fields) -> None:
         """Open a further event file, from whose first round on the earlier ones no longer count."""
-        done = path / "rounds.jsonl"
-        lines = done.read_text(encoding="utf-8").splitlines() if done.exists() else []
-        first = json.loads(lines[-1])["round"] + 1 if lines else 0
-        self._writer = self._events.SummaryWriter(str(path / "tensorboard"), purge_step=first)
+        last = last_row(path / "rounds.jsonl") or {"round": -1}
+        self._writer = self._events.SummaryWriter(str(path / "tensorboard"), purge_step=last["round"] + 1)
 
     def log(self, row: Fields) -> None:
         """Write one evaluated round."""

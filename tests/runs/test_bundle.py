@@ -167,8 +167,8 @@ def test_the_fields_of_a_paper_are_those_of_its_figures_and_claims_in_both_weigh
 def test_published_evidence_has_the_curves_that_its_paper_reads(name):
     """Of all keys that its runs have measured."""
     bundle = Results(ROOT / "results" / "published" / name).bundle
-    known = set(bundle.columns("curves"))
-    measured = {key for key in curve_fields(papers()[name]) if key in bundle.columns("rounds")}
+    known = set(bundle.part("curves", 0).column_names)
+    measured = {key for key in curve_fields(papers()[name]) if key in bundle.part("rounds", 0).column_names}
     assert measured <= known
 
 
