@@ -1,6 +1,7 @@
 """Pages of made-up runs: one of one's own runs, and one with a hostile text wherever people or runs can put one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from fake_runs import fake
 
@@ -61,7 +62,7 @@ def hostile_content(text=HOSTILE):
     figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), ((put(), put()),))
     printed = paper_table(paper, table, evidence)
     first, *others = printed.blocks[0].lines
-    broken = replace(first, found=replace(first.found, errors=(put(),)))
+    broken = replace(first, found=replace(first.found, every=(SimpleNamespace(meta={"error": put()}, counts=False),)))
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
     verdicts = ((claim, multiverse(given, given.claims[claim.id], evidence)),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)

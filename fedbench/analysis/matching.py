@@ -44,10 +44,7 @@ class MatchedRuns:
         others: Runs of the same setting that failed, diverged or are not finished, as (unit, outcome).
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
-        digest: Hash of the setting; empty if there are no runs.
-        further: Hashes of the same setting with other splits of the data, whose runs do not count.
-        splits: The splits of these other runs.
-        errors: Messages of the errors that ended runs.
+        every: All runs of the setting, of whatever outcome and split of the data.
         setup: Title of the row's setup.
         reading: How the numbers are read.
         memory: Numbers that have been read from files, by run.
@@ -57,10 +54,7 @@ class MatchedRuns:
     others: tuple[tuple[Unit, str], ...] = ()
     reduced: tuple[str, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
-    digest: str = ""
-    further: tuple[str, ...] = ()
-    splits: tuple[int, ...] = ()
-    errors: tuple[str, ...] = ()
+    every: tuple[Run, ...] = ()
     setup: str = ""
     reading: Reading = ADOPTED
     memory: dict[tuple[int, str], Any] = field(default_factory=dict, compare=False, repr=False)
@@ -69,6 +63,16 @@ class MatchedRuns:
     def diverged(self) -> set[Unit]:
         """The units whose runs ended with numbers that are not finite."""
         return {unit for unit, what in self.others if what == "diverged"}
+
+    @property
+    def errors(self) -> list[str]:
+        """Messages of the errors that ended runs."""
+        return list(dict.fromkeys(" ".join(r.meta["error"].split()) for r in self.every if r.meta.get("error")))
+
+    @property
+    def splits(self) -> list[int]:
+        """Splits of the data whose runs do not count under the reading."""
+        return sorted({unit.split for unit in (unit_of(r) for r in self.every if r.counts) if unit not in self.runs})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
         """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
@@ -314,15 +318,4 @@ def _matched_runs(
         cuts["eval_every"] = str(spacing)
     found += seed_departures(done, others, setup.seeds)
     found += data_departures(done.values())
-    counted = {id(run) for run in group}
-    further = [run for run in every if id(run) not in counted]
-    return MatchedRuns(
-        done,
-        others,
-        tuple(found),
-        tuple(sorted(cuts.items())),
-        group[0].meta["hash"],
-        further=tuple(dict.fromkeys(run.meta["hash"] for run in further)),
-        splits=tuple(sorted({unit_of(run).split for run in further if run.counts})),
-        errors=tuple(dict.fromkeys(" ".join(r.meta["error"].split()) for r in group if r.meta.get("error"))),
-    )
+    return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), tuple(every))

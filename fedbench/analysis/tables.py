@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fedbench.analysis.departures import (
+    SPLIT,
     counted_and_others,
     data_departures,
     departures,
@@ -52,12 +53,13 @@ def paper_table(paper: Paper, table: Table, evidence: Evidence) -> TableData:
         table: One of its tables.
         evidence: The runs.
     """
-    columns = columns_of(paper, table)
-    blocks = []
-    for s in table.setups:
-        rows = [r for r in table.rows if r.setup == s]
-        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence) for r in rows)))
-    return TableData(f"{paper.id}/{table.id}", columns, tuple(blocks), paper, table)
+    blocks = tuple(_block(paper, table, setup, evidence) for setup in table.setups)
+    return TableData(f"{paper.id}/{table.id}", columns_of(paper, table), blocks, paper, table)
+
+
+def _block(paper: Paper, table: Table, setup: str, evidence: Evidence) -> Block:
+    columns, rows = columns_of(paper, table), [row for row in table.rows if row.setup == setup]
+    return Block(paper.setups[setup], tuple(_line(paper, columns, row, evidence) for row in rows))
 
 
 def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
@@ -118,11 +120,10 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
         already_shown: Tables that show some of the runs already. A method with all its settings in these tables is left
             out; a method with only some of them has all its rows, so that a swept key has all its values in one table.
     """
-    blocks = [block for table in already_shown for block in table.blocks]
-    shown = {place for block in blocks for place in _places(block) | _places_of_splits(block)}
+    shown = {run.path for table in already_shown for line in table.lines for run in line.found.every}
     found = []
     for name, members in _by_name(runs):
-        rest = {run.meta["algo"] for run in members if _place(run) not in shown}
+        rest = {run.meta["algo"] for run in members if run.path not in shown}
         if kept := [run for run in members if run.meta["algo"] in rest]:
             found.append(_of_runs(name, kept))
     return found
@@ -131,80 +132,45 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
 def _by_name(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(_name(run), []).append(run)
+        found.setdefault(str(run.meta["experiment"] or run.meta["data"]), []).append(run)
     return sorted(found.items())
 
 
-def _name(run: Run) -> str:
-    return str(run.meta["experiment"] or run.meta["data"])
-
-
-def _place(run: Run) -> tuple[str, str, str]:
-    return _name(run), run.meta["algo"], run.meta["hash"]
-
-
-def _places(block: Block) -> set[tuple[str, str, str]]:
-    experiment = block.setup.experiment if block.setup else ""
-    return {(experiment, line.algo, line.found.digest) for line in block.lines if line.found.digest}
-
-
-def _places_of_splits(block: Block) -> set[tuple[str, str, str]]:
-    """Return the places of runs on further splits of the data, which are readings of the same rows."""
-    experiment = block.setup.experiment if block.setup else ""
-    return {(experiment, line.algo, digest) for line in block.lines for digest in line.found.further}
-
-
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
+    """Return a table of runs; methods are in the paper's order, else sorted by name."""
     home = home_of(runs[0].meta["experiment"])
-    lines = _lines(runs, _COMMON_COLUMNS, home)
+    groups = by_setting(runs)
+    differing = distinguishing(groups)
+    lines = [_line_of_runs(key, groups[key], differing[key], home) for key in groups]
+    methods = [m.algo for m in home.paper.methods.values()] if home else []
+    ranks = in_order([line.keys for line in lines])
+    places = [methods.index(line.algo) if line.algo in methods else len(methods) for line in lines]
+    order = sorted(range(len(lines)), key=lambda i: (places[i], lines[i].algo, ranks[i]))
     return TableData(
         name,
         _COMMON_COLUMNS,
-        (Block(None, tuple(lines)),),
+        (Block(None, tuple(lines[i] for i in order)),),
         paper=home.paper if home else None,
-        unfinished=_unfinished(runs),
+        unfinished=tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts)),
         unofficial=() if home else tuple(sorted({sentence for run in runs for sentence in run.unofficial})),
     )
 
 
-def _unfinished(runs: Iterable[Run]) -> tuple[tuple[str, int, str], ...]:
-    return tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts))
-
-
-def _lines(runs: Sequence[Run], columns: Sequence[Column], home: Home | None) -> list[Line]:
-    """Return a line per setting with a run that counts; methods are in the paper's order, else sorted by name."""
-    groups = by_setting(runs)
-    differing_in = distinguishing(groups)
-    lines = [_line_of_runs(key, groups[key], differing_in[key], columns, home) for key in groups]
-    return _sorted(lines, [m.algo for m in home.paper.methods.values()] if home else [])
-
-
-def _sorted(lines: Sequence[Line], methods: Sequence[str]) -> list[Line]:
-    def method(line: Line) -> tuple[int, str]:
-        return (methods.index(line.algo) if line.algo in methods else len(methods)), line.algo
-
-    ranks = in_order([line.keys for line in lines])
-    ordered = sorted(zip(lines, ranks, strict=True), key=lambda entry: (method(entry[0]), entry[1]))
-    return [line for line, _ in ordered]
-
-
-def _line_of_runs(
-    key: Key, members: Sequence[Run], differing: Tree, columns: Sequence[Column], home: Home | None
-) -> Line:
+def _line_of_runs(key: Key, members: Sequence[Run], differing: Tree, home: Home | None) -> Line:
     done, others = counted_and_others(members)
     reduced = departures(list(done.values()))
     if home:
         reduced += seed_departures(done, others, home.setup.seeds)
     else:  # below the table
         reduced = [text for text in reduced if text not in data_departures(done.values())]
-    found = MatchedRuns(done, others, tuple(reduced), digest=key[1])
+    found = MatchedRuns(done, others, tuple(reduced), every=tuple(members))
     labels = [m.label for m in home.paper.methods.values() if m.algo == key[0] and not m.set] if home else []
     return Line(
         algo=key[0],
         label=labels[0] if labels else key[0],
         keys=differing,
         found=found,
-        cells=tuple(Cell(_values(c, found)) for c in columns),
+        cells=tuple(Cell(_values(c, found)) for c in _COMMON_COLUMNS),
         status="reduced" if reduced else "full",
     )
 
@@ -213,36 +179,17 @@ def _line_of_runs(
 
 
 def closing_tables(runs: Sequence[Run]) -> list[TableData]:
-    """Return the tables of runs at the end of a sweep: the block of a paper's setup, or a row per setting.
+    """Return the tables of runs at the end of a sweep: the rows of a paper's setup that were run, then other settings.
 
-    A block contains the rows that were run, and settings of the same experiment that match no row.
+    Runs on another split of the data than that of the experiment have rows of their own.
     """
-    return [_closing(name, members) for name, members in _by_name(runs)]
-
-
-def _closing(name: str, runs: Sequence[Run]) -> TableData:
-    home = home_of(name)
-    if home is None or home.table is None:
-        return _of_runs(name, runs)
-    paper, table, setup = home.paper, home.table, home.setup
-    columns = columns_of(paper, table)
-    rows = [r for r in table.rows if r.setup == setup.id]
-    evidence = Evidence(runs)
-    lines = [line for r in rows if (line := _line(paper, columns, r, evidence)).found.digest]
-    shown = _places(Block(setup, tuple(lines)))
-    rest = [run for run in runs if _place(run) not in shown]
-    if any(run.counts for run in rest):
-        lines = _merged(lines, _lines(rest, columns, home), runs)
-    return TableData(f"{paper.id}/{table.id}", columns, (Block(setup, tuple(lines)),), paper, table, _unfinished(rest))
-
-
-def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]) -> list[Line]:
-    """Return rows of a paper and other settings of the same experiment in one order, all with the keys that differ."""
-    differing_in = distinguishing(by_setting(runs))
-    lines = []
-    for line in (*printed, *others):
-        run = next(iter(line.found.runs.values()), None)
-        differing = {} if run is None else differing_in[run.meta["algo"], run.meta["hash"]]
-        fresh = {k: v for k, v in differing.items() if k not in line.wanted}
-        lines.append(replace(line, keys={**(line.keys if line.row else {}), **fresh}))
-    return _sorted(lines, list(dict.fromkeys(line.algo for line in printed)))
+    evidence, printed = Evidence(run for run in runs if SPLIT not in run.meta["departures"]), []
+    for name, _ in _by_name(runs):
+        home = home_of(name)
+        if home is not None and home.table is not None:
+            block = _block(home.paper, home.table, home.setup.id, evidence)
+            block = replace(block, lines=tuple(line for line in block.lines if line.found.every))
+            columns = columns_of(home.paper, home.table)
+            table = TableData(f"{home.paper.id}/{home.table.id}", columns, (block,), home.paper, home.table)
+            printed += [table] if block.lines else []
+    return [*printed, *run_tables(runs, printed)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.claims.curves import final, low_and_high, moments
+from fedbench.analysis.claims.curves import low_and_high, moments
 from fedbench.analysis.curves import POSITIONS, RunCurve, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of, keys_text
@@ -192,7 +192,7 @@ def _late(panel: Panel) -> Panel:
 
 def _final(rows: Iterable[tuple[Row, MatchedRuns]], name: str) -> np.ndarray:
     """Return final values [seeds, rows] in the printed unit, NaN where a seed was not run."""
-    table = pd.DataFrame([final(found, name) for _, found in rows]).sort_index(axis=1)
+    table = pd.DataFrame([found.final(name) for _, found in rows]).sort_index(axis=1)
     return table.to_numpy(float).T * metric_info(name).factor
 
 

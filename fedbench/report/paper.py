@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedbench.analysis.claims.comparison import ALPHA, Comparison, Verdict
-from fedbench.analysis.claims.multiverse import Multiverse, is_measured
+from fedbench.analysis.claims.multiverse import Headline, Multiverse, is_measured
 from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.schema import Claim, Paper
@@ -175,9 +175,18 @@ def readings_csv(report: PaperReport) -> str:
 def judged(claim: Claim, found: Multiverse) -> Judged:
     """Return what pages count of a claim."""
     verdict, headline = found.adopted, found.headline
-    details = "" if headline is None else headline.details(AXIS_WORDS)
+    details = "" if headline is None else headline_details(headline)
     word = "" if headline is None else headline.word
     return Judged(claim.id, verdict.verdict, verdict.basis, word, details, verdict.reduced)
+
+
+def headline_details(headline: Headline) -> str:
+    """Return the axes of a headline, such as ': weighting, round; not measured: data splits (so far against)'."""
+    axes = ", ".join(AXIS_WORDS[axis] for axis in headline.axes)
+    missing = ", ".join(
+        AXIS_WORDS[a] + (" (so far against)" if a in headline.against else "") for a in headline.missing
+    )
+    return (f": {axes}" if axes else "") + (f"; not measured: {missing}" if missing else "")
 
 
 def counts_text(verdict: Verdict) -> str:

@@ -38,8 +38,10 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
 
 
 def closing(root):
-    (table,) = closing_tables(list(Results(root)))
-    return table
+    """The rows of the paper, and those of other settings if there are any."""
+    first, *others = closing_tables(list(Results(root)))
+    assert len(others) < 2
+    return (first, *others) if others else first
 
 
 def own(root):
@@ -107,9 +109,13 @@ def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
 def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
     for algo in ("adafedadam", "fedprox", "fedavg", "qfedavg"):
         write_run(tmp_path, algo, 0, 0.9)
-    table = closing(tmp_path)
-    assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam", "fedprox"]
-    assert cell(table, table.lines[3], "accuracy_mean_weighted").printed is None
+    table, others = closing(tmp_path)
+    assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam"]
+    assert (others.name, [line.algo for line in others.lines]) == (EXPERIMENT, ["fedprox"])
+    assert cell(others, others.lines[0], "accuracy_mean_weighted").printed is None
+    write_run(tmp_path, "fedavg", 0, 0.9, config={"rounds": 5}, departures={"local.nu": [1, 2]}, digest="z")
+    rows = own(tmp_path).lines
+    assert list(dict.fromkeys(line.algo for line in rows)) == ["fedavg", "qfedavg", "adafedadam", "fedprox"]
 
 
 def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
@@ -117,7 +123,8 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     write_run(tmp_path, "fedavg", 0, 0.9, config={"data": {"seed": 0}})
     other = {"departures": {"data.seed": [0, 3]}, "config": {"data": {"seed": 3}}, "digest": "def"}
     write_run(tmp_path, "fedavg", 0, 0.5, **other)
-    table = closing(tmp_path)
+    first, table = closing(tmp_path)
+    assert [list(line.found.runs) for line in first.lines] == [[unit(0)]]
     assert [list(line.found.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
     assert [line.keys.get("data.seed") for line in table.lines] == [0, 3]
     assert all("data.seed" not in d for line in table.lines for d in line.found.reduced)
@@ -136,13 +143,13 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     write_run(tmp_path, "fedavg", 1, 0.1, status="diverged")
     write_run(tmp_path, "fedavg", 2, 0.1, status="failed")
     write_run(tmp_path, "fedprox", 0, 0.1, status="running")
-    table = closing(tmp_path)
+    table, others = closing(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg"]
     assert list(table.lines[0].found.runs) == [unit(0)]
     text = texts(table)[0]
     (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
     assert note.endswith("; seed 1 diverged; seed 2 failed")
-    assert "- fedprox seed 0: not finished" in text
+    assert "- fedprox seed 0: not finished" in texts(others)[0]
 
 
 def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
@@ -152,17 +159,16 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
         write_run(
             tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
         )
-    table = closing(tmp_path)
-    found = [
-        (keys_text(row.keys), cell(table, row, "accuracy_mean_weighted").printed, row.found.reduced)
-        for row in table.lines
-    ]
+    table, others = closing(tmp_path)
+    (row,) = table.lines
     few = "seeds 1 (paper 3)"
-    assert found == [  # in the order of alpha
-        ("algo.alpha=0.3", None, ("algo.alpha 0.3 (paper 1)", few)),
-        ("algo.alpha=1", Reported(94.18, 0.45), (few,)),
-        ("algo.alpha=2", None, (few,)),
-        ("algo.alpha=4", None, (few,)),
+    assert cell(table, row, "accuracy_mean_weighted").printed == Reported(94.18, 0.45)
+    assert (keys_text(row.keys), row.found.reduced) == ("", (few,))
+    assert [(keys_text(row.keys), row.found.reduced) for row in others.lines] == [  # in the order of alpha
+        ("algo.alpha=0.3", ("algo.alpha 0.3 (paper 1)", few)),
+        ("algo.alpha=1", (few,)),
+        ("algo.alpha=2", (few,)),
+        ("algo.alpha=4", (few,)),
     ]
 
 
@@ -239,7 +245,7 @@ def test_notes_say_which_rows_are_reduced(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, 0.9, config={"rounds": 1000})
         write_run(tmp_path, "fedavg", seed, 0.8, config={"rounds": 9}, digest="xyz", departures={"rounds": [1000, 9]})
-    assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(closing(tmp_path))[0]
+    assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(closing(tmp_path)[1])[0]
 
 
 def test_a_metric_that_was_not_measured_is_nothing():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
 from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, tail
@@ -13,9 +13,6 @@ from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.schema import Paper
-
-if TYPE_CHECKING:  # a plan does without it
-    import pandas as pd
 
 _TARGET = 0.4  # mean accuracy in c18 and c67
 _SLACK = 0.1  # "around" in c67: the paper reads its numbers of rounds off a picture

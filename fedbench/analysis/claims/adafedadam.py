@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined
-from fedbench.analysis.claims.curves import FigureRuns, final
+from fedbench.analysis.claims.curves import FigureRuns
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence
 from fedbench.core.metrics import metric_info
@@ -19,7 +19,7 @@ def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that for each baseline some value of alpha gives AdaFedAdam a lower mean and a lower spread of the error."""
     shown, out = FigureRuns(paper, "figure3", evidence), []
     front = [i for i, row in enumerate(shown.figure.rows) if row.algo == "adafedadam"]
-    last = cache(lambda i, field: final(shown.found[i], field))
+    last = cache(lambda i, field: shown.found[i].final(field))
     named = " and ".join(metric_info(field).label for field in (_ERROR, _SPREAD))
     for algo in ("fedavg", "fedadam", "fednova", "qfedavg"):
         i = shown.row("synthetic", algo)
@@ -60,7 +60,7 @@ def c24(paper: Paper, evidence: Evidence) -> list[Comparison]:
     shown = FigureRuns(paper, "figure3", evidence)
     found = shown.of(*(shown.row("synthetic", "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)))
     factor = metric_info(_SPREAD).factor
-    one, four, eight = ({u: factor * v for u, v in final(f, _SPREAD).items()} for f in found)
+    one, four, eight = ({u: factor * v for u, v in f.final(_SPREAD).items()} for f in found)
     units = sorted(one.keys() & four.keys() & eight.keys())
     room = {u: (eight[u] - four[u]) - (four[u] - one[u]) / 2 for u in units}  # falls are negative
     label = f"fall of {metric_info(_SPREAD).label} from alpha 4 to 8 below half of that from 1 to 4"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest
 from fedbench.analysis.curves import rounds_to
@@ -17,9 +18,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.schema import Paper
-
-if TYPE_CHECKING:  # a plan does without it
-    import pandas as pd
 
 PerUnit = dict[Unit, float]
 
@@ -61,16 +59,25 @@ def decline(curve: pd.Series) -> float:
     return tail(curve) / float(curve.iloc[0])
 
 
-_OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
-    "area": area,
-    "roughness": roughness,
-    "tail": tail,
-    "decline": decline,
-}
-# measures that depend on whether less of the field is better
-_SETBACKS: dict[str, Callable[[pd.Series, bool], float]] = {
+# measures of a curve, some of which depend on whether less of the field is better
+_OF_CURVE: dict[str, Callable[[pd.Series, bool], float]] = {
+    "area": lambda c, _: area(c),
+    "roughness": lambda c, _: roughness(c),
+    "tail": lambda c, _: tail(c),
+    "decline": lambda c, _: decline(c),
     "setbacks": setbacks,
     "setbacks_early": lambda c, lower: setbacks(early(c), lower),
+}
+_LABELS = {
+    "area": "mean over rounds",
+    "final": "final value",
+    "tail": "mean over the last tenth",
+    "rounds": "rounds to a common target",
+    "rounds_pairwise": "rounds to the best of both",
+    "cka": "mean CKA",
+    "below": "share of clients below the threshold",
+    "at_least": "share of clients at the threshold or above",
+    "setbacks_early": "early setbacks",
 }
 
 
@@ -122,79 +129,50 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
         better = shown.rows(setup, check.better)
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
-            what = f"{_label(measure)} of {metric_info(field).label}"
-            for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
+            what = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
+            lower = measure in LESS_IS_BETTER or (measure not in MORE_IS_BETTER and lower_is_better(field))
+            factor, unit = _scale(measure, field)
+            every = _measured(shown, [*better, *worse], measure, field, check.threshold)
+            for a, b in product(better, worse):
+                pairwise = measure == "rounds_pairwise"
+                numbers = _measured(shown, (a, b), measure, field, check.threshold) if pairwise else every
                 sides = f"{shown.name(a)} against {times_of}{shown.name(b)}"
                 label = check.label or f"{what} of {sides} on {paper.setups[setup].title}"
-                factor = _factor(measure, field)
-                one = {unit: factor * v for unit, v in numbers[a].items()}
-                two = {unit: factor * times * v for unit, v in numbers[b].items()}
+                one = {u: factor * v for u, v in numbers[a].items()}
+                two = {u: factor * times * v for u, v in numbers[b].items()}
                 found = contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b), margin=-check.by)
-                out.append(replace(found, unit=_unit(measure, field)))
+                out.append(replace(found, unit=unit))
     return out
 
 
-def _pairs(
-    shown: FigureRuns, better: Sequence[int], worse: Sequence[int], measure: str, field: str, threshold: float | None
-) -> Iterator[tuple[int, int, dict[int, PerUnit], bool]]:
-    """Yield each better row with each worse one, the numbers of rows by unit, and whether lower is better."""
-    if measure == "rounds_pairwise":
-        for a, b in product(better, worse):
-            yield a, b, *_measured(shown, (a, b), "rounds", field, threshold)
-    else:
-        numbers, lower = _measured(shown, [*better, *worse], measure, field, threshold)
-        yield from ((a, b, numbers, lower) for a, b in product(better, worse))
-
-
-def _factor(measure: str, field: str) -> float:
-    """Return the factor from the unit of a run to that which is shown: shares are percent."""
-    if measure in ("below", "at_least"):
-        return 100.0
-    return metric_info(field).factor if measure in ("area", "final", "tail", *_SETBACKS) else 1.0
-
-
-def _unit(measure: str, field: str) -> str:
-    """Return the unit of differences in a measure, where it is shown in the unit of its field or has one of its own."""
+def _scale(measure: str, field: str) -> tuple[float, str]:
+    """Return the factor from the unit of a measure to the shown one, and the unit of differences."""
     if measure in ("rounds", "rounds_pairwise"):
-        return "rounds"
+        return 1.0, "rounds"
     if measure in ("below", "at_least"):
-        return "points"
-    return metric_info(field).difference_unit if measure in ("area", "final", "tail", *_SETBACKS) else ""
-
-
-def _label(measure: str) -> str:
-    return {
-        "area": "mean over rounds",
-        "final": "final value",
-        "tail": "mean over the last tenth",
-        "rounds": "rounds to a common target",
-        "rounds_pairwise": "rounds to the best of both",
-        "cka": "mean CKA",
-        "below": "share of clients below the threshold",
-        "at_least": "share of clients at the threshold or above",
-        "setbacks_early": "early setbacks",
-    }.get(measure, measure)
+        return 100.0, "points"
+    if measure in ("area", "final", "tail", "setbacks", "setbacks_early"):
+        return metric_info(field).factor, metric_info(field).difference_unit
+    return 1.0, ""
 
 
 def _measured(
     shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
-) -> tuple[dict[int, PerUnit], bool]:
-    """Return the numbers of rows by unit, and whether lower is better."""
+) -> dict[int, PerUnit]:
+    """Return the numbers of rows by unit."""
     found = {i: shown.found[i] for i in rows}
-    lower = measure in LESS_IS_BETTER or (measure not in MORE_IS_BETTER and lower_is_better(field))
     if measure in ("below", "at_least"):
         assert threshold is not None
-        return {i: _share(f, threshold, measure == "below") for i, f in found.items()}, lower
+        return {i: _share(f, threshold, measure == "below") for i, f in found.items()}
     if measure == "cka":
-        return {i: _mean_cka(f) for i, f in found.items()}, lower
+        return {i: _mean_cka(f) for i, f in found.items()}
     if measure == "final":
-        return {i: f.final(field) for i, f in found.items()}, lower
-    curves = {i: f.curve(field) for i, f in found.items()}
-    if measure == "rounds":
-        return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
-    of_curve = _SETBACKS.get(measure) or (lambda c, _: _OF_CURVE[measure](c))
-    falls = lower_is_better(field)
-    return {i: {s: of_curve(c, falls) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
+        return {i: f.final(field) for i, f in found.items()}
+    curves, lower = {i: f.curve(field) for i, f in found.items()}, lower_is_better(field)
+    if measure in ("rounds", "rounds_pairwise"):
+        return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower)
+    of_curve = _OF_CURVE[measure]
+    return {i: {s: of_curve(c, lower) for s, c in by_unit.items()} for i, by_unit in curves.items()}
 
 
 def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:
@@ -238,35 +216,29 @@ def _mean_cka(found: MatchedRuns) -> PerUnit:
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
-def final(found: MatchedRuns, field: str) -> PerUnit:
-    """Return the last value of a field per unit, or the best one where best rounds are read."""
-    return found.final(field)
-
-
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of a measure of some runs of a figure with a bound."""
     shown = FigureRuns(paper, check.figure, evidence)
     sign, word, bound = (1.0, "at least", check.at_least) if check.at_most is None else (-1.0, "at most", check.at_most)
     assert bound is not None
-    what = f"{metric_info(check.field).label} ({_label(check.measure)})"
+    what = f"{metric_info(check.field).label} ({_LABELS.get(check.measure, check.measure)})"
+    factor, unit = _scale(check.measure, check.field)
     out = []
     for setup in shown.figure.setups:
         for i in shown.rows(setup, check.methods):
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
             numbers = _limited(shown.of(i, j), check.measure, check.field)
-            title = paper.setups[setup].title
-            factor = _factor(check.measure, check.field)
-            label = f"{what} of {shown.name(i)} {word} {factor * bound:g} on {title}"
+            label = f"{what} of {shown.name(i)} {word} {factor * bound:g} on {paper.setups[setup].title}"
             found = above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j))
-            out.append(replace(found, unit=_unit(check.measure, check.field)))
+            out.append(replace(found, unit=unit))
     return out
 
 
 def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerUnit:
     if measure == "seconds_over":
-        first, second = (final(f, field) for f in found)
+        first, second = (f.final(field) for f in found)
         return {s: first[s] / second[s] for s in first.keys() & second.keys()}
-    return {s: _OF_CURVE[measure](c) for s, c in found[0].curve(field).items()}
+    return {s: _OF_CURVE[measure](c, lower_is_better(field)) for s, c in found[0].curve(field).items()}
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -13,8 +13,6 @@ from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper
 
 _DECIDED = ("holds", "fails")
-_WORDS = {"weighting": "weighting", "round": "round", "splits": "splits", "variant": "settings"}
-AGAINST = " (so far against)"
 
 
 @dataclass(frozen=True)
@@ -34,17 +32,6 @@ class Headline:
     axes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The headline in words, such as 'robust over: weighting, round; not measured: splits (so far against)'."""
-        return self.word + self.details(_WORDS)
-
-    def details(self, words: Mapping[str, str]) -> str:
-        """Return what follows the word, with names of the axes."""
-        axes = ", ".join(words[axis] for axis in self.axes)
-        missing = ", ".join(words[axis] + AGAINST * (axis in self.against) for axis in self.missing)
-        return (f": {axes}" if axes else "") + (f"; not measured: {missing}" if missing else "")
 
 
 @dataclass(frozen=True)

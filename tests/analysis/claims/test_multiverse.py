@@ -41,6 +41,13 @@ def paper(readings=EVERY):
     )  # fmt: skip
 
 
+def text(headline):
+    """A headline with its axes, those that have not been measured, and which of these are against it."""
+    missing = ", ".join(axis + " (so far against)" * (axis in headline.against) for axis in headline.missing)
+    axes = f": {', '.join(headline.axes)}" if headline.axes else ""
+    return headline.word + axes + (f"; not measured: {missing}" if missing else "")
+
+
 def claim(*setups):
     return Claim("c", "", "", Compare("t", setups or ("one",), ("avg",), ("new",), ("old",)), "supports")
 
@@ -96,7 +103,7 @@ def test_weighting(tmp_path):
     v = verdict(tmp_path, Reading(weighting="unweighted"))
     assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
     m = of(tmp_path)
-    assert (m.headline.text, m.headline.axes) == ("depends on: weighting", ("weighting",))
+    assert (text(m.headline), m.headline.axes) == ("depends on: weighting", ("weighting",))
 
 
 def test_round(tmp_path):
@@ -107,7 +114,7 @@ def test_round(tmp_path):
     assert verdict(tmp_path, Reading(round="last")).verdict == "holds"
     v = verdict(tmp_path, Reading(round="best"))
     assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
-    assert of(tmp_path).headline.text == "depends on: round"
+    assert text(of(tmp_path).headline) == "depends on: round"
 
 
 def test_splits(tmp_path):
@@ -123,7 +130,7 @@ def test_splits(tmp_path):
     assert (drawn.verdict, drawn.worst.n, drawn.worst.blocks) == ("fails", 6, "split")
     assert drawn.worst.less == 2 / 64
     assert drawn.worst.differences == pytest.approx({0: 1, **dict.fromkeys(range(1, 6), -2)})
-    assert of(tmp_path).headline.text == "depends on: splits"
+    assert text(of(tmp_path).headline) == "depends on: splits"
 
 
 def test_variant(tmp_path):
@@ -138,7 +145,7 @@ def test_variant(tmp_path):
     for name in ("kept", "slow"):
         v = verdict(tmp_path, Reading(variant=name))
         assert (v.verdict, v.reduced) == ("fails", False)  # it is a reading, not a reduction
-    assert of(tmp_path).headline.text == "depends on: settings"
+    assert text(of(tmp_path).headline) == "depends on: variant"
 
 
 @pytest.mark.parametrize(("common", "lead"), [({}, -5), ({"local.lr": 0.3}, -7)])
@@ -200,10 +207,10 @@ def test_other_splits_are_the_same_setting_and_do_not_count(tmp_path):
     write(tmp_path, "new", 0.1, split=3, seeds=(0, 1))
     found = Evidence(Results(tmp_path)).find(paper(), ROWS[0])
     assert list(found.runs) == [Unit(0, s) for s in range(6)]
-    assert (found.reduced, found.cuts, found.splits, found.further) == ((), (), (3,), ("3_0",))
+    assert (found.reduced, found.cuts, found.splits, len(found.every)) == ((), (), [3], 8)
     drawn = Evidence(Results(tmp_path)).under(Reading(splits="drawn")).find(paper(), ROWS[0])
     assert list(drawn.runs) == [*(Unit(0, s) for s in range(6)), Unit(3, 0), Unit(3, 1)]
-    assert (drawn.reduced, drawn.cuts, drawn.splits) == ((), (), ())
+    assert (drawn.reduced, drawn.cuts, drawn.splits) == ((), (), [])
 
 
 def test_only_other_splits_are_not_the_adopted_ones(tmp_path):
@@ -252,10 +259,10 @@ def test_robust_takes_two_readings_with_numbers_of_their_own(tmp_path):
     write(tmp_path, "old", 0.0)
     m = of(tmp_path, readings=RUNS_AGAIN)
     assert m.adopted.verdict == "holds"
-    assert m.headline.text == "one reading"  # with the same accuracies with and without weights, at both rounds
+    assert text(m.headline) == "one reading"  # with the same accuracies with and without weights, at both rounds
     write(tmp_path, "new", 0.2, setup="two", unweighted=0.1)
     write(tmp_path, "old", 0.0, setup="two")
-    assert of(tmp_path, "two", readings=RUNS_AGAIN).headline.text == "robust"
+    assert text(of(tmp_path, "two", readings=RUNS_AGAIN).headline) == "robust"
 
 
 def test_robust_takes_every_axis(tmp_path):
@@ -265,13 +272,13 @@ def test_robust_takes_every_axis(tmp_path):
     readings = replace(EVERY, variants={"slow": EVERY.variants["slow"]})
     m = of(tmp_path, "two", readings=readings)
     assert m.headline == Headline("robust over", ("weighting", "round"), ("splits",))
-    assert m.headline.text == "robust over: weighting, round; not measured: splits"
-    text = "robust over: weighting, round; not measured: splits, settings"
-    assert of(tmp_path, "two").headline.text == text  # the other variant has no runs
+    assert text(m.headline) == "robust over: weighting, round; not measured: splits"
+    expected = "robust over: weighting, round; not measured: splits, variant"
+    assert text(of(tmp_path, "two").headline) == expected  # the other variant has no runs
     for split in range(1, 5):
         write(tmp_path, "new", 0.2, setup="two", unweighted=0.1, best=0.3, split=split)
         write(tmp_path, "old", 0.0, setup="two", split=split)
-    assert of(tmp_path, "two", readings=readings).headline.text == "robust"
+    assert text(of(tmp_path, "two", readings=readings).headline) == "robust"
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "holds"), (-1, "fails")])
@@ -283,16 +290,16 @@ def test_a_reading_without_enough_runs_is_named_and_so_is_whether_it_is_against(
     write(tmp_path, "old", 0.0, split=1)
     readings = replace(RUNS_AGAIN, splits=EVERY.splits)
     m = of(tmp_path, readings=readings)
-    assert (m.adopted.verdict, m.headline.text) == (word, "robust over: weighting; not measured: splits")
+    assert (m.adopted.verdict, text(m.headline)) == (word, "robust over: weighting; not measured: splits")
     write(tmp_path, "new", -0.4 * sign, split=2)
     write(tmp_path, "old", 0.0, split=2)
     m = of(tmp_path, readings=readings)
     assert m.verdicts[Reading(splits="drawn")].verdict == "undecided"
-    assert m.headline.text == "robust over: weighting; not measured: splits (so far against)"
+    assert text(m.headline) == "robust over: weighting; not measured: splits (so far against)"
     assert m.headline.against == ("splits",)
     # without anything else that agrees it is one reading, and says so too
     alone = of(tmp_path, readings=Readings(splits=EVERY.splits)).headline
-    assert alone.text == "one reading; not measured: splits (so far against)"
+    assert text(alone) == "one reading; not measured: splits (so far against)"
 
 
 def verdict_of(word, *differences):
@@ -305,9 +312,9 @@ def test_several_changes_at_a_time_count_only_against():
     """With other settings on two other splits it is behind, with each by itself it is ahead."""
     ahead, less, behind = (verdict_of("holds", [d] * 6) for d in (1, 2, -1))
     found = {ADOPTED: ahead, Reading(splits="drawn"): less, Reading(variant="v"): verdict_of("holds", [3] * 6)}
-    assert headline(found).text == "robust"
+    assert text(headline(found)) == "robust"
     both = Reading(splits="drawn", variant="v")
-    assert headline({**found, both: verdict_of("undecided", [1] * 2)}).text == "robust"
+    assert text(headline({**found, both: verdict_of("undecided", [1] * 2)})) == "robust"
     few = replace(behind, verdict="undecided", comparisons=verdict_of("", [-1] * 2).comparisons)
     assert headline({**found, both: few}) == Headline("one reading", (), ("splits", "variant"), ("splits", "variant"))
 
@@ -342,16 +349,16 @@ def test_undecided_and_what_decides(tmp_path):
     for seed in range(6):
         write(tmp_path, "new", 0.1 * (-1) ** seed, seeds=(seed,), unweighted=0.1)
     write(tmp_path, "old", 0.0)
-    assert of(tmp_path, readings=Readings()).headline.text == "undecided"
-    assert of(tmp_path).headline.text == "depends on: weighting"
+    assert text(of(tmp_path, readings=Readings()).headline) == "undecided"
+    assert text(of(tmp_path).headline) == "depends on: weighting"
 
 
 def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
     write(tmp_path, "new", 0.1, unweighted=0.05)
     write(tmp_path, "old", 0.0)
     m = of(tmp_path, "one", "two", readings=RUNS_AGAIN)
-    assert (m.adopted.verdict, m.headline.text) == ("partly measured", "partly measured")
-    assert {title: found.text for title, found in m.by_group.items()} == {"ONE": "robust", "TWO": "not run"}
+    assert (m.adopted.verdict, text(m.headline)) == ("partly measured", "partly measured")
+    assert {title: text(found) for title, found in m.by_group.items()} == {"ONE": "robust", "TWO": "not run"}
     assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
     assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
 
@@ -364,7 +371,7 @@ def test_a_measured_setup_that_fails_needs_no_other(tmp_path):
 
 def test_without_runs(tmp_path):
     m = of(tmp_path)
-    assert (m.headline.text, list(m.verdicts)) == ("not run", [ADOPTED])
+    assert (text(m.headline), list(m.verdicts)) == ("not run", [ADOPTED])
 
 
 # ---- the section of a paper's file
