@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,30 +15,22 @@ if TYPE_CHECKING:
     from fedbench.runs.cached_run import run
     from fedbench.runs.results import load_results
 
-    __version__: str
-
 __all__ = ["Algorithm", "Averaging", "Stage", "descent", "load_results", "run", "server_descent"]
+
+try:
+    __version__ = version("fedbench-harness")
+except PackageNotFoundError:  # the sources are on the path but the package is not installed
+    __version__ = "0+unknown"
 
 _OTHER_HOMES = {"load_results": "fedbench.runs.results", "run": "fedbench.runs.cached_run"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch, Hydra and pandas take seconds together."""
-    if name == "__version__":
-        return _version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_OTHER_HOMES.get(name, "fedbench.core.algorithm")), name)
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("fedbench-harness")
-    except PackageNotFoundError:  # the sources are on the path but the package is not installed
-        return "0+unknown"
-
-
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__})

@@ -49,7 +49,6 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun, Session
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.task import Task
@@ -238,7 +237,7 @@ def fed_rounds(
         engine=engine,
         w=start,
         sampler=sampler,
-        tracker=Guarded(None),
+        tracker=None,
     )
     session = Session(prepared, Recorder(folder))
     snapshots = session.snapshots()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -109,10 +110,7 @@ def _argument(*names: str, **options: Any) -> Argument:
     return names, options
 
 
-def _flag(*names: str, **options: Any) -> Argument:
-    return names, {"action": "store_true", **options}
-
-
+_flag = partial(_argument, action="store_true")
 _OVERRIDES = _argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md")
 _JOBS = _argument("--jobs", type=_positive, metavar="N",
                   help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip

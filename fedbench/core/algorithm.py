@@ -151,13 +151,8 @@ def descent(
 ) -> LocalPart:
     """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
 
-    Args:
-        opt: The optimizer.
-        gradient: The vector handed to the optimizer; None is ∇F_k(w; batch) plus ``extra``.
-        lr: Step size that replaces the run's η_l; None keeps η_l.
-        extra: Term added to the gradient, or None; ignored if ``gradient`` is given. A ``Pull`` or ``Shift`` can be
-            carried out by compiled code.
-        scale: Name of a local variable [C, 1] that multiplies the rate, or None; the method's own ``start`` makes it.
+    The arguments are those of ``Descent``. An ``extra`` that is a ``Pull`` or ``Shift`` can be carried out by compiled
+    code, and is ignored if ``gradient`` is given; the variable ``scale`` is made by the method's own ``start``.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

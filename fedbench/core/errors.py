@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import reprlib
 import sys
 import traceback
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from operator import ge, gt, le, lt
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -99,18 +100,16 @@ def number(
     Raises:
         RequestError: With the value, the bounds and the remedy.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    x = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     every = ((">", above, gt), (">=", at_least, ge), ("<", below, lt), ("<=", at_most, le))
     bounds = [(sign, bound, holds) for sign, bound, holds in every if bound is not None]
-    expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in bounds)
-    if not (is_number and bounds):
-        expected = f"a number {expected}".strip()
-    x = float(value) if isinstance(value, int | float) and is_number else float("nan")
-    if abs(x) > _LARGEST:
-        expected += f" and at most {_LARGEST:g} in absolute value"
-    ok = abs(x) <= _LARGEST and all(holds(x, bound) for _, bound, holds in bounds)  # not so of NaN
-    if not ok:
-        raise WrongValue(name, f"must be {expected}, got {typed(value)}" + (f"; {remedy}" if remedy else ""))
+    if not abs(x) <= _LARGEST or not all(holds(x, bound) for _, bound, holds in bounds):  # so of NaN
+        expected = [] if bounds and not math.isnan(x) else ["a number"]
+        expected.append(" and ".join(f"{sign} {bound:g}" for sign, bound, _ in bounds))
+        if abs(x) > _LARGEST:
+            expected.append(f"at most {_LARGEST:g} in absolute value")
+        tail = f"; {remedy}" if remedy else ""
+        raise WrongValue(name, f"must be {' '.join(filter(None, expected))}, got {typed(value)}{tail}")
     return x
 
 
@@ -165,11 +164,11 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
         RequestError: If it is not; the message has the allowed values and the nearest one.
     """
     allowed = list(allowed)
-    if value not in allowed or isinstance(value, bool) != any(isinstance(a, bool) and a == value for a in allowed):
+    if not any(a == value and isinstance(a, bool) == isinstance(value, bool) for a in allowed):  # True == 1
         options = ", ".join(a if isinstance(a, str) else typed(a) for a in allowed)
         hint = nearest(str(value), map(str, allowed))
         raise WrongValue(name, f"must be one of {options}; got {typed(value)}{hint}")
-    return value
+    return cast(T, value)
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

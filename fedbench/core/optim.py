@@ -130,16 +130,46 @@ def adam(
     Raises:
         RequestError: If a value is out of range.
     """
-    v0 = _checked(beta1, beta2, tau, v0)
     boolean("bias_correction", bias_correction)
     boolean("eps_inside", eps_inside)
+    return _adaptive(beta1, beta2, tau, v0, lambda v, g2: beta2 * v + (1 - beta2) * g2, bias_correction, eps_inside)
+
+
+def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
+    """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
+
+    Arguments and errors are those of ``adam``.
+    """
+    return _adaptive(beta1, 0.0, tau, v0, lambda v, g2: v + g2)
+
+
+def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
+    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
+
+    Arguments and errors are those of ``adam``.
+    """
+    return _adaptive(beta1, beta2, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
+
+
+def _adaptive(
+    beta1: float,
+    beta2: float,
+    tau: float,
+    v0: float | None,
+    grow: Callable[[Tensor, Tensor], Tensor],
+    bias_correction: bool = False,
+    eps_inside: bool = False,
+) -> Optimizer:
+    """Return an optimizer whose second moment follows v <- grow(v, g²)."""
+    _check(beta1, beta2, tau)
+    first = tau**2 if v0 is None else number("v0", v0, at_least=0)
 
     def init(w: Tensor) -> State:
-        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": _counter(w)}
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, first), "t": _counter(w)}
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         m = beta1 * state["m"] + (1 - beta1) * g
-        v = beta2 * state["v"] + (1 - beta2) * g.square()
+        v = grow(state["v"], g.square())
         t = state["t"] + 1
         correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
         m_hat, v_hat = (m / correction[0], v / correction[1]) if bias_correction else (m, v)
@@ -149,49 +179,15 @@ def adam(
     return Optimizer(init, update, parts=_ADAPTIVE)
 
 
-def _counter(w: Tensor) -> Tensor:
-    """Return a count of 0, [..., 1] for w [..., P]; in float64, the type of the powers of β."""
-    return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
-
-
-def _checked(beta1: float, beta2: float, tau: float, v0: float | None = 0.0) -> float:
-    """Check the constants of an adaptive optimizer, and return the initial value of v."""
+def _check(beta1: float, beta2: float, tau: float) -> None:
     number("beta1", beta1, at_least=0, below=1)
     number("beta2", beta2, at_least=0, below=1)
     number("tau", tau, above=0)
-    return tau**2 if v0 is None else number("v0", v0, at_least=0)
 
 
-def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
-    """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
-
-    Arguments and errors are those of ``adam``.
-    """
-    return _second_moment(beta1, 0.0, tau, v0, lambda v, g2: v + g2)
-
-
-def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
-    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
-
-    Arguments and errors are those of ``adam``.
-    """
-    return _second_moment(beta1, beta2, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
-
-
-def _second_moment(
-    beta1: float, beta2: float, tau: float, v0: float | None, grow: Callable[[Tensor, Tensor], Tensor]
-) -> Optimizer:
-    v0 = _checked(beta1, beta2, tau, v0)
-
-    def init(w: Tensor) -> State:
-        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0)}
-
-    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
-        m = beta1 * state["m"] + (1 - beta1) * g
-        v = grow(state["v"], g.square())
-        return m / (v.sqrt() + tau), {"m": m, "v": v}
-
-    return Optimizer(init, update, parts=_ADAPTIVE)
+def _counter(w: Tensor) -> Tensor:
+    """Return a count of 0, [..., 1] for w [..., P]; in float64, the type of the powers of β."""
+    return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
 
 def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_correction: bool = False) -> Optimizer:
@@ -202,7 +198,7 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
 
     Other args and errors as in ``adam``.
     """
-    _checked(beta1, beta2, tau)
+    _check(beta1, beta2, tau)
 
     def init(w: Tensor) -> State:
         zeros = torch.zeros_like(w)

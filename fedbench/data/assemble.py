@@ -82,7 +82,6 @@ def assemble(
         std=scale[1],
         sources=(*examples.sources, *notes),
         unofficial=examples.unofficial,
-        vocabulary=examples.vocabulary,
         tokens=_tokens(examples, scale[0] is not None),
         vectors=examples.vectors,
         central=central,

@@ -81,7 +81,6 @@ class FederatedDataset:
         y: [T] int64 labels in [0, classes), or [T, length]: one label per token.
         train: The training rows of every client.
         test: The test rows of every client; a client may have none.
-        vocabulary: Returns the word, or the character, of every token.
         tokens: Number of different tokens; None if x holds no tokens.
         vectors: Returns the embedding of every token, [tokens, dimensions] float32.
         table: The embeddings, where the model reads vectors instead of tokens.
@@ -109,7 +108,6 @@ class FederatedDataset:
     dtype: torch.dtype = torch.float32
     sources: tuple[str, ...] = ()
     unofficial: tuple[str, ...] = ()
-    vocabulary: Callable[[], Sequence[str]] | None = None
     central: bool = False
     tokens: int | None = None
     vectors: Callable[[], np.ndarray] | None = None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedbench.data.dataset import FederatedDataset
 
@@ -59,41 +57,14 @@ def facts(data: FederatedDataset) -> dict[str, str]:
 
 
 def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
-    """Write ``labels.png`` (classes by clients), and ``examples.png`` or ``examples.txt``; return their paths."""
+    """Write ``labels.png`` (classes by clients), and ``examples.png`` of images; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    labels = folder / "labels.png"
-    _draw_labels(label_counts(data), title).savefig(labels, dpi=120)
+    drawn = {folder / "labels.png": _draw_labels(label_counts(data), title)}
     if len(data.shape) == 3:
-        examples = folder / "examples.png"
-        _draw_images(data, title).savefig(examples, dpi=120)
-    else:
-        examples = folder / "examples.txt"
-        examples.write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
-    return [labels, examples]
-
-
-def _spread(data: FederatedDataset, most: int) -> np.ndarray:
-    """Some clients with training examples, spread over all."""
-    able = np.flatnonzero(data.train.counts)
-    chosen: np.ndarray = able[np.linspace(0, len(able) - 1, min(most, len(able))).astype(int)]
-    return chosen
-
-
-def _lines(data: FederatedDataset) -> list[str]:
-    """The first training example and its label for some clients; tokens as words."""
-    chosen = _spread(data, _GRID[1])
-    rows = data.train.index[torch.from_numpy(data.train.starts[chosen])]
-    known = data.vocabulary() if data.vocabulary else ()
-    between = "" if all(len(word) == 1 for word in known) else " "
-
-    def words(tokens: int | list[int]) -> str:
-        return json.dumps(between.join(w for t in np.atleast_1d(tokens) if (w := known[t])), ensure_ascii=False)
-
-    lines = []
-    for k, x, y in zip(chosen, data.features(rows).tolist(), data.labels(rows).tolist(), strict=True):
-        label = words(y) if known and data.classes == len(known) else y
-        lines.append(f"{data.names[k]}: label {label}: {words(x) if known else x}")
-    return lines
+        drawn[folder / "examples.png"] = _draw_images(data, title)
+    for path, figure in drawn.items():
+        figure.savefig(path, dpi=120)
+    return list(drawn)
 
 
 def _draw_labels(counts: np.ndarray, title: str) -> Any:
@@ -119,7 +90,8 @@ def _draw_images(data: FederatedDataset, title: str) -> Any:
     from matplotlib.figure import Figure
 
     rows, columns = _GRID
-    chosen = _spread(data, rows)
+    able = np.flatnonzero(data.train.counts)
+    chosen = able[np.linspace(0, len(able) - 1, min(rows, len(able))).astype(int)]  # spread over all
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots(len(chosen), columns, squeeze=False)
     for line, k in zip(axes, chosen, strict=True):

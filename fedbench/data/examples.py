@@ -28,7 +28,6 @@ class Examples:
         std: Standard deviation per channel, likewise.
         sources: What was read, for the record of the run.
         unofficial: Those of ``sources`` whose files differ from the published checksums.
-        vocabulary: Returns the word, or the character, of every token; None if ``x`` holds no tokens.
         tokens: Number of different tokens; None means the largest token plus one, if ``x`` holds integers.
         vectors: Returns the embedding of every token, [tokens, dimensions] float32.
     """
@@ -43,7 +42,6 @@ class Examples:
     std: tuple[float, ...] | None = None
     sources: tuple[str, ...] = ()
     unofficial: tuple[str, ...] = ()
-    vocabulary: Callable[[], Sequence[str]] | None = None
     tokens: int | None = None
     vectors: Callable[[], np.ndarray] | None = None
 

@@ -81,7 +81,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        tracker=Guarded(None if config.tracker.target is None else call(config.tracker, "tracker")),
+        tracker=None if config.tracker.target is None else Guarded(call(config.tracker, "tracker")),
         metrics=tuple(
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
             for name, component in config.metrics.items()

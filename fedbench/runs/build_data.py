@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,7 @@ def read_examples(config: RunConfig) -> Examples:
     """
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
-    with mirrors(data.mirrors):
+    with mirrors(data.mirrors) if data.mirrors else nullcontext():
         found: Examples = call(data.source, "data.source", **given)
     source = function_of(data.source.target, "data.source")
     if is_own(source):

@@ -43,21 +43,17 @@ class Outcome:
     run: Run
     fresh: bool
 
-    def line(self) -> str:
-        """Return a summary of one line."""
+    def say(self) -> None:
+        """Print a summary of one line, remarks of the method, and the run's directory as the last line."""
         meta, last = self.run.meta, self.run.last_round()
-        what = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}: "
-        if meta["status"] == "diverged":
-            return what + f"diverged at round {meta['rounds']}"
         mean, weighted = (last[f"accuracy_mean{k}"] for k in ("", "_weighted"))
         result = "no test data" if mean is None else f"accuracy {100 * mean:.2f} % ({100 * weighted:.2f} % by samples)"
         how = f"{last['seconds_train']:.1f} s of training" if self.fresh else "done already"
-        return what + f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
-
-    def say(self) -> None:
-        """Print the summary, remarks of the method, and the run's directory as the last line."""
-        print(self.line())
-        for remark in self.run.meta.get("remarks", []):
+        said = f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
+        if meta["status"] == "diverged":
+            said = f"diverged at round {meta['rounds']}"
+        print(f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}: {said}")
+        for remark in meta.get("remarks", []):
             print(f"fedbench: {remark}", file=sys.stderr)
         print(self.run.path, flush=True)
 

@@ -34,10 +34,10 @@ class Tracker:
 
 
 class Guarded:
-    """Calls a tracker, if there is one, until it fails: that is one line on standard error, and the run continues."""
+    """Calls a tracker until it fails: that is one line on standard error, and the run continues."""
 
-    def __init__(self, tracker: Tracker | None) -> None:
-        self.tracker = tracker
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker: Tracker | None = tracker
 
     def call(self, step: Callable[[Tracker], None]) -> None:
         """Take a step with the tracker."""

@@ -17,10 +17,9 @@ from fedbench.core.algorithm import Stage
 from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.environment import environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.process import Interrupted, between_rounds
 from fedbench.runs.progress import shown_progress
-from fedbench.runs.recorder import Recorder
+from fedbench.runs.recorder import Recorder, environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Guarded
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
@@ -49,7 +48,7 @@ class PreparedRun:
         engine: How the simulation is carried out.
         w: The initial model [P].
         sampler: Draws the cohorts.
-        tracker: Follows the run.
+        tracker: Follows the run; None if nothing does.
         metrics: Metrics of the user's own, a column each.
         facts: Facts for meta.json.
     """
@@ -62,7 +61,7 @@ class PreparedRun:
     engine: Engine
     w: Tensor
     sampler: Sampler
-    tracker: Guarded
+    tracker: Guarded | None
     metrics: tuple[CustomMetric, ...] = ()
     facts: Fields = field(default_factory=dict)
 
@@ -94,7 +93,8 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
     meta |= {"started": utc_now(), "ended": None}
     recorder.begin(config.stored_tree, meta)
     try:
-        tracker.call(lambda t: t.start(recorder.path, session.title, config.stored_tree))
+        if tracker is not None:
+            tracker.call(lambda t: t.start(recorder.path, session.title, config.stored_tree))
         with _arithmetic(prepared), between_rounds() as asked:
             session.train(asked)
     except BaseException as error:
@@ -106,7 +106,8 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
             recorder.write_meta(meta)
         except NotWritten as full:  # the facts say running, and the run can be resumed as well
             print(f"fedbench: {full}", file=sys.stderr)
-        tracker.call(lambda t: t.finish(status))
+        if tracker is not None:
+            tracker.call(lambda t: t.finish(status))
         if allocation_failed(error):
             raise OutOfMemory(
                 "memory ran out outside of the chunks of clients, whose size is limited by engine.cohort_size; the "
@@ -115,7 +116,8 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
             ) from error
         raise
     ended = session.finish(meta)
-    tracker.call(lambda t: t.finish(ended))
+    if tracker is not None:
+        tracker.call(lambda t: t.finish(ended))
 
 
 @contextmanager
@@ -254,7 +256,8 @@ class Session:
             **{f"seconds_{k}": v for k, v in self.seconds.items()},
         }
         self.recorder.append(row)
-        p.tracker.call(lambda t: t.log(row))
+        if p.tracker is not None:
+            p.tracker.call(lambda t: t.log(row))
         return row
 
     def finish(self, meta: Fields) -> str:

@@ -36,10 +36,9 @@ class LoopOracle(_OfTask):
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        keys = [None] * len(w) if batch.key is None else list(batch.key)
-        pairs = [self._one(*client) for client in zip(w, *batch[:3], keys, strict=True)]
-        losses, grads = zip(*pairs, strict=True)
-        return torch.stack(losses).unsqueeze(1), torch.stack(grads)
+        pairs = [self._parts(own, batch, k) for k, own in enumerate(w)]
+        grads = [torch.cat([g.flatten() for g in parts]) for _, parts in pairs]
+        return torch.stack([loss for loss, _ in pairs]).unsqueeze(1), torch.stack(grads)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
@@ -47,23 +46,18 @@ class LoopOracle(_OfTask):
 
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
-        keys = [None] * len(w) if batch.key is None else list(batch.key)
-        for own, rate, *example in zip(w, lr, *batch[:3], keys, strict=True):
-            _, grads = self._parts(own, *example)
-            for v, g in zip(self.task.layout.views(own), grads, strict=True):
-                v.addcmul_(g, rate, value=-1)
+        for k, own in enumerate(w):
+            for v, g in zip(self.task.layout.views(own), self._parts(own, batch, k)[1], strict=True):
+                v.addcmul_(g, lr[k], value=-1)
 
-    def _one(self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
-        loss, grads = self._parts(w, x, y, weight, key)
-        return loss, torch.cat([g.flatten() for g in grads])
-
-    def _parts(
-        self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _parts(self, w: Tensor, batch: Batch, k: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
         # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
+        key = None if batch.key is None else batch.key[k]
         with torch.enable_grad():
-            loss = example_losses(self.task.apply(leaves, self.task.images(x), key), y, 1) @ weight
+            logits = self.task.apply(leaves, self.task.images(batch.x[k]), key)
+            loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
         return loss.detach(), torch.autograd.grad(loss, leaves)
 
 

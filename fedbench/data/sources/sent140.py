@@ -98,16 +98,15 @@ def load(
     read = prepared(data_dir, "sent140", paths, options, lambda: _read(files, words, min_tweets, length, lowercase))
     used = np.union1d(read.x, [PADDING, UNKNOWN])  # a hundredth of GloVe's words
 
-    def known() -> list[str]:
-        everything = ["", "<unknown>", *vocabulary(words)]
-        return [everything[token] for token in used.tolist()]
+    def embeddings() -> np.ndarray:
+        every = vocabulary(words)
+        return vectors(words, [every[token - FIRST] for token in used[FIRST:].tolist()])
 
     return replace(
         read,
         x=np.searchsorted(used, read.x),
-        vocabulary=known,
         tokens=len(used),
-        vectors=lambda: vectors(words, known()[FIRST:]),
+        vectors=embeddings,
     )
 
 

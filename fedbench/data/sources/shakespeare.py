@@ -233,7 +233,6 @@ def _examples(
         names=tuple(chosen),
         held_out=held_out,
         sources=(note, detail),
-        vocabulary=lambda: LETTERS,
         tokens=len(LETTERS),
     )
 

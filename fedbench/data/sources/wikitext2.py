@@ -95,7 +95,6 @@ def _examples(
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
         sources=notes,
         unofficial=unofficial,
-        vocabulary=lambda: list(known),
         tokens=len(known),
     )
 
