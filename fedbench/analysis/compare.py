@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
 from statistics import mean
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fedbench.analysis.settings import Block, Setting, blocks_of, differing
+from fedbench.analysis.settings import Block, Setting, blocks_of, differing, rank
 from fedbench.analysis.stats import (
     Friedman,
     Paired,
@@ -159,7 +159,7 @@ def compare(
         raise RequestError("all runs that could be compared diverged")
     entry = _metric(metric, done)
     rows = {s.name: s for b in shown for s in b.settings if s.name in b.methods}
-    names = tuple(sorted(rows, key=lambda name: (_order(rows[name].value), name)))
+    names = tuple(sorted(rows, key=lambda name: (rank(rows[name].value), name)))
     against = None if baseline is None else _baseline(baseline, rows)
     numbers = [{n: b.numbers(entry, n) for n in names if n in b.methods} for b in shown]
     return ComparedRuns(
@@ -223,12 +223,6 @@ def _compared(block: Block, numbers: Numbers, metric: MetricInfo, baseline: str 
 def _finite(by_seed: Mapping[int, float]) -> list[float]:
     """Return the numbers of the runs that did not diverge."""
     return [v for v in by_seed.values() if not isnan(v)]
-
-
-def _order(value: Any) -> tuple[Any, ...]:
-    """Return a sort key for a value: numbers in ascending order, then texts."""
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return (0, float(value), "") if numeric else (1, 0.0, config_value(value))
 
 
 def _unequal(block: Block) -> list[str]:
@@ -298,105 +292,3 @@ def _scores(numbers: Numbers, names: Sequence[str], metric: MetricInfo) -> list[
     means = {n: metric.sign * mean(v) for n in names if len(v := _finite(numbers[n])) == len(numbers[n])}
     last = min(means.values(), default=0.0) - 1
     return [means.get(n, last) for n in names]
-
-
-# ---- best values
-
-
-@dataclass(frozen=True)
-class BestValue:
-    """The best value of a key in one setting.
-
-    Attributes:
-        title: The setting: what its runs have in common.
-        value: The best value, as typed.
-        tried: All values with runs, as typed, in ascending order of numbers.
-        judged: What the value reaches in the metric that it was chosen by.
-        shown: What it reaches in the metric of the table.
-        left_out: Values that were not considered, since one of their runs diverged or is not done.
-    """
-
-    title: str
-    value: str
-    tried: tuple[str, ...]
-    judged: Cell
-    shown: Cell
-    left_out: tuple[str, ...]
-
-    @property
-    def edge(self) -> bool:
-        """Whether the value is the first or last of several that were tried."""
-        return len(self.tried) > 2 and self.value in (self.tried[0], self.tried[-1])
-
-
-@dataclass(frozen=True)
-class BestValues:
-    """The best values of a key.
-
-    Attributes:
-        key: The key.
-        by: The metric that they were chosen by.
-        metric: The metric of the table.
-        settings: One entry per setting.
-    """
-
-    key: str
-    by: MetricInfo
-    metric: MetricInfo
-    settings: tuple[BestValue, ...]
-
-
-def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validation") -> BestValues:
-    """Return the value of a key with the best mean on validation examples, for each setting.
-
-    A setting contains the runs that are equal in everything but the key and the seed.
-
-    Args:
-        runs: Runs on disk.
-        key: A dotted key of the configuration.
-        metric: The metric that is reported of the chosen value.
-        by: ``validation``, which is val_accuracy_mean, or another metric on validation examples.
-
-    Raises:
-        RequestError: If no run has the key, or the metric is not one on validation examples, or was not measured.
-        DamagedRun: If a run cannot be read.
-    """
-    judge = metric_info("val_accuracy_mean" if by == "validation" else by)
-    if not judge.name.startswith("val_") or judge.direction is None:
-        raise RequestError(
-            f"--by must be validation or a metric on validation examples, such as val_loss, got {by}; values that are "
-            "chosen on test examples say nothing about new ones"
-        )
-    shown = metric_info(metric)
-    found = [best for block in blocks_of(runs, key) if (best := _best(block, judge, shown)) is not None]
-    if not found:
-        raise RequestError(f"no value of {key} has runs that are all done; finish them, or choose another key")
-    return BestValues(key, judge, shown, tuple(found))
-
-
-def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:
-    by_value: dict[str, list[Run]] = {}
-    for s in sorted(block.settings, key=lambda s: _order(s.value)):
-        by_value.setdefault(config_value(s.value), []).extend(s.runs)
-    whole = {value: runs for value, runs in by_value.items() if all(run.counts for run in runs)}
-    if not whole:
-        return None
-    judged = {value: Cell(tuple(_measured(run, judge) for run in runs)) for value, runs in whole.items()}
-    best = max(judged, key=lambda value: judge.sign * mean(judged[value].values))  # of equal ones, the first
-    return BestValue(
-        title=block.title,
-        value=best,
-        tried=tuple(by_value),
-        judged=judged[best],
-        shown=Cell(tuple(_measured(run, shown) for run in whole[best])),
-        left_out=tuple(value for value in by_value if value not in whole),
-    )
-
-
-def _measured(run: Run, metric: MetricInfo) -> float:
-    """Return a metric of a run's last round, in the printed unit."""
-    value = run.last_round().get(metric.name)
-    if value is None:
-        remedy = "; repeat the runs with data.validation=0.2" if metric.name.startswith("val_") else ""
-        raise RequestError(f"{run.path} has no {metric.name}{remedy}")
-    return metric.factor * float(value)

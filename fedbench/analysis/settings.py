@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import nan
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedbench.analysis.departures import departures
@@ -72,10 +73,11 @@ def keys_text(keys: Mapping[str, Any]) -> str:
 def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     """Return a sort key for each of several settings: by the values of their keys, numbers in ascending order."""
     names = dict.fromkeys(name for s in settings for name in s)
-    return [tuple(_rank(s.get(name, _ABSENT)) for name in names) for s in settings]
+    return [tuple(rank(s.get(name, _ABSENT)) for name in names) for s in settings]
 
 
-def _rank(value: Any) -> tuple[int, float, str]:
+def rank(value: Any) -> tuple[int, float, str]:
+    """Return a sort key for a value: none first, then numbers in ascending order, then lists and texts."""
     if value is _ABSENT or value is None:
         return (0 if value is _ABSENT else 1), 0.0, ""
     if isinstance(value, bool | int | float):
@@ -206,7 +208,8 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
 
 
 def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
-    """Return the settings that have a key."""
+    """Return the settings that have a key; a user's file goes by its name and content, however its path was typed."""
+    files: dict[tuple[str, str], str] = {}
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda r: str(r.path)):
         groups.setdefault(tuple(run.meta[name] for name in ("experiment", *GROUPS, "hash")), []).append(run)
@@ -218,6 +221,8 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
         if key in config:
             text = config_value(config[key])
             flat = setting(first.config)
+            for name, digest in first.meta.get("files", {}).items():
+                flat[name] = files.setdefault((name, digest), f"{Path(flat[name]).name} ({digest[:10]})")
             found.append(Setting(members, flat, config[key], text if key in GROUPS else f"{key}={text}"))
     if not found:
         raise RequestError(

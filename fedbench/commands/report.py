@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fedbench
-from fedbench.analysis.compare import ComparedRuns, best_values, compare
+from fedbench.analysis.best import best_values
+from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.config.comments import citation
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import NotWritten, user_path

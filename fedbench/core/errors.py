@@ -104,12 +104,13 @@ def number(
     every = ((">", above, gt), (">=", at_least, ge), ("<", below, lt), ("<=", at_most, le))
     bounds = [(sign, bound, holds) for sign, bound, holds in every if bound is not None]
     if not abs(x) <= _LARGEST or not all(holds(x, bound) for _, bound, holds in bounds):  # so of NaN
-        expected = [] if bounds and not math.isnan(x) else ["a number"]
-        expected.append(" and ".join(f"{sign} {bound:g}" for sign, bound, _ in bounds))
+        limits = [f"{sign} {bound:g}" for sign, bound, _ in bounds]
         if abs(x) > _LARGEST:
-            expected.append(f"at most {_LARGEST:g} in absolute value")
+            limits.append(f"at most {_LARGEST:g} in absolute value")
+        what = "" if bounds and not math.isnan(x) else "a number "
+        expected = f"{what}{' and '.join(limits)}".rstrip()
         tail = f"; {remedy}" if remedy else ""
-        raise WrongValue(name, f"must be {' '.join(filter(None, expected))}, got {typed(value)}{tail}")
+        raise WrongValue(name, f"must be {expected}, got {typed(value)}{tail}")
     return x
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedbench.analysis.compare import BestValues, ComparedBlock, ComparedRuns, Difference
+from fedbench.analysis.best import BestValues
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
 from fedbench.analysis.stats import seeds_needed
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo

@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedbench.analysis.claims.comparison import ALPHA, Comparison, Verdict
+from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.claims.multiverse import Headline, Multiverse, is_measured
+from fedbench.analysis.claims.verdict import ALPHA, Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.schema import Claim, Paper

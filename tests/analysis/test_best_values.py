@@ -5,7 +5,7 @@ import json
 import pytest
 from fake_runs import fake
 
-from fedbench.analysis.compare import best_values
+from fedbench.analysis.best import best_values
 from fedbench.core.errors import RequestError
 from fedbench.report.comparison import best_text
 from fedbench.runs.results import Results

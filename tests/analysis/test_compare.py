@@ -330,7 +330,7 @@ def test_runs_without_the_key_are_counted(tmp_path):
         write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"algo.gamma": gamma})
     write_run(tmp_path, "b", 0, {"accuracy_mean": 0.1})
     text = report(tmp_path, "algo.gamma")
-    assert [r["method"] for r in tables(text)[0]] == ["algo.gamma=1.5", "algo.gamma=null"]
+    assert [r["method"] for r in tables(text)[0]] == ["algo.gamma=null", "algo.gamma=1.5"]
     assert text.endswith("- left out: 1 run without algo.gamma")
 
 

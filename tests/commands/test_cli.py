@@ -393,8 +393,8 @@ BAD = [
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
     (["rounds=[1"], "'rounds=[1' cannot be read as KEY=VALUE"),
     (
-        ["lost"],
-        "'lost' is neither a word of fedbench (run, list, data, new, tune, compare, report, status, show, plot, "
+        ["lis"],
+        "'lis' is neither a word of fedbench (run, list, data, new, tune, compare, report, status, show, plot, "
         "reproduce, completion) nor an override (KEY=VALUE); did you mean list?",
     ),
     (["xyz"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),

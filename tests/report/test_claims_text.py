@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedbench.analysis.claims.comparison import Comparison, Counts, Verdict, above, decide
+from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.multiverse import Multiverse, headline
+from fedbench.analysis.claims.verdict import Counts, Verdict, decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading

@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from typing import TypeAlias
 
 from fedbench.analysis.claims import tables
-from fedbench.analysis.claims.comparison import ALPHA, Comparison, Verdict, decide, joined
+from fedbench.analysis.claims.comparison import Comparison, joined
 from fedbench.analysis.claims.curves import curve_comparisons, limit_comparisons
+from fedbench.analysis.claims.verdict import ALPHA, Verdict, decide
 from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (

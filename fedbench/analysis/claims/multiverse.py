@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from fedbench.analysis.claims.comparison import TO_HOLD, Verdict
 from fedbench.analysis.claims.judge import judge
+from fedbench.analysis.claims.verdict import TO_HOLD, Verdict
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper

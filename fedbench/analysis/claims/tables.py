@@ -9,7 +9,8 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from fedbench.analysis.claims.comparison import Comparison, Verdict, above, contest, tested
+from fedbench.analysis.claims.comparison import Comparison, above, contest, tested
+from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall

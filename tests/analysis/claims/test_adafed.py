@@ -3,7 +3,7 @@
 import pytest
 from claim_runs import SEEDS, Run, compare, curve, final, verdict
 
-from fedbench.analysis.claims.comparison import Counts
+from fedbench.analysis.claims.verdict import Counts
 from fedbench.papers.registry import papers
 
 # ---- AdaFed, c14: a lead as a ratio

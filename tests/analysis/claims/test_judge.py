@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from made_up import made_up
 from units import by_unit, unit
 
-from fedbench.analysis.claims.comparison import Comparison, Counts, above, contest, decide, joined, leads
+from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads
 from fedbench.analysis.claims.judge import judge
+from fedbench.analysis.claims.verdict import Counts, decide
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck, EqualRows, PropertyTest

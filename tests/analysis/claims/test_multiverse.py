@@ -8,9 +8,10 @@ import yaml
 from fake_runs import nested
 from made_up import made_up
 
-from fedbench.analysis.claims.comparison import Comparison, above, decide
+from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.claims.multiverse import Headline, headline, is_measured, multiverse
+from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, wanted_under
 from fedbench.core.errors import RequestError
