@@ -246,7 +246,7 @@ def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> t
 
 @dataclass(frozen=True)
 class Trials:
-    """Models that the server makes from the uploads and has clients measure before its step (ADR 0034).
+    """Models that the server makes from the uploads and has clients measure before its step (ADR 0002).
 
     ``update`` finds the losses F_k on all training examples as ``cohort.probe["loss_trials"]`` [C, J], float64, and
     what ``propose`` returned among the uploads.

@@ -86,6 +86,11 @@ def is_field(name: object) -> bool:
     return isinstance(name, str) and (name in CATALOGUE or _CLIENT.fullmatch(name) is not None)
 
 
+def over_clients(name: str) -> bool:
+    """Return whether a metric is a statistic of the clients' accuracies: one that ``accuracy_metrics`` returns."""
+    return name.startswith(("accuracy_", "error_")) or name.removesuffix("_weighted") in _STATISTICS
+
+
 def weighted_or_not(name: str, weighted: bool) -> str | None:
     """Return a statistic over clients with or without weights.
 
@@ -97,8 +102,7 @@ def weighted_or_not(name: str, weighted: bool) -> str | None:
         The name of the statistic; None if runs do not have it.
     """
     plain = name.removesuffix("_weighted")
-    statistic = plain.startswith(("accuracy_", "error_")) or plain in ("angle_degrees", "kl_uniform")
-    if not statistic or plain in ("accuracy_min", "accuracy_max"):
+    if not over_clients(name) or plain in ("accuracy_min", "accuracy_max"):
         return name
     wanted = f"{plain}_weighted" if weighted else plain
     return wanted if wanted in CATALOGUE else None
@@ -109,6 +113,7 @@ def lower_is_better(name: str) -> bool:
     return metric_info(name).direction == "lower"
 
 
+_STATISTICS = ("angle_degrees", "kl_uniform")  # over clients, with names that do not begin with accuracy_ or error_
 _PERCENT = ("%", 100.0, 2)
 _TAILS = [(side, p) for side in ("worst", "best") for p in (5, 10, 20, 30)]
 # the fields of MetricInfo in order

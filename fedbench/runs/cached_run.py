@@ -38,10 +38,12 @@ class Outcome:
     Attributes:
         run: The run on disk, which is done or has diverged.
         fresh: Whether it was trained just now.
+        signal: A signal that came in its last round and asks this process to end, or None.
     """
 
     run: Run
     fresh: bool
+    signal: int | None = None
 
     def say(self) -> None:
         """Print a summary of one line, remarks of the method, and the run's directory as the last line."""
@@ -116,9 +118,9 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         fresh = not is_done(path)  # otherwise another process has finished it meanwhile
         if fresh:
             _continue_shorter(config, recorder)
-            train(prepared, recorder)
+            late = train(prepared, recorder)
         _put_away(path, config.keep_state)
-        return Outcome(read_run(path), fresh=True) if fresh else _from_disk(config)
+        return Outcome(read_run(path), True, late) if fresh else _from_disk(config)
     finally:
         if is_done(path):  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)

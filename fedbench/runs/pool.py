@@ -32,7 +32,7 @@ from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import Outcome, cached_run
-from fedbench.runs.process import answered_by, available_cores, interruption, raise_interrupted
+from fedbench.runs.process import Interrupted, answered_by, available_cores, interruption, raise_interrupted
 from fedbench.runs.progress import PoolView, hidden
 
 T = TypeVar("T")
@@ -104,6 +104,8 @@ def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str] = (), ended: list[E
     for overrides in runs.overrides:
         config = _attempt(overrides, runs.own, partial(runs.compose, overrides))
         _note(runs, config if isinstance(config, Ended) else _carry_out(runs, config, overrides), found)
+        if (outcome := found[-1].outcome) is not None and outcome.signal is not None:
+            raise Interrupted(outcome.signal)
     return found
 
 

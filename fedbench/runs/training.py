@@ -66,12 +66,15 @@ class PreparedRun:
     facts: Fields = field(default_factory=dict)
 
 
-def train(prepared: PreparedRun, recorder: Recorder) -> None:
+def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
     """Carry out a run, or the rest of it, and write its files; its final status is done or diverged.
 
     Args:
         prepared: The run.
         recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
+
+    Returns:
+        A signal that asked this process to end in the last round, which it did not change; else None.
 
     Raises:
         Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
@@ -118,6 +121,7 @@ def train(prepared: PreparedRun, recorder: Recorder) -> None:
     ended = session.finish(meta)
     if tracker is not None:
         tracker.call(lambda t: t.finish(ended))
+    return asked()
 
 
 @contextmanager

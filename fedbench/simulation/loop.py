@@ -224,7 +224,8 @@ class Round:
         """Carry out the local work, and write the new client states to their places.
 
         Returns:
-            The uploads as ``update`` sees them, and the facts with what was measured at the local models.
+            The uploads as ``update`` sees them, and the facts with what was measured at the local models. Entries that
+            the method averages (``Averaging``) are their weighted sums [P], however the cohort was trained.
         """
         algo, number, clients = self.algo, self.before.round, self.before.clients
         rule = algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})

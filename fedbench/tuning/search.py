@@ -24,7 +24,7 @@ from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import config_value
-from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
+from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
 from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
@@ -120,7 +120,7 @@ class Study:
     def metric(self) -> MetricInfo:
         """The metric that trials are judged by."""
         name = self.config.objective
-        clients = [k for k in CATALOGUE if k.startswith("accuracy_") or k in ("angle_degrees", "kl_uniform")]
+        clients = [k for k, m in CATALOGUE.items() if over_clients(k) and not m.needs]
         known = ["val_loss", *(f"val_{k}" for k in clients)]  # what is measured on validation examples
         return metric_info(choice("objective", "val_accuracy_mean" if name == "auto" else name, known))
 

@@ -81,6 +81,14 @@ def test_a_signal_in_the_last_round_changes_nothing(fed, at_round):
     assert fed(*FAST)[0] == 0
 
 
+def test_a_signal_in_the_last_round_of_a_run_ends_the_sweep(fed, tmp_path, at_round):
+    at_round(4, signal.SIGTERM)
+    status, _, err = fed("-m", *FAST, "seed=0,1", "--jobs", "1")
+    assert (status, "run the same command again" in err) == (143, True)
+    assert [p.parent.name for p in tmp_path.rglob("DONE")] == ["seed_0"]
+    assert not list(tmp_path.rglob("seed_1"))
+
+
 def test_a_signal_that_is_ignored_stays_ignored(fed, at_round):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
