@@ -45,6 +45,9 @@ class MatchedRuns:
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
         every: All runs of the setting, of whatever outcome and split of the data.
+        departs: Those of ``reduced`` that make the setting another one than the paper's: of the configuration and of the
+            data, not the number of seeds.
+        searched: Whether the values of the row were searched here.
         setup: Title of the row's setup.
         reading: How the numbers are read.
         memory: Numbers that have been read from files, by run.
@@ -55,6 +58,8 @@ class MatchedRuns:
     reduced: tuple[str, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
     every: tuple[Run, ...] = ()
+    departs: tuple[str, ...] = ()
+    searched: bool = False
     setup: str = ""
     reading: Reading = ADOPTED
     memory: dict[tuple[int, str], Any] = field(default_factory=dict, compare=False, repr=False)
@@ -192,11 +197,11 @@ class Evidence:
         return [c[best][1] if c else none for c, none in zip(ended, nothing, strict=True)]
 
     def _nothing(self, paper: Paper, row: Row) -> MatchedRuns:
-        return MatchedRuns({}, setup=paper.setups[row.setup].title, reading=self.reading)
+        return MatchedRuns({}, searched=paper.searched(row), setup=paper.setups[row.setup].title, reading=self.reading)
 
     def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
-        title = paper.setups[row.setup].title
-        return [replace(f, setup=title, reading=self.reading) for f in self.choices(paper, row)]
+        title, searched = paper.setups[row.setup].title, paper.searched(row)
+        return [replace(f, searched=searched, setup=title, reading=self.reading) for f in self.choices(paper, row)]
 
     def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
@@ -314,8 +319,8 @@ def _matched_runs(
     cuts = {k: config_value(here) for k, (_, here) in departures.items()}
     spacing = max(r.config.get("eval_every", 1) for r in group)
     if best and spacing > 1:  # the experiments of such tables evaluate every round
-        found.append(f"best of the evaluated rounds, one in {spacing} (paper all)")
         cuts["eval_every"] = str(spacing)
-    found += seed_departures(done, others, setup.seeds)
-    found += data_departures(done.values())
-    return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), tuple(every))
+    data = data_departures(done.values())
+    departs = (*found, *data)
+    reduced = (*found, *seed_departures(done, others, setup.seeds), *data)
+    return MatchedRuns(done, others, reduced, tuple(sorted(cuts.items())), tuple(every), departs)

@@ -123,27 +123,20 @@ class Averages(Entry):
 
 @dataclass(frozen=True)
 class WithinBand(Entry):
-    """The mean of a row's metric, once all seeds have run, is within a band; a seed without a number is outside.
+    """The mean of a row's metric is within a band: two one-sided tests over the seeds (equivalence).
 
     Attributes:
-        against: A method of the setup whose number is subtracted, seed by seed; None for the number itself.
-        low: Lower bound in the printed unit; None if there is none.
-        high: Upper bound in the printed unit; None if there is none.
+        low: Lower end in the printed unit.
+        high: Upper end in the printed unit.
     """
 
     table: TableId
     setup: SetupId
     algo: MethodId
     metric: MetricId
-    against: MethodId | None = None
-    low: float | None = None
-    high: float | None = None
+    low: float
+    high: float
     kind: Literal["within_band"] = "within_band"
-
-    def validate(self, known: Known) -> None:
-        """Refuse a band without bounds."""
-        if self.low is None and self.high is None:
-            raise ValueError("within_band needs low, high or both")
 
 
 @dataclass(frozen=True)

@@ -252,8 +252,6 @@ class Claim(Entry):
         beyond: What of the statement is not tested; empty if all of it is.
         refuted: What would refute it.
         needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can decide.
-        reduced: What runs at reduced settings can do: ``decide``; ``support`` only, as for a limit that fewer rounds
-            may miss; ``refute`` only; or ``neither``, as for a number of rounds that depends on the network.
     """
 
     id: str
@@ -265,12 +263,30 @@ class Claim(Entry):
     beyond: str = ""
     refuted: str = ""
     needs: str = ""
-    reduced: Literal["decide", "support", "refute", "neither"] = "decide"
 
-    def validate(self, known: Known) -> None:
-        """Refuse a limit on reduced runs without what the other verdict takes."""
-        if self.reduced != "decide" and not self.needs:
-            raise ValueError(f"reduced: {self.reduced} asks for needs, which says what the other verdict takes")
+
+@dataclass(frozen=True)
+class Values(Entry):
+    """Rows whose hyperparameters are not the paper's, since it does not print them; all other rows have the paper's.
+
+    Attributes:
+        origin: ``searched`` here, or a ``default``.
+        methods: The methods.
+        setups: The setups; all if empty.
+        how: The search, with its range and budget, or where the default is from.
+        edge: Methods whose chosen value lies at an edge of the range.
+    """
+
+    id: str
+    origin: Literal["searched", "default"]
+    methods: tuple[MethodId, ...]
+    how: str
+    setups: tuple[SetupId, ...] = ()
+    edge: tuple[MethodId, ...] = ()
+
+    def concerns(self, row: Row) -> bool:
+        """Whether a row has these values."""
+        return row.algo in self.methods and (not self.setups or row.setup in self.setups)
 
 
 @dataclass(frozen=True)
@@ -322,6 +338,7 @@ class Paper(Entry):
     figures: Section[Figure]
     claims: Section[Claim]
     contradictions: Section[Contradiction]
+    values: Section[Values] = field(default_factory=dict)
     readings: Readings = field(default_factory=Readings)
 
     @property
@@ -343,6 +360,14 @@ class Paper(Entry):
     def rows(self, part: str) -> tuple[Row, ...]:
         """Return the runs behind a table or a figure."""
         return self.tables[part].rows if part in self.tables else self.figures[part].rows
+
+    def values_of(self, row: Row) -> tuple[Values, ...]:
+        """Return where the values of a row are from; empty if they are the paper's."""
+        return tuple(values for values in self.values.values() if values.concerns(row))
+
+    def searched(self, row: Row) -> bool:
+        """Whether values of a row were searched here."""
+        return any(values.origin == "searched" for values in self.values_of(row))
 
     def overrides(self, row: Row) -> dict[str, Any]:
         """Return the config keys that a row sets in addition to its experiment and algorithm."""

@@ -80,52 +80,50 @@ def coverage_text(covered: Coverage) -> str:
 # ---- claims
 
 
+SCALED = {"holds": "same direction", "fails": "opposite direction", "mixed": "mixed", "undecided": "unclear"}
+
+
 @dataclass(frozen=True)
 class Judged:
     """What pages count of a claim, also in ``summary.json``.
 
     Attributes:
         id: Id of the claim.
-        verdict: Its verdict under the adopted reading.
-        basis: ``runs``, ``proof`` or ``print``.
-        headline: What its readings come to, a word of ``BADGES["headline"]``; empty for a claim without readings.
-        details: What follows the headline: the axes.
-        reduced: Whether reduced runs are behind it.
+        word: Its verdict at the paper's settings.
+        counts: How many of its comparisons are shown and refuted.
+        basis: ``runs``, ``test`` or ``print``.
+        one_way: Why its runs could have decided it in one way only, or not at all; empty if they could in both.
+        scaled: What the scaled-down check gives, one of ``SCALED``; empty if there is none.
+        readings: What other readings of the paper come to; empty if none has been run.
     """
 
     id: str
-    verdict: str
+    word: str
+    counts: str = ""
     basis: str = "runs"
-    headline: str = ""
-    details: str = ""
-    reduced: bool = False
+    one_way: str = ""
+    scaled: str = ""
+    readings: str = ""
 
     @property
     def state(self) -> str:
-        """The verdict, ``depends`` if it depends on the reading, or ``without runs`` for proofs and printed numbers."""
+        """Its column in the counts, a word of ``BADGES["state"]``: one for every claim."""
         if self.basis != "runs":
-            return "without runs"
-        return "depends" if self.headline == "depends on" else self.verdict
-
-    @property
-    def readings(self) -> str:
-        """What the readings come to: ``robust``, ``depends on: weighting``; empty for a claim without readings."""
-        return badge_of("headline", self.headline).word + self.details if self.headline else ""
+            return self.basis
+        return "not counted" if self.one_way else self.word
 
 
 @dataclass(frozen=True)
-class ClaimStates:
-    """Numbers of claims by state, of which every claim has one.
+class ClaimCounts:
+    """Numbers of claims, the same on every page.
 
     Attributes:
         states: By ``Judged.state``.
-        robust: Of those that hold or fail, those that are robust.
-        reduced: Of those that hold, fail or depend on the reading, those whose runs are reduced.
+        scaled: Of those without a verdict, by what their scaled-down check gives.
     """
 
     states: Counter[str]
-    robust: int = 0
-    reduced: int = 0
+    scaled: Counter[str]
 
     @property
     def total(self) -> int:
@@ -133,28 +131,18 @@ class ClaimStates:
         return self.states.total()
 
     @property
-    def testable(self) -> int:
-        """Those that runs can decide."""
-        return self.total - self.states["without runs"] - self.states["not testable"]
-
-    @property
-    def settled(self) -> int:
-        """Those that runs decide or show to depend on the reading."""
-        return self.states["holds"] + self.states["fails"] + self.states["depends"]
-
-    @property
     def text(self) -> str:
         """The numbers as text."""
         parts = [f"{self.states[state]} {badge.word}" for state, badge in STATES.items() if self.states[state]]
-        return f"{self.settled} of {self.testable} claims about runs settled: {', '.join(parts)}"
+        checks = [f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]]
+        scaled = f"; scaled-down checks of those not run: {', '.join(checks)}" if checks else ""
+        return f"{plural(self.total, 'claim')}: {', '.join(parts)}{scaled}"
 
 
-def claim_states(claims: Iterable[Judged]) -> ClaimStates:
-    """Return how many claims are in which state."""
+def count_claims(claims: Iterable[Judged]) -> ClaimCounts:
+    """Return how many claims have which verdict, and which scaled-down check if they have none."""
     found = list(claims)
-    robust = sum(c.state in ("holds", "fails") and c.headline == "robust" for c in found)
-    reduced = sum(c.state in ("holds", "fails", "depends") and c.reduced for c in found)
-    return ClaimStates(Counter(c.state for c in found), robust, reduced)
+    return ClaimCounts(Counter(c.state for c in found), Counter(c.scaled for c in found if c.scaled))
 
 
 # ---- environment

@@ -11,18 +11,19 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedbench.analysis.claims.comparison import Comparison
-from fedbench.analysis.claims.multiverse import Headline, Multiverse, is_measured
-from fedbench.analysis.claims.verdict import ALPHA, Verdict
+from fedbench.analysis.claims.judge import Readings, differing
+from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
-from fedbench.papers.readings import ADOPTED, AXES
+from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper
-from fedbench.report.format import ClaimStates, Judged, claim_states, p_text, plural
+from fedbench.report.format import SCALED, ClaimCounts, Judged, count_claims, p_text, plural
 from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import csv_text, markdown, table_of
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
 AXIS_WORDS = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
+_REDUCTIONS = 6  # most departures that are listed
 _PAIRS = 20  # most pairs whose differences are listed
 
 
@@ -51,9 +52,9 @@ class PaperSummary:
     figures: tuple[DrawnFigure, ...]
 
     @property
-    def states(self) -> ClaimStates:
-        """Its claims by state."""
-        return claim_states(self.claims)
+    def counts(self) -> ClaimCounts:
+        """Its claims, counted."""
+        return count_claims(self.claims)
 
 
 def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
@@ -96,7 +97,7 @@ class PaperReport:
     paper: Paper
     tables: tuple[TableData, ...]
     figures: tuple[DrawnFigure, ...]
-    claims: tuple[tuple[Claim, Multiverse], ...]
+    claims: tuple[tuple[Claim, Readings], ...]
     runs: tuple[Run, ...] = ()
 
     @cached_property
@@ -128,21 +129,20 @@ def claims_rows(report: PaperReport) -> list[Fields]:
     """Return the claims of a paper, a row each."""
     rows = []
     for claim, found in report.claims:
-        verdict, one = found.adopted, judged(claim, found)
-        row: Fields = {"id": claim.id, "verdict": one.verdict, "basis": one.basis, "readings": one.readings}
-        row |= {"reduced": one.reduced, "printed": claim.printed, "text": claim.text, "tested": claim.tested}
-        row |= {"beyond": claim.beyond, "refuted": claim.refuted, "needs": needs(claim, verdict)}
-        rows.append(row | {"where": claim.reference, "counts": counts_text(verdict), "evidence": reason(verdict)})
+        verdict, one = found[ADOPTED], judged(claim, found)
+        row: Fields = {"id": claim.id, "verdict": one.word, "counts": one.counts, "basis": one.basis}
+        row |= {"counted": verdict.counts, "scaled": one.scaled, "readings": one.readings}
+        row |= {"reduced": reductions(verdict) if one.scaled else ""}
+        row |= {"printed": claim.printed, "text": claim.text, "tested": claim.tested, "beyond": claim.beyond}
+        row |= {"refuted": claim.refuted, "needs": needs(claim, verdict), "where": claim.reference}
+        rows.append(row | {"evidence": reason(verdict)})
     return rows
 
 
 def claims_markdown(report: PaperReport) -> str:
     """Return the claims of a paper as Markdown."""
-    heads = ("id", "verdict", "basis", "readings", "printed", "text", "where", "counts", "evidence")
-    rows = []
-    for row in claims_rows(report):
-        verdict = row["verdict"] + (" (reduced)" if row["reduced"] else "")
-        rows.append(tuple((row | {"verdict": verdict})[head] for head in heads))
+    heads = ("id", "verdict", "counts", "basis", "scaled", "readings", "printed", "text", "where", "evidence")
+    rows = [tuple(row[head] for head in heads) for row in claims_rows(report)]
     return markdown([table_of("", heads, rows)], f"{report.paper.name}: claims")
 
 
@@ -150,10 +150,14 @@ def comparisons_csv(report: PaperReport) -> str:
     """Return all comparisons of claims as CSV with plain numbers, a row per comparison."""
     rows: list[Fields] = []
     for claim, found in report.claims:
-        for c in found.adopted.comparisons:
-            row: Fields = {"claim": claim.id, "group": c.group, "label": c.label, "direction": direction(c)}
-            row |= {"lead": c.mean, "lower": c.low, "upper": c.high, "unit": c.unit, "pairs": c.n, "blocks": c.blocks}
-            rows.append(row | {"for_p": c.greater, "against_p": c.less, "adjusted_p": c.against_p})
+        verdict = found[ADOPTED]
+        shown = verdict.scaled or verdict
+        for c, at_full in zip(shown.comparisons, verdict.comparisons, strict=True):
+            row: Fields = {"claim": claim.id, "group": c.group, "label": c.label, "state": state_of(c)}
+            row |= {"reduced": c.complete and not at_full.complete, "untuned": c.untuned, "lead": c.mean}
+            row |= {"lower": c.low, "upper": c.high, "unit": c.unit, "pairs": c.n, "blocks": c.blocks}
+            row |= {"for_p": c.greater, "against_p": c.less}
+            rows.append(row | {"adjusted_for_p": c.for_p, "adjusted_against_p": c.against_p})
     return csv_text(rows)
 
 
@@ -161,96 +165,107 @@ def readings_csv(report: PaperReport) -> str:
     """Return verdicts under every reading as CSV, a row per reading; an axis without alternatives is empty."""
     rows: list[Fields] = []
     for claim, found in report.claims:
-        axes = axes_of(found) if found.headline is not None else []
-        for reading, verdict in found.verdicts.items() if axes else ():
+        axes = axes_of(found)
+        for reading, verdict in found.items() if axes else ():
             choices = {AXIS_WORDS[a]: choice_text(report.paper, a, getattr(reading, a)) for a in axes}
             row: Fields = {"claim": claim.id, **dict.fromkeys(AXIS_WORDS.values(), ""), **choices}
-            row |= {"adopted": reading == ADOPTED, "verdict": read_as(verdict), "blocks": blocks_text(verdict)}
-            rows.append(row | {"counts": reading_counts(verdict)})
+            row |= {"adopted": reading == ADOPTED, "verdict": verdict.word, "scaled": scaled_word(verdict)}
+            rows.append(row | {"counts": counts_text(verdict.outcome), "blocks": blocks_text(verdict.outcome)})
     return csv_text(rows)
 
 
 # ---- the words for claims
 
 
-def judged(claim: Claim, found: Multiverse) -> Judged:
+def judged(claim: Claim, found: Readings) -> Judged:
     """Return what pages count of a claim."""
-    verdict, headline = found.adopted, found.headline
-    details = "" if headline is None else headline_details(headline)
-    word = "" if headline is None else headline.word
-    return Judged(claim.id, verdict.verdict, verdict.basis, word, details, verdict.reduced)
+    verdict = found[ADOPTED]
+    scaled = scaled_word(verdict) if verdict.word == "not run" else ""
+    words = (counts_text(verdict), verdict.basis, one_way_text(verdict), scaled, readings_text(found))
+    return Judged(claim.id, verdict.word, *words)
 
 
-def headline_details(headline: Headline) -> str:
-    """Return the axes of a headline, such as ': weighting, round; not measured: data splits (so far against)'."""
-    axes = ", ".join(AXIS_WORDS[axis] for axis in headline.axes)
-    missing = ", ".join(
-        AXIS_WORDS[a] + (" (so far against)" if a in headline.against else "") for a in headline.missing
-    )
-    return (f": {axes}" if axes else "") + (f"; not measured: {missing}" if missing else "")
+def scaled_word(verdict: Verdict) -> str:
+    """Return what the scaled-down check gives; empty if there is none."""
+    found = verdict.scaled
+    if found is None or found.word not in SCALED:
+        return ""
+    return SCALED[found.word if found.counts and not found.untuned else "undecided"]
 
 
 def counts_text(verdict: Verdict) -> str:
-    """Return how many comparisons point which way; empty if the claim has none."""
-    n = verdict.counts
-    if not n.total:
+    """Return how many comparisons are shown and refuted; empty if the claim has none."""
+    total = len(verdict.comparisons)
+    if not total:
         return ""
-    total = plural(n.total, "comparison")
-    if not n.run:
-        return f"{total}, none run"
-    level = n.run - n.ahead - n.behind
-    return (
-        (f"{total}: " if n.run == n.total else f"{total}, {n.run} run: ")
-        + f"{n.ahead} point the paper's way ({n.significantly_ahead} significant), "
-        + f"{n.behind} against it ({n.significantly_behind} significant)"
-        + (f", {level} level" if level else "")
-    )
+    run = f"{len(verdict.run)} of {total} run: " if verdict.run and len(verdict.run) < total else ""
+    if not verdict.run:
+        return f"{plural(total, 'comparison')}, none run"
+    return f"{run}{verdict.count('shown')} of {len(verdict.run)} shown, {verdict.count('refuted')} refuted"
 
 
-def reason(verdict: Verdict) -> str:
-    """Return what a verdict rests on: the comparison that is most against the claim, and what could not be decided."""
-    notes, c = [verdict.evidence] if verdict.evidence else [], verdict.worst
-    if c is not None:
-        which = "weakest" if "holds" in (verdict.verdict, verdict.barred) else "worst"
-        notes.append(
-            f"the {which}: {c.label}: {lead_text(c)} over {pairs_text(c)}, p = {p_text(c.greater)} for it, "
-            f"{p_text(c.against_p)} against it"
-        )
-    if uneven := sum(c.uneven for c in verdict.comparisons):
-        notes.append(f"not compared, since the two sides are reduced in different ways: {uneven}")
-    if verdict.run and (lacking := lacking_text(verdict)):
-        notes.append(lacking)
-    if verdict.barred:
-        notes.append(f"runs at reduced settings cannot {'show' if verdict.barred == 'holds' else 'refute'} it")
-    return "; ".join(notes)
-
-
-def lacking_text(verdict: Verdict) -> str:
-    """Return which outcome the seeds or splits of a claim did not allow; empty if it could both hold and fail."""
+def one_way_text(verdict: Verdict) -> str:
+    """Return which outcome the seeds or splits of a claim did not allow; empty if it could come out either way."""
     if verdict.lacking is None:
         return ""
     outcome, needed = verdict.lacking
     least = min(verdict.comparisons, key=lambda c: c.fewest)
     could = "could not hold" if outcome == "hold" else "not sure to fail"
-    return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed)"
+    return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed), so it is not counted"
+
+
+def readings_text(found: Readings) -> str:
+    """Return whether the readings that have been run agree; empty if only the adopted one has."""
+    others = differing(found)
+    if others is None:
+        return ""
+    if not others:
+        run = sum(verdict.outcome.word != "not run" for verdict in found.values())
+        return f"the same under all {run} readings that were run"
+    return f"differs: {'; '.join(reading_text(reading) for reading in others)}"
+
+
+def reading_text(reading: Reading) -> str:
+    """Return in what a reading differs from the adopted one."""
+    values = {a: getattr(reading, a) for a in reading.differs_from(ADOPTED)}
+    words = {"round": "{} round", "splits": "other splits", "weighting": "{}", "variant": "{}"}
+    return ", ".join(words[axis].format(value) for axis, value in values.items())
+
+
+def reason(verdict: Verdict) -> str:
+    """Return what a verdict rests on: the comparison that is most against the claim, and what could not be decided."""
+    shown = verdict.outcome
+    notes, c = [verdict.evidence] if verdict.evidence else [], shown.worst
+    if c is not None:
+        which = "weakest" if shown.word == "holds" else "worst"
+        notes.append(
+            f"the {which}: {c.label}: {lead_text(c)} over {pairs_text(c)}, p = {p_text(c.greater)} for it, "
+            f"{p_text(c.less)} against it"
+        )
+    if uneven := sum(c.uneven for c in shown.comparisons):
+        notes.append(f"not compared, since the two sides are reduced in different ways: {uneven}")
+    if shown.untuned:
+        notes.append("not tuned alike: values of some rows were searched, those of others not")
+    if shown.run and (lacking := one_way_text(shown)):
+        notes.append(lacking)
+    return "; ".join(notes)
+
+
+def reductions(verdict: Verdict) -> str:
+    """Return in what the settings behind a scaled-down check differ from the paper's, in one line."""
+    found = verdict.scaled.comparisons if verdict.scaled else ()
+    texts = list(dict.fromkeys(text for c in found for text in c.reduced))
+    return "; ".join(texts[:_REDUCTIONS]) + (f"; and {len(texts) - _REDUCTIONS} more" if texts[_REDUCTIONS:] else "")
 
 
 def needs(claim: Claim, verdict: Verdict) -> str:
     """Return what a decision needs; empty for a claim that is decided."""
-    return claim.needs if verdict.verdict in ("undecided", "partly measured", "not run") else ""
+    return claim.needs if verdict.word in ("undecided", "not run") else ""
 
 
-def direction(c: Comparison) -> str:
-    """Return where a comparison points, and whether significantly by itself; both ways by the same measure."""
-    if c.mean is None:
-        return "not comparable" if c.uneven else "not run"
-    if not c.complete:
-        return "incomplete"
-    if c.greater is not None and c.greater <= ALPHA:
-        return "significantly for"
-    if c.less is not None and c.less <= ALPHA:
-        return "significantly against"
-    return "for" if c.mean > 0 else "against" if c.mean < 0 else "level"
+def state_of(c: Comparison) -> str:
+    """Return what a comparison comes to, a word of ``BADGES["comparison"]``."""
+    return "not comparable" if c.uneven else c.state
 
 
 def lead_text(c: Comparison) -> str:
@@ -286,17 +301,9 @@ def differences(c: Comparison) -> list[tuple[str, str]]:
     return [(f"{c.blocks} {block}", _amount(c, d)) for block, d in sorted(c.differences.items())[:_PAIRS]]
 
 
-def axes_of(found: Multiverse) -> list[str]:
+def axes_of(found: Readings) -> list[str]:
     """Return the axes along which the readings of a claim differ."""
-    return [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found.verdicts)]
-
-
-def read_as(verdict: Verdict) -> str:
-    """Return the verdict under a reading, or that there are too few seeds or splits to decide."""
-    if verdict.verdict != "undecided" or is_measured(verdict):
-        return verdict.verdict
-    fewest = min((c for c in verdict.comparisons if c.n), key=lambda c: c.n, default=None)
-    return verdict.verdict if fewest is None else f"too few {fewest.blocks}s"
+    return [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found)]
 
 
 def blocks_text(verdict: Verdict) -> str:
@@ -306,11 +313,6 @@ def blocks_text(verdict: Verdict) -> str:
         return ""
     low, high = min(c.n for c in run), max(c.n for c in run)
     return plural(high, run[0].blocks) if low == high else f"{low} to {plural(high, run[0].blocks)}"
-
-
-def reading_counts(verdict: Verdict) -> str:
-    """Return the counts of a verdict with the outcome that its blocks did not allow."""
-    return "; ".join(filter(None, (counts_text(verdict), lacking_text(verdict))))
 
 
 def choice_text(paper: Paper, axis: str, value: str | None) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedbench.analysis.claims.multiverse import multiverse
+from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
@@ -93,7 +93,7 @@ def write_report(
     name_left_out(damaged)
     own = [table_markdown(table) for table in content.tables if table.paper is None]
     summaries = [report.summary for report in content.papers]
-    totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.states.text}" for s in summaries]
+    totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
     return "\n".join([*own, *totals, f"written: {target}"])
 
 
@@ -136,7 +136,7 @@ def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -
     for paper in _begun(runs, papers):
         tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
         figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
-        claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims.values())
+        claims = tuple((claim, judge_readings(paper, claim, evidence)) for claim in paper.claims.values())
         mine = tuple(run for run in runs if _paper_of(run.meta["experiment"]) == paper.id)
         reports.append(PaperReport(paper, tables, figures, claims, mine))
     printed = [table for report in reports for table in report.tables]

@@ -13,6 +13,8 @@ from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired, with_diverged, without_scale
 from fedbench.analysis.stepdown import Leads, Several, Test
 
+ALPHA = 0.05
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -25,15 +27,17 @@ class Comparison:
         greater: p-value of the test that the first side is ahead; None if a side has not been run.
         less: p-value of the test that the first side is behind; None if a side has not been run.
         n: Number of blocks.
-        reduced: Whether a side was obtained under a setting other than the paper's.
+        reduced: In what the settings of its sides differ from the paper's; empty if they are the paper's.
+        untuned: Whether the values of one side were searched here, and those of another are defaults.
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         group: Title of the setup that it belongs to, or of both.
         blocks: What the blocks are, ``seed`` or ``split``.
         differences: Lead of the first side by block; runs that diverged are counted. Empty if it has parts.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
-        against_p: p-value that the first side is behind, adjusted for the claim's comparisons; None until it is judged,
-            and for one that does not count as run.
+        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None until it is judged, and
+            for one that has not been run.
+        against_p: p-value that it is behind, likewise.
         parts: Comparisons that it consists of; ``mean`` to ``high`` are those of the part that counts.
         every: Whether all parts must be shown, or one is enough.
         unit: Unit of the leads; empty for plain numbers, or if the parts have several.
@@ -44,13 +48,15 @@ class Comparison:
     greater: float | None = None
     less: float | None = None
     n: int = 0
-    reduced: bool = False
+    reduced: tuple[str, ...] = ()
+    untuned: bool = False
     uneven: bool = False
     group: str = ""
     blocks: Literal["seed", "split"] = "seed"
     differences: Mapping[int, float] = field(default_factory=dict)
     low: float | None = None
     high: float | None = None
+    for_p: float | None = None
     against_p: float | None = None
     parts: tuple[Comparison, ...] = ()
     every: bool = True
@@ -58,8 +64,19 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Whether all of its parts have been run; it does not count before, whichever way the others point."""
-        return all(part.mean is not None for part in self.parts)
+        """Whether it has been run, in all of its parts; it does not count before, whichever way the others point."""
+        return self.mean is not None and all(part.complete for part in self.parts)
+
+    @property
+    def state(self) -> Literal["shown", "refuted", "open", "not run"]:
+        """What its adjusted p-values come to."""
+        if self.for_p is None or self.against_p is None:
+            return "not run"
+        return "shown" if self.for_p <= ALPHA else "refuted" if self.against_p <= ALPHA else "open"
+
+    def blank(self) -> Comparison:
+        """Return it without its numbers, as one that has not been run."""
+        return Comparison(self.label, uneven=self.uneven, group=self.group, unit=self.unit)
 
     @property
     def test(self) -> Test:
@@ -166,7 +183,8 @@ def tested(
         p.greater,
         p.less,
         p.n,
-        any(f.reduced for f in found),
+        reduced=_departures(found),
+        untuned=_untuned(found),
         group=_group(found),
         blocks="split" if by_split else "seed",
         differences=by_block,
@@ -178,11 +196,20 @@ def tested(
 def _undecided(label: str, found: Sequence[MatchedRuns]) -> Comparison:
     if _uneven(found):
         return Comparison(label, uneven=True, group=_group(found))
-    return Comparison(label, 0.0, 1.0, 1.0, 0, any(f.reduced for f in found), group=_group(found))
+    return Comparison(label, 0.0, 1.0, 1.0, 0, _departures(found), untuned=_untuned(found), group=_group(found))
 
 
 def _uneven(found: Sequence[MatchedRuns]) -> bool:
     return any(f.cuts != found[0].cuts for f in found)
+
+
+def _departures(found: Sequence[MatchedRuns]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for f in found for text in f.departs))
+
+
+def _untuned(found: Sequence[MatchedRuns]) -> bool:
+    """Return whether the values of some rows were searched here, and those of others not."""
+    return len({f.searched for f in found}) > 1
 
 
 def _seeds(units: Collection[Unit]) -> str:
@@ -229,7 +256,8 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
         greater,
         less,
         shown.n,
-        any(p.reduced for p in run),
+        reduced=tuple(dict.fromkeys(text for p in run for text in p.reduced)),
+        untuned=any(p.untuned for p in run),
         group=group,
         blocks=shown.blocks,
         low=shown.low,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -11,7 +10,7 @@ from typing import TypeAlias
 from fedbench.analysis.claims import tables
 from fedbench.analysis.claims.comparison import Comparison, joined
 from fedbench.analysis.claims.curves import curve_comparisons, limit_comparisons
-from fedbench.analysis.claims.verdict import ALPHA, Verdict, decide
+from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
@@ -27,8 +26,10 @@ from fedbench.papers.checks import (
     Trend,
     WithinBand,
 )
+from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.schema import Claim, Paper
 
+Readings: TypeAlias = Mapping[Reading, Verdict]
 OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
 
 
@@ -44,32 +45,50 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
                 return Verdict("not testable", "the claim names no comparison that could be tested")
             case PropertyTest(test=test, shows=shows):
                 how = "shown" if shows == "holds" else "refuted"
-                return Verdict(shows, f"a property of the method, {how} by {test}", basis="proof")
+                return Verdict(shows, f"a property of the method, {how} by {test}", "test")
             case EqualRows() as check:
                 return tables.equal_rows(paper, check)
-            case WithinBand() as check:
-                return tables.within_band(paper, check, evidence)
             case _:
-                found = decide(comparisons_of(paper, claim, claim.check, evidence))
+                return decide(comparisons_of(paper, claim, claim.check, evidence))
     except RequestError as error:
         raise RequestError(f"{paper.id}.yaml: claims: {claim.id}: {error}") from error
-    by_group = {title: _as_reduced(claim, one) for title, one in found.by_group.items()}
-    return replace(_as_reduced(claim, found), by_group=by_group)
 
 
-def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
-    """Return a verdict, undecided if it is one that runs at reduced settings cannot give on this claim."""
-    can = {"decide": ("holds", "fails"), "support": ("holds",), "refute": ("fails",), "neither": ()}[claim.reduced]
-    if found.verdict not in {"holds", "fails"} - {*can} or not _by_reduced_runs(found):
+def judge_readings(paper: Paper, claim: Claim, evidence: Evidence, only: Sequence[Reading] = ()) -> Readings:
+    """Return the verdict on a claim under each reading of its paper, the adopted one first.
+
+    A reading that changes none of the numbers of one that is nearer to the adopted one is left out.
+
+    Args:
+        paper: The paper.
+        claim: The claim.
+        evidence: The runs.
+        only: Readings to judge, the adopted one among them; all of the paper's if empty.
+    """
+    found = {ADOPTED: judge(paper, claim, evidence.under(ADOPTED))}
+    if found[ADOPTED].basis != "runs" or found[ADOPTED].word == "not testable":
         return found
-    return replace(found, verdict="undecided", barred=found.verdict)
+    found |= {r: judge(paper, claim, evidence.under(r)) for r in only or paper.readings.every() if r != ADOPTED}
+    numbers = {reading: _numbers(verdict.outcome) for reading, verdict in found.items()}
+    return {r: v for r, v in found.items() if not any(numbers.get(near) == numbers[r] for near in r.nearer())}
 
 
-def _by_reduced_runs(found: Verdict) -> bool:
-    """Return whether a verdict needs runs at reduced settings; one comparison at full settings can refute a claim."""
-    if found.verdict == "fails":
-        return all(c.reduced for c in found.run if (c.against_p or 0.0) <= ALPHA)
-    return found.reduced
+def differing(readings: Readings) -> list[Reading] | None:
+    """Return the readings that have been run and have another word than the adopted one; None if no other was run.
+
+    Of those that differ, the ones nearest to the adopted reading are given.
+    """
+    words = {reading: v.outcome.word for reading, v in readings.items() if v.outcome.word != "not run"}
+    if ADOPTED not in words or len(words) < 2:
+        return None
+    others = [(len(r.differs_from(ADOPTED)), r) for r, word in words.items() if word != words[ADOPTED]]
+    least = min((steps for steps, _ in others), default=0)
+    return [reading for steps, reading in others if steps == least]
+
+
+def _numbers(verdict: Verdict) -> list[object]:
+    """Return the numbers that a verdict rests on, which two readings may share."""
+    return [(c.label, c.mean, c.greater, c.less, c.n, c.blocks) for c in verdict.comparisons]
 
 
 def comparisons_of(paper: Paper, claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
@@ -87,6 +106,8 @@ def comparisons_of(paper: Paper, claim: Claim, check: Check, evidence: Evidence)
             return tables.averages(cells, check)
         case Curves():
             return curve_comparisons(paper, check, evidence)
+        case WithinBand():
+            return tables.within_band(cells, check)
         case Limit():
             return limit_comparisons(paper, check, evidence)
         case Function():

@@ -178,44 +178,26 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
     return [replace(above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))]
 
 
-# ---- without comparisons
+def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
+    """Return two comparisons: that the number of a row is above the band's lower end, and below its upper end.
 
-
-def within_band(paper: Paper, check: WithinBand, evidence: Evidence) -> Verdict:
-    """Return the verdict on the mean of a row over seeds, which has one once all seeds of the paper have run.
-
-    A run that ends before the upper bound of the band cannot show that a target is reached too late.
+    Two one-sided tests show equivalence within the band. A run that diverged, or did not reach its target within the
+    band's rounds, counts as outside at both ends.
     """
-    cells, metric = Cells(paper, evidence), paper.metrics[check.metric]
-    algos = [check.algo] if check.against is None else [check.algo, check.against]
-    sides = evidence.comparable(paper, [cells.row(check.table, check.setup, algo) for algo in algos])
-    numbers = [side.values(metric, paper.tables[check.table].round) for side in sides]
-    diverged = set().union(*(side.diverged for side in sides))
-    units = sorted(set(numbers[0]).intersection(*numbers) - diverged)
-    values = [numbers[0][u] - (numbers[1][u] if check.against else 0.0) for u in units]
-    # rounds of the runs that did not reach the target of the metric
-    missed = [
-        int(run.config["rounds"])
-        for side, known in zip(sides, numbers, strict=True)
-        for unit, run in side.runs.items()
-        if unit not in known
-    ]
-    wanted, seeds = paper.setups[check.setup].seeds, len(values) + len(missed) + len(diverged)
-    low, high = (-math.inf if check.low is None else check.low), (math.inf if check.high is None else check.high)
-    done, word = f"{len(values)} of {wanted} seeds have a number", "partly measured"
-    if not seeds:
-        word, done = "not run", f"none of {wanted} seeds has run"
-    elif seeds < wanted:
-        done += "; the mean has a verdict once all have run"
-    elif missed and not diverged and min(missed) < high < math.inf:
-        done += "; the others have fewer rounds than the band allows"
-    elif missed or diverged:
-        word, done = "fails", f"{done}; {len(diverged)} diverged"
-    else:
-        inside = low <= mean(values) <= high
-        word = "holds" if inside else "fails"
-        done = f"mean {mean(values):.4g} over {done}, {'within' if inside else 'outside'} {low:g} to {high:g}"
-    return Verdict(word, done, bool(seeds) and any(side.reduced for side in sides))
+    m = cells.paper.metrics[check.metric]
+    row = cells.row(check.table, check.setup, check.algo)
+    found = cells.evidence.find(cells.paper, row)
+    values = found.values(m, cells.paper.tables[check.table].round)
+    missed = {u for u, run in found.runs.items() if u not in values and run.config["rounds"] >= check.high}
+    out = []
+    for word, bound, sign in (("at least", check.low, 1.0), ("at most", check.high, -1.0)):
+        label = f"{m.label} of {cells.paper.methods[check.algo].label} {word} {bound:g}"
+        room = {unit: sign * (value - bound) for unit, value in values.items()}
+        out.append(replace(tested(label, room, [found], lost=missed | found.diverged), unit=_unit(m)))
+    return out
+
+
+# ---- without comparisons
 
 
 def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
@@ -235,8 +217,8 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
         if one.values[metric] != two.values[metric]:
             differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
     if differing:
-        return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
-    return Verdict("holds", f"all {total} printed numbers agree", basis="print")
+        return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", "print")
+    return Verdict("holds", f"all {total} printed numbers agree", "print")
 
 
 def _apart(one: Row, two: Row, metric: str) -> str:

@@ -1,120 +1,119 @@
-"""The verdict on comparisons that must all be shown.
+"""The verdict on comparisons that must all be shown: one procedure for every claim of every paper.
 
-A claim is a set of comparisons. It holds if each of them is significant by itself: where all must be shown, testing
-each at level α keeps the level of the whole (intersection-union test; Berger, 1982). It fails if at least one is
-significant the other way after adjustment for their number (``adjusted``). All p-values are one-sided. Anything else is
-undecided, or partly measured if comparisons have not been run. docs/adr/0013 gives the reasons.
+A comparison is *shown* if its p-value is at most 5 %, *refuted* if that of the opposite is, and *open* otherwise; both
+are adjusted alike for the number of comparisons (``adjusted``). docs/reproduction.md has the words of a verdict on one
+page, and docs/adr/0013 the reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
-from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.comparison import ALPHA, Comparison
 from fedbench.analysis.stepdown import adjusted, least_blocks, negated
 
-ALPHA = 0.05
 TO_HOLD = least_blocks(1, ALPHA)  # blocks with which a claim can hold, however many comparisons it has
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of comparisons of a claim: all, those that count as run, and those ahead or behind, each by itself."""
-
-    total: int = 0
-    run: int = 0
-    ahead: int = 0
-    behind: int = 0
-    significantly_ahead: int = 0
-    significantly_behind: int = 0
+DECIDED = ("holds", "fails", "mixed", "undecided")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim.
+    """The verdict on a claim, or on the comparisons of one of its setups.
 
     Attributes:
-        verdict: One of ``holds``, ``fails``, ``undecided``, ``partly measured``, ``not run`` and ``not testable``.
+        word: ``holds``, ``fails``, ``mixed``, ``undecided``, ``not run`` or ``not testable``.
         evidence: The reason for a verdict without comparisons, in one line.
-        reduced: Whether a number behind it was obtained under a setting other than the paper's.
-        basis: Source of the verdict: ``runs``, ``proof`` (a test of the code) or ``print`` (the paper's own numbers).
-        comparisons: All comparisons, run or not, with their adjusted p-values.
+        basis: What it rests on: ``runs``, ``test`` (a test of the code) or ``print`` (the paper's own numbers).
+        comparisons: All comparisons; those that have not been run at the paper's setting have no numbers.
+        scaled: The scaled-down check: the same procedure on all comparisons, if runs at reduced settings are behind
+            some of them; it is never counted as a verdict.
         by_group: Verdict on the comparisons of each setup, by its title; empty if there is only one.
-        barred: The verdict that the comparisons come to, if runs at reduced settings cannot give it on this claim.
     """
 
-    verdict: str
+    word: str
     evidence: str = ""
-    reduced: bool = False
     basis: str = "runs"
     comparisons: tuple[Comparison, ...] = ()
+    scaled: Verdict | None = None
     by_group: Mapping[str, Verdict] = field(default_factory=dict)
-    barred: str = ""
+
+    @property
+    def outcome(self) -> Verdict:
+        """The verdict at the paper's settings, or the scaled-down check if only that has been run."""
+        return self.scaled if self.scaled is not None and self.word == "not run" else self
 
     @property
     def run(self) -> list[Comparison]:
-        """The comparisons that count as run."""
-        return [c for c in self.comparisons if c.against_p is not None]
+        """The comparisons that have been run."""
+        return [c for c in self.comparisons if c.complete]
 
-    @cached_property
-    def counts(self) -> Counts:
-        """Numbers of comparisons."""
-        means = [c.mean or 0.0 for c in self.run]
-        return Counts(
-            len(self.comparisons),
-            len(means),
-            sum(mean > 0 for mean in means),
-            sum(mean < 0 for mean in means),
-            sum((c.greater or 0.0) <= ALPHA for c in self.run),
-            sum((c.less or 0.0) <= ALPHA for c in self.run),
-        )
+    def count(self, state: str) -> int:
+        """Return how many comparisons are ``shown``, ``refuted``, ``open`` or ``not run``."""
+        return sum(c.state == state for c in self.comparisons)
 
     @property
-    def worst(self) -> Comparison | None:
-        """The comparison that is most against the claim, or is shown the least if it holds; None if none was run."""
-        shown = "holds" in (self.verdict, self.barred)
-        return min(self.run, key=_least_shown if shown else _most_against, default=None)
+    def untuned(self) -> bool:
+        """Whether rows whose values were searched here are compared with rows at default values."""
+        return any(c.untuned for c in self.comparisons)
 
     @property
     def lacking(self) -> tuple[str, int] | None:
-        """The outcome that the blocks did not allow, ``hold``, or not for sure, ``fail``, and how many it takes.
+        """The outcome that the blocks at hand did not allow, ``hold`` or ``fail``, and how many it takes; else None.
 
-        A claim is sure to fail if a comparison of one sign refutes it, whatever the others are (``least_blocks``). None
-        if both could be.
+        A claim is sure to fail if a comparison of one sign refutes it, whatever the others are (``least_blocks``).
         """
-        if self.verdict not in ("holds", "undecided") or not self.comparisons:
+        if self.word not in ("holds", "undecided") or not self.comparisons:
             return None
         fewest, needed = min(c.fewest for c in self.comparisons), least_blocks(len(self.comparisons), ALPHA)
         if fewest >= needed:
             return None
         return ("hold", TO_HOLD) if fewest < TO_HOLD else ("fail", needed)
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is counted: decided by runs that could have come out either way."""
+        return self.basis == "runs" and self.word in DECIDED and self.lacking is None
+
+    @property
+    def worst(self) -> Comparison | None:
+        """The comparison that is most against the claim, or is shown the least if it holds; None if none was run."""
+        return min(self.run, key=_least_shown if self.word == "holds" else _most_against, default=None)
+
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons that must all be significant, and that on the comparisons of each setup."""
+    """Return the verdict on comparisons that must all be shown, and that on the comparisons of each setup."""
     if not comparisons:
         return Verdict("not testable", "the claim names nothing to compare")
-    titles = dict.fromkeys(c.group for c in comparisons)
-    groups = {title: _decided([c for c in comparisons if c.group == title]) for title in titles}
-    return replace(_decided(comparisons), by_group=groups if len(groups) > 1 else {})
+    groups: dict[str, list[Comparison]] = {}
+    for c in comparisons:
+        groups.setdefault(c.group, []).append(c)
+    by_group = {title: decide(members) for title, members in groups.items()} if len(groups) > 1 else {}
+    verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
+    scaled = _judged(comparisons) if any(c.reduced for c in comparisons) else None
+    return replace(verdict, scaled=scaled, by_group=by_group)
 
 
-def _decided(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons, with adjusted p-values where they count as run."""
+def _judged(comparisons: Sequence[Comparison]) -> Verdict:
+    """Return the verdict on comparisons, with adjusted p-values where they have been run."""
     judged = list(comparisons)
-    run = [i for i, c in enumerate(comparisons) if c.mean is not None and c.complete]
-    for i, against_p in zip(run, adjusted([negated(comparisons[i].test) for i in run]), strict=True):
-        judged[i] = replace(judged[i], against_p=against_p)
-    counted = [judged[i] for i in run]
-    if any((c.against_p or 0.0) <= ALPHA for c in counted):
-        word = "fails"
-    elif len(run) < len(judged):
-        word = "partly measured" if any(c.mean is not None for c in judged) else "not run"
+    run = [i for i, c in enumerate(comparisons) if c.complete]
+    tests = [comparisons[i].test for i in run]
+    ahead, behind = adjusted(tests), adjusted([negated(test) for test in tests])
+    for i, for_p, against_p in zip(run, ahead, behind, strict=True):
+        judged[i] = replace(judged[i], for_p=for_p, against_p=against_p)
+    states = {c.state for c in judged}
+    if "not run" in states:
+        word = "not run"
+    elif any(c.untuned for c in judged):
+        word = "undecided"
+    elif all((c.greater or 0.0) <= ALPHA for c in judged):  # where all must be shown, none needs an adjustment
+        word = "holds"
+    elif "refuted" in states:
+        word = "mixed" if "shown" in states else "fails"
     else:
-        word = "holds" if all((c.greater or 0.0) <= ALPHA for c in counted) else "undecided"
-    return Verdict(word, reduced=any(c.reduced for c in counted), comparisons=tuple(judged))
+        word = "undecided"
+    return Verdict(word, comparisons=tuple(judged))
 
 
 def _least_shown(c: Comparison) -> tuple[float, float]:
