@@ -45,8 +45,7 @@ class MatchedRuns:
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
         every: All runs of the setting, of whatever outcome and split of the data.
-        departs: Those of ``reduced`` that make the setting another one than the paper's: of the configuration and of the
-            data, not the number of seeds.
+        departs: Those of ``reduced`` that make the setting another one than the paper's: all but the number of seeds.
         searched: Whether the values of the row were searched here.
         setup: Title of the row's setup.
         reading: How the numbers are read.

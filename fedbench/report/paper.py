@@ -220,7 +220,7 @@ def readings_text(found: Readings) -> str:
     if others is None:
         return ""
     if not others:
-        run = sum(verdict.outcome.word != "not run" for verdict in found.values())
+        run = sum(verdict.outcome.counts for verdict in found.values())
         return f"the same under all {run} readings that were run"
     return f"differs: {'; '.join(reading_text(reading) for reading in others)}"
 

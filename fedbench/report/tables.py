@@ -13,12 +13,14 @@ from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.analysis.tables import closing_tables
 from fedbench.core.files import config_value
 from fedbench.core.metrics import metric_info
+from fedbench.papers.schema import Paper, Row
 from fedbench.report.format import CELLS, best_names, with_spread
 from fedbench.report.table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
 _OF_MACHINE = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
+ORIGINS = {"searched": "searched here", "default": "defaults"}
 OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
@@ -147,6 +149,30 @@ def row_note(line: Line) -> str:
     return "; ".join(notes)
 
 
+def values_of(paper: Paper | None, row: Row | None) -> str:
+    """Return where the hyperparameters of a row are from: ``the paper``, ``searched``, at an edge, or ``default``."""
+    if paper is None or row is None:
+        return ""
+    found = paper.values_of(row)
+    words = list(dict.fromkeys(values.origin for values in found))
+    edge = ["at the edge of the range"] if any(row.algo in values.edge for values in found) else []
+    return ", ".join([*words, *edge]) or "the paper"
+
+
+def _values_notes(paper: Paper, rows: Sequence[Row]) -> list[str]:
+    """Return how the values that are not the paper's were found, a note per search or default."""
+    notes = []
+    for values in paper.values.values():
+        mine = list(dict.fromkeys(row.algo for row in rows if values.concerns(row)))
+        if not mine:
+            continue
+        labels = ", ".join(paper.methods[algo].label for algo in mine)
+        edge = ", ".join(paper.methods[algo].label for algo in mine if algo in values.edge)
+        said = f"; at the edge of the range: {edge}" if edge else ""
+        notes.append(f"values of {labels} are {ORIGINS[values.origin]}: {values.how}{said}")
+    return notes
+
+
 def notes_of(table: TableData) -> list[str]:
     """Return the notes below a table."""
     definitions = [table.columns[i].metric for i in main_columns(table)]
@@ -154,6 +180,8 @@ def notes_of(table: TableData) -> list[str]:
     gaps = sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps})
     if gaps:
         notes.append(f"gaps of the paper that concern this table: {', '.join(gaps)}; they are listed with the paper")
+    if table.paper is not None:
+        notes += _values_notes(table.paper, [line.row for line in table.lines if line.row is not None])
     if table.table is not None and table.table.round == "best":
         notes.append(
             "best round of each run, as we read the paper; metrics not in the paper are those of the last round"
@@ -262,7 +290,10 @@ def table_csv(table: TableData) -> str:
             for column, cell in zip(table.columns, line.cells, strict=True):
                 row |= {f"{column.name}_{name}": value for name, value in _numbers(column, cell).items()}
             row |= {"status": line.status, "reduced": "; ".join(line.found.reduced)}
-            rows.append(row | {"note": row_note(line), "command": command(line, block)})
+            rows.append(
+                row
+                | {"values": values_of(table.paper, line.row), "note": row_note(line), "command": command(line, block)}
+            )
     return csv_text(rows)
 
 

@@ -76,9 +76,10 @@ def judge_readings(paper: Paper, claim: Claim, evidence: Evidence, only: Sequenc
 def differing(readings: Readings) -> list[Reading] | None:
     """Return the readings that have been run and have another word than the adopted one; None if no other was run.
 
-    Of those that differ, the ones nearest to the adopted reading are given.
+    A reading counts if its blocks could have decided it either way. Of those that differ, the ones nearest to the
+    adopted reading are given.
     """
-    words = {reading: v.outcome.word for reading, v in readings.items() if v.outcome.word != "not run"}
+    words = {reading: v.outcome.word for reading, v in readings.items() if v.outcome.counts}
     if ADOPTED not in words or len(words) < 2:
         return None
     others = [(len(r.differs_from(ADOPTED)), r) for r, word in words.items() if word != words[ADOPTED]]
