@@ -136,7 +136,7 @@ class ClaimCounts:
         parts = [f"{self.states[state]} {badge.word}" for state, badge in STATES.items() if self.states[state]]
         checks = [f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]]
         scaled = f"; scaled-down checks of those not run: {', '.join(checks)}" if checks else ""
-        return f"{plural(self.total, 'claim')}: {', '.join(parts)}{scaled}"
+        return f"{plural(self.total, 'claim')}{': ' if parts else ''}{', '.join(parts)}{scaled}"
 
 
 def count_claims(claims: Iterable[Judged]) -> ClaimCounts:

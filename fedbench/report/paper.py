@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedbench.analysis.claims.comparison import Comparison
-from fedbench.analysis.claims.judge import Readings, differing
+from fedbench.analysis.claims.judge import Readings, comparable, differing
 from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES, Reading
@@ -208,8 +208,7 @@ def one_way_text(verdict: Verdict) -> str:
     """Return which outcome the seeds or splits of a claim did not allow; empty if it could come out either way."""
     if verdict.lacking is None:
         return ""
-    outcome, needed = verdict.lacking
-    least = min(verdict.comparisons, key=lambda c: c.fewest)
+    outcome, least, needed = verdict.lacking
     could = "could not hold" if outcome == "hold" else "not sure to fail"
     return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed), so it is not counted"
 
@@ -220,8 +219,7 @@ def readings_text(found: Readings) -> str:
     if others is None:
         return ""
     if not others:
-        run = sum(verdict.outcome.counts for verdict in found.values())
-        return f"the same under all {run} readings that were run"
+        return f"the same under all {len(comparable(found))} readings that were run"
     return f"differs: {'; '.join(reading_text(reading) for reading in others)}"
 
 

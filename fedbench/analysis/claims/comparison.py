@@ -90,6 +90,13 @@ class Comparison:
         """Number of blocks, of several parts that of the one with fewest; 0 if something has not been run."""
         return min((part.fewest for part in self.parts), default=self.n)
 
+    def chances(self, ahead: bool) -> int:
+        """Return by how many of its parts the least p-value is multiplied, for it to be ahead or else behind."""
+        if not self.parts:
+            return 1
+        most = max(part.chances(ahead) for part in self.parts)
+        return most if self.every == ahead else len(self.parts) * most
+
     @property
     def strength(self) -> float:
         """Σd / √Σd² of the differences d, by which equal p-values are ordered; of several parts, that which counts."""

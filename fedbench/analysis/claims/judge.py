@@ -73,13 +73,22 @@ def judge_readings(paper: Paper, claim: Claim, evidence: Evidence, only: Sequenc
     return {r: v for r, v in found.items() if not any(numbers.get(near) == numbers[r] for near in r.nearer())}
 
 
-def differing(readings: Readings) -> list[Reading] | None:
-    """Return the readings that have been run and have another word than the adopted one; None if no other was run.
+def comparable(readings: Readings) -> dict[Reading, Verdict]:
+    """Return the readings that count beside the adopted one: run at the paper's settings as it was, or reduced as it.
 
-    A reading counts if its blocks could have decided it either way. Of those that differ, the ones nearest to the
-    adopted reading are given.
+    A reading counts if its blocks could have decided it either way.
     """
-    words = {reading: v.outcome.word for reading, v in readings.items() if v.outcome.counts}
+    adopted = readings[ADOPTED]
+    at_full = adopted.outcome is adopted
+    return {r: v.outcome for r, v in readings.items() if v.outcome.counts and (v.outcome is v) == at_full}
+
+
+def differing(readings: Readings) -> list[Reading] | None:
+    """Return the readings that count and have another word than the adopted one; None if no other one counts.
+
+    Of those that differ, the ones nearest to the adopted reading are given.
+    """
+    words = {reading: verdict.word for reading, verdict in comparable(readings).items()}
     if ADOPTED not in words or len(words) < 2:
         return None
     others = [(len(r.differs_from(ADOPTED)), r) for r, word in words.items() if word != words[ADOPTED]]

@@ -9,7 +9,7 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from fedbench.analysis.claims.comparison import Comparison, above, contest, tested
+from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, tested
 from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -179,22 +179,26 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
 
 
 def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
-    """Return two comparisons: that the number of a row is above the band's lower end, and below its upper end.
+    """Return the comparison of two parts: a row's number is above the band's lower end, and below its upper end.
 
-    Two one-sided tests show equivalence within the band. A run that diverged, or did not reach its target within the
-    band's rounds, counts as outside at both ends.
+    Two one-sided tests show equivalence within the band, and one of them that it is outside: a number is always on the
+    right side of one end, so that they are no comparisons of their own. A run that diverged, or did not reach its
+    target within the band's rounds, counts as outside at both ends.
     """
     m = cells.paper.metrics[check.metric]
     row = cells.row(check.table, check.setup, check.algo)
     found = cells.evidence.find(cells.paper, row)
     values = found.values(m, cells.paper.tables[check.table].round)
-    missed = {u for u, run in found.runs.items() if u not in values and run.config["rounds"] >= check.high}
-    out = []
+    missed: set[Unit] = set()
+    if m.target is not None:
+        missed = {u for u in found.curve(m.field) if u not in values and found.runs[u].config["rounds"] >= check.high}
+    ends = []
     for word, bound, sign in (("at least", check.low, 1.0), ("at most", check.high, -1.0)):
         label = f"{m.label} of {cells.paper.methods[check.algo].label} {word} {bound:g}"
         room = {unit: sign * (value - bound) for unit, value in values.items()}
-        out.append(replace(tested(label, room, [found], lost=missed | found.diverged), unit=_unit(m)))
-    return out
+        ends.append(replace(tested(label, room, [found], lost=missed | found.diverged), unit=_unit(m)))
+    name = f"{m.label} of {cells.paper.methods[check.algo].label} from {check.low:g} to {check.high:g}"
+    return [joined(name, ends, every=True)]
 
 
 # ---- without comparisons

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from fedbench.analysis.claims.comparison import ALPHA, Comparison
 from fedbench.analysis.stepdown import adjusted, least_blocks, negated
 
-TO_HOLD = least_blocks(1, ALPHA)  # blocks with which a claim can hold, however many comparisons it has
 DECIDED = ("holds", "fails", "mixed", "undecided")
 
 
@@ -58,17 +57,20 @@ class Verdict:
         return any(c.untuned for c in self.comparisons)
 
     @property
-    def lacking(self) -> tuple[str, int] | None:
-        """The outcome that the blocks at hand did not allow, ``hold`` or ``fail``, and how many it takes; else None.
+    def lacking(self) -> tuple[str, Comparison, int] | None:
+        """The outcome that the blocks did not allow, ``hold`` or ``fail``, where, and how many it takes; else None.
 
-        A claim is sure to fail if a comparison of one sign refutes it, whatever the others are (``least_blocks``).
+        A claim can hold if each comparison can be shown. One that has not failed was sure to do so by a comparison of
+        one sign, whatever the others are (``least_blocks``).
         """
-        if self.word not in ("holds", "undecided") or not self.comparisons:
+        if self.word not in DECIDED or not self.comparisons:
             return None
-        fewest, needed = min(c.fewest for c in self.comparisons), least_blocks(len(self.comparisons), ALPHA)
-        if fewest >= needed:
-            return None
-        return ("hold", TO_HOLD) if fewest < TO_HOLD else ("fail", needed)
+        for c in self.comparisons:
+            if c.fewest < (needed := least_blocks(c.chances(ahead=True), ALPHA)):
+                return "hold", c, needed
+        least = min(self.comparisons, key=lambda c: c.fewest)
+        needed = least_blocks(sum(c.chances(ahead=False) for c in self.comparisons), ALPHA)
+        return ("fail", least, needed) if self.word in ("holds", "undecided") and least.fewest < needed else None
 
     @property
     def counts(self) -> bool:
