@@ -68,7 +68,7 @@ class Compare(Entry):
 class Trend(Entry):
     """A metric tends to rise, or to fall, over some steps: a rule of thumb, from which single steps may depart.
 
-    Two comparisons per method: the rank correlation of the metric with the steps, and the last step with the first.
+    A comparison per method: the rank correlation of the metric with all steps.
 
     Attributes:
         algo: The methods, each tested by itself.

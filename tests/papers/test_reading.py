@@ -52,7 +52,7 @@ def test_the_documented_example_is_a_paper(tmp_path):
     assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == ("example", ["table1", "table2"], ["figure1"], 6)
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
     verdicts = [judge(p, c, Evidence([])) for c in p.claims.values()]
-    assert [v.verdict for v in verdicts] == ["not run"] * 5 + ["not testable"]
+    assert [v.word for v in verdicts] == ["not run"] * 5 + ["not testable"]
     totals = [v.counts.total for v in verdicts[:5]]
     assert totals == [4, 2, 2, 1, 4]  # setups x metrics; ranks and ends; 2 methods; 1; setups x measures
 

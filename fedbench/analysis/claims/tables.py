@@ -114,7 +114,7 @@ def compare(cells: Cells, check: Compare) -> list[Comparison]:
 
 
 def trend(cells: Cells, check: Trend) -> list[Comparison]:
-    """Return, per method, the rank correlation with the steps, and the comparison of the last step with the first."""
+    """Return, per method, the rank correlation of the metric with the steps."""
     metric = cells.paper.metrics[check.metric]
     rising = check.trend == "increasing"
     out = []
@@ -128,9 +128,6 @@ def trend(cells: Cells, check: Trend) -> list[Comparison]:
             f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} with {check.over}{where}, {word}"
         )
         out.append(tested(label, {s: sign * tau for s, tau in correlations.items()}, found))
-        low, high = rows[0], rows[-1]
-        ahead, behind = (high, low) if rising == (metric.direction != "lower") else (low, high)
-        out.append(cells.compare(check.table, ahead, behind, check.metric))
     return out
 
 
