@@ -154,7 +154,7 @@ def _steps(cells: Cells, check: Trend, algo: str) -> Sequence[Row]:
 def averages(cells: Cells, check: Averages) -> list[Comparison]:
     """Return how far the rows of one side are ahead of those of the other, averaged over pairs of rows.
 
-    Pairs may be reduced in different ways, the two rows of a pair may not. A unit counts if all rows have it.
+    Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts if all rows have it.
     """
     m = cells.paper.metrics[check.metric]
     sign = -1.0 if m.direction == "lower" else 1.0
@@ -172,7 +172,9 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
     if units and any(one.cuts != two.cuts for one, two in pairs):
         return [Comparison(check.label, uneven=True)]
     found = [replace(f, cuts=()) for pair in pairs for f in pair]
-    return [replace(above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))]
+    compared = above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found)
+    untuned = compared.complete and any(one.searched != two.searched for one, two in pairs)
+    return [replace(compared, unit=_unit(m), untuned=untuned)]
 
 
 def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:

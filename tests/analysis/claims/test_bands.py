@@ -29,45 +29,87 @@ def test_numbers_of_a_curve():
     assert mean_between(CURVE, 10, 20, 1.0) is None
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "word", "reason"),
-    [
-        ([0.81] * 20, "holds", "mean 81 over 20 of 20 seeds"),
-        ([0.7] * 20, "fails", "outside 76 to 86"),
-        ([0.81] * 19, "partly measured", "19 of 20"),
-        ([], "not run", "none of 20 seeds"),
-    ],
-)
-def test_a_mean_has_a_verdict_once_all_seeds_have_run(accuracies, word, reason):
-    found = verdict("known", "c01", {("mnist_power_law", "fedavg"): of_seeds([{0: 0.1, 100: a} for a in accuracies])})
-    assert (found.verdict, reason in found.evidence) == (word, True), found.evidence
+BAND = ("known", "c01")  # the accuracy after 100 rounds is from 76 to 86 %
+
+
+def at(accuracy, seeds):
+    return {("mnist_power_law", "fedavg"): of_seeds([{0: 0.1, 100: accuracy}] * seeds)}
 
 
 @pytest.mark.parametrize(
-    ("first", "rounds", "word"),
+    ("accuracy", "word", "p", "ends"),
     [
-        ({100: 0.98}, 1000, "holds"),  # (100 + 4 * 80) / 5 = 84
-        ({600: 0.98}, 1000, "fails"),  # 184
-        ({400: 0.9}, 1000, "fails"),  # never gets there; the band ends at 174
-        ({100: 0.9}, 100, "partly measured"),  # not in 100 rounds, but perhaps in 174
+        (0.81, "holds", (1 / 1024, 1.0), (5, 5)),
+        (0.70, "fails", (1.0, 2 / 1024), (-6, 16)),  # on the right side of one end, and yet refuted
+        (0.88, "fails", (1.0, 2 / 1024), (12, -2)),
+        (0.76, "undecided", (1.0, 1.0), (0, 10)),  # the end itself is not within
     ],
 )
-def test_a_number_of_rounds(first, rounds, word):
-    runs = {0: run(first, rounds), **{s: run({40: 0.5, 80: 0.97}) for s in range(1, 5)}}
-    assert verdict("known", "c02", {("mcmahan_iid", "fedavg"): runs}).verdict == word
+def test_two_one_sided_tests(accuracy, word, p, ends):
+    """Both ends must be shown: the larger p counts for, and twice the smaller one against."""
+    found = verdict(*BAND, at(accuracy, 10))
+    (c,) = found.comparisons
+    assert (found.word, c.for_p, c.against_p) == (word, *p)
+    assert [part.mean for part in c.parts] == pytest.approx(ends)
+    assert c.label == "accuracy % after 100 rounds of FedAvg from 76 to 86"
 
 
-def test_a_seed_that_diverged_is_outside():
-    runs = of_seeds([{50: 0.99}] * 3)
-    assert verdict("known", "c06", {("niid_iid", "fedavg"): runs}).verdict == "holds"
+@pytest.mark.parametrize(("seeds", "word", "lacking"), [
+    (4, "undecided", ("hold", 5)), (5, "holds", ("fail", 6)), (6, "holds", None),
+])  # fmt: skip
+def test_seeds_that_a_band_takes(seeds, word, lacking):
+    """1 / 32 shows both ends; one of them is refuted at 2 / 64, and not at 2 / 32."""
+    found = verdict(*BAND, at(0.81, seeds))
+    assert (found.word, found.lacking and found.lacking[::2]) == (word, lacking)
+    assert verdict(*BAND, at(0.7, seeds)).word == ("fails" if seeds == 6 else "undecided")
+    assert verdict(*BAND, {}).word == "not run"
+
+
+@pytest.mark.parametrize(
+    ("other", "rounds", "n", "p"),
+    [
+        ({80: 0.98}, 1000, 6, 1 / 64),
+        (
+            {600: 0.98},
+            1000,
+            6,
+            32 / 64,
+        ),  # 426 above the upper end, five are 94 below; 1 + 31 signs reach the 44
+        ({400: 0.9}, 1000, 6, 7 / 64),  # never gets there: outside by as much as the others are within
+        ({100: 0.9}, 100, 5, 1 / 32),  # not in 100 rounds, but perhaps in 174
+    ],
+)
+def test_a_number_of_rounds(other, rounds, n, p):
+    """The band is from 43.5 to 174 rounds. Five seeds take 80."""
+    runs = {0: run(other, rounds), **{s: run({40: 0.5, 80: 0.97}) for s in range(1, 6)}}
+    (c,) = verdict("known", "c02", {("mcmahan_iid", "fedavg"): runs}).comparisons
+    assert (c.n, c.greater) == (n, p)
+
+
+def test_where_no_seed_gets_there_the_band_is_refuted():
+    runs = of_seeds([{400: 0.9}] * 6)
+    found = verdict("known", "c02", {("mcmahan_iid", "fedavg"): runs})
+    assert (found.word, found.comparisons[0].less) == ("fails", 2 / 64)
+    assert found.comparisons[0].against_p == 1 / 64  # both ends turn with the same signs
+
+
+def test_a_seed_that_diverged_is_outside_and_one_without_the_number_is_left_out():
+    runs = of_seeds([{50: 0.99}] * 6)
+    assert verdict("known", "c06", {("niid_iid", "fedavg"): runs}).word == "holds"
     del runs[2]
     lost = {"others": ((unit(2), "diverged"),)}
-    assert verdict("known", "c06", {("niid_iid", "fedavg"): runs}, niid_iid=lost).verdict == "fails"
+    (c,) = verdict("known", "c06", {("niid_iid", "fedavg"): runs}, niid_iid=lost).comparisons
+    assert (c.n, c.greater) == (6, 7 / 64)  # five of six of one size: one or no sign turned
+    runs[2] = Run([{"round": 50, "accuracy_mean": 0.99}])
+    runs[2].config, runs[2].meta = {"rounds": 1000}, {"departures": {}}
+    (c,) = verdict("known", "c06", {("niid_iid", "fedavg"): runs}).comparisons
+    assert (c.n, c.greater) == (5, 1 / 32)
 
 
 def test_a_lead_over_another_method_seed_by_seed():
     """Four seeds lead by one point, one is behind by three."""
     values = {"fedavg": [0.5] * 5, "fedadam": [0.51] * 4 + [0.47]}
     runs = {("reddi_shakespeare", algo): of_seeds([{1150: x} for x in v]) for algo, v in values.items()}
-    assert verdict("known", "c12", runs).evidence.startswith("mean 0.2 over 5 of 5 seeds")
-    assert verdict("known", "c13", runs).verdict == "not run"
+    (c,) = verdict("known", "c12", runs).comparisons
+    assert (c.mean, c.n) == (pytest.approx(0.2), 5)
+    assert verdict("known", "c13", runs).word == "not run"

@@ -26,19 +26,19 @@ def test_setbacks_tend_to_rise_from_setup_to_setup():
     """One step may go the other way: of six pairs five rise and one falls, 4/6."""
     found = compare("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4)))
     assert [c.mean for c in found][::2] == [pytest.approx(4 / 6)] * 2  # accuracy and loss
-    assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4))).verdict == "holds"
-    assert verdict("fedfa", "c07", swinging((0.4, 0.3, 0.2, 0.1))).verdict == "fails"
-    assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4), seeds=4)).verdict == "undecided"
+    assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4))).word == "holds"
+    assert verdict("fedfa", "c07", swinging((0.4, 0.3, 0.2, 0.1))).word == "fails"
+    assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4), seeds=4)).word == "undecided"
 
 
 def test_a_run_that_diverged_is_the_least_stable():
     runs = swinging((0.1, 0.2, 0.3, 0.0))
-    assert verdict("fedfa", "c07", runs).verdict == "fails"
+    assert verdict("fedfa", "c07", runs).word == "fails"
     runs["synthetic_1_1", "fedavg"] = {}
     lost = tuple((unit(s), "diverged") for s in range(SEEDS))
     found = compare("fedfa", "c07", runs, synthetic_1_1={"others": lost})
     assert [c.mean for c in found][::2] == [1.0, 1.0]
-    assert verdict("fedfa", "c07", runs, synthetic_1_1={"others": lost}).verdict == "holds"
+    assert verdict("fedfa", "c07", runs, synthetic_1_1={"others": lost}).word == "holds"
 
 
 def mirrored(difference, noise=0.0, seeds=SEEDS):
@@ -55,8 +55,8 @@ def mirrored(difference, noise=0.0, seeds=SEEDS):
 )
 def test_symmetry_within_a_margin(difference, word):
     """Two one-sided tests: what is not shown to be small is not small."""
-    assert verdict("fedfa", "c12", mirrored(difference)).verdict == word
-    assert verdict("fedfa", "c12", mirrored(difference, seeds=3)).verdict == "undecided"
+    assert verdict("fedfa", "c12", mirrored(difference)).word == word
+    assert verdict("fedfa", "c12", mirrored(difference, seeds=3)).word == "undecided"
 
 
 def test_leads_of_accuracies_are_points():
@@ -73,7 +73,7 @@ def test_leads_of_accuracies_are_points():
 
 
 def test_noise_is_not_symmetry():
-    assert verdict("fedfa", "c12", mirrored(0.0, noise=0.02)).verdict == "undecided"
+    assert verdict("fedfa", "c12", mirrored(0.0, noise=0.02)).word == "undecided"
     assert math.isclose(mirrored(0.0, noise=0.02)["synthetic_1_1", "fedfa", 1.0][0].last_round()["accuracy_mean"], 0.52)
 
 
@@ -100,9 +100,9 @@ def test_some_alpha_is_better_than_a_half():
     """Ten values: 10 / 1024."""
     (found,) = compare("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1)))
     assert found.greater == pytest.approx(10 / 1024)
-    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1))).verdict == "holds"
-    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a5=0.82), level(0.1))).verdict == "fails"
-    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1), seeds=7)).verdict == "undecided"
+    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1))).word == "holds"
+    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a5=0.82), level(0.1))).word == "fails"
+    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1), seeds=7)).word == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_higher_mean_with_a_larger_variance(mean, variance, word):
     """One alpha is enough, in either figure; where all others are level with 0.5 nothing is refuted."""
     runs = sweep("mnist", level(0.8, a9=mean), level(0.1, a9=variance))
     runs |= sweep("synthetic_1_1", level(0.8), level(0.1))
-    assert verdict("fedfa", "c15", runs).verdict == word
+    assert verdict("fedfa", "c15", runs).word == word
     (found,) = compare("fedfa", "c15", runs)
     assert found.greater == pytest.approx(40 / 1024 if word == "holds" else 1.0)
 
@@ -122,30 +122,30 @@ def test_where_mean_and_variance_always_differ_the_claim_fails():
     runs = {}
     for setup in ("mnist", "synthetic_1_1"):
         runs |= sweep(setup, level(0.82, a5=0.8), level(0.1, a5=0.11))
-    assert verdict("fedfa", "c15", runs).verdict == "fails"
+    assert verdict("fedfa", "c15", runs).word == "fails"
 
 
 # ---- FedFa, c17: at least 90 %
 
 
-@pytest.mark.parametrize(("worst", "word"), [(0.97, "holds"), (0.95, "fails")])
+@pytest.mark.parametrize(("worst", "word"), [(0.97, "holds"), (0.95, "mixed")])
 def test_the_best_clients_have_what_is_printed_under_each_method(worst, word):
     def runs(seeds):
         values = {"fedavg": worst, "fedprox": 0.99, "fedfa": 1.0}
         return {("synthetic_1_1", m): {s: final(accuracy_best20=v) for s in range(seeds)} for m, v in values.items()}
 
-    assert verdict("fedfa", "c17", runs(SEEDS)).verdict == word
-    assert verdict("fedfa", "c17", runs(4)).verdict == "undecided"
+    assert verdict("fedfa", "c17", runs(SEEDS)).word == word
+    assert verdict("fedfa", "c17", runs(4)).word == "undecided"
 
 
 # ---- FedFa, c19: FedAvg on the IID set
 
 
-@pytest.mark.parametrize(("iid", "other", "word"), [(0.9, 0.6, "holds"), (0.88, 0.6, "fails"), (0.9, 0.95, "fails")])
+@pytest.mark.parametrize(("iid", "other", "word"), [(0.9, 0.6, "holds"), (0.88, 0.6, "mixed"), (0.9, 0.95, "mixed")])
 def test_doing_well_is_a_level_and_a_lead(iid, other, word):
     values = dict.fromkeys(SYNTHETIC, other) | {"synthetic_iid": iid}
     runs = {(s, "fedavg"): every_seed(lambda e, v=v: final(accuracy_mean=v * e**0.1)) for s, v in values.items()}
-    assert verdict("fedfa", "c19", runs).verdict == word
+    assert verdict("fedfa", "c19", runs).word == word
 
 
 # ---- FedFa, c20: a smaller rate
@@ -168,10 +168,10 @@ def rates(fast, slow, seeds=SEEDS):
 
 def test_a_smaller_rate_is_more_stable_and_slower():
     assert len(compare("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1)))) == 24
-    assert verdict("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1))).verdict == "holds"
-    assert verdict("fedfa", "c20", rates((0.6, 0.1), (0.5, 0.2))).verdict == "fails"  # less stable
-    assert verdict("fedfa", "c20", rates((0.5, 0.2), (0.6, 0.1))).verdict == "fails"  # and no worse
-    assert verdict("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1), seeds=4)).verdict == "undecided"
+    assert verdict("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1))).word == "holds"
+    assert verdict("fedfa", "c20", rates((0.6, 0.1), (0.5, 0.2))).word == "mixed"  # less stable
+    assert verdict("fedfa", "c20", rates((0.5, 0.2), (0.6, 0.1))).word == "mixed"  # and no worse
+    assert verdict("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1), seeds=4)).word == "undecided"
 
 
 # ---- FedFa, c24: the weights alone
@@ -189,6 +189,6 @@ def weights(with_them, without, seeds=SEEDS):
 
 
 def test_the_weights_make_it_fairer_than_equal_ones():
-    assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4))).verdict == "holds"
-    assert verdict("fedfa", "c24", weights((0.05, 0.5), (0.04, 0.4))).verdict == "fails"  # the larger variance
-    assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4), seeds=4)).verdict == "undecided"
+    assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4))).word == "holds"
+    assert verdict("fedfa", "c24", weights((0.05, 0.5), (0.04, 0.4))).word == "mixed"  # the larger variance
+    assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4), seeds=4)).word == "undecided"

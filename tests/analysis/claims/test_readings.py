@@ -1,4 +1,4 @@
-"""Readings: each flips the verdict on accuracies made up here, and what the verdicts come to together."""
+"""Readings: each flips the verdict on accuracies made up here, and whether they agree."""
 
 import json
 from dataclasses import replace
@@ -8,12 +8,11 @@ import yaml
 from fake_runs import nested
 from made_up import made_up
 
-from fedbench.analysis.claims.comparison import Comparison, above
-from fedbench.analysis.claims.judge import judge
-from fedbench.analysis.claims.multiverse import Headline, headline, is_measured, multiverse
+from fedbench.analysis.claims.comparison import above
+from fedbench.analysis.claims.judge import differing, judge, judge_readings
 from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.departures import Unit
-from fedbench.analysis.matching import Evidence, wanted_under
+from fedbench.analysis.matching import Evidence, MatchedRuns, wanted_under
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Compare, Curves, Selection
 from fedbench.papers.parsing import parse
@@ -40,13 +39,6 @@ def paper(readings=EVERY):
         tables={"t": Table("t", "", ("one", "two"), ("avg",), ROWS)},
         figures={"f": Figure("f", "", "curves", ("one", "two"), runs=(Row("new"), Row("old")))}, readings=readings,
     )  # fmt: skip
-
-
-def text(headline):
-    """A headline with its axes, those that have not been measured, and which of these are against it."""
-    missing = ", ".join(axis + " (so far against)" * (axis in headline.against) for axis in headline.missing)
-    axes = f": {', '.join(headline.axes)}" if headline.axes else ""
-    return headline.word + axes + (f"; not measured: {missing}" if missing else "")
 
 
 def claim(*setups):
@@ -89,7 +81,12 @@ def verdict(root, reading, **more):
 
 
 def of(root, *setups, **more):
-    return multiverse(paper(**more), claim(*setups), Evidence(Results(root)))
+    return judge_readings(paper(**more), claim(*setups), Evidence(Results(root)))
+
+
+def tally(v):
+    """Comparisons in all, run, shown and refuted."""
+    return len(v.comparisons), len(v.run), v.count("shown"), v.count("refuted")
 
 
 # ---- each reading flips the verdict
@@ -99,23 +96,22 @@ def test_weighting(tmp_path):
     """Ahead with weights and behind without; the paper's columns have weights."""
     write(tmp_path, "new", 0.1, unweighted=-0.1)
     write(tmp_path, "old", 0.0)
-    assert verdict(tmp_path, ADOPTED).verdict == "holds"
-    assert verdict(tmp_path, Reading(weighting="weighted")).verdict == "holds"
+    assert verdict(tmp_path, ADOPTED).word == "holds"
+    assert verdict(tmp_path, Reading(weighting="weighted")).word == "holds"
     v = verdict(tmp_path, Reading(weighting="unweighted"))
-    assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
-    m = of(tmp_path)
-    assert (text(m.headline), m.headline.axes) == ("depends on: weighting", ("weighting",))
+    assert (v.word, v.worst.mean) == ("fails", pytest.approx(-10))
+    assert differing(of(tmp_path)) == [Reading(weighting="unweighted")]
 
 
 def test_round(tmp_path):
     """Ahead at the end and behind in the best round, which comes earlier."""
     write(tmp_path, "new", 0.1, best=0.2)
     write(tmp_path, "old", 0.0, best=0.3)
-    assert verdict(tmp_path, ADOPTED).verdict == "holds"
-    assert verdict(tmp_path, Reading(round="last")).verdict == "holds"
+    assert verdict(tmp_path, ADOPTED).word == "holds"
+    assert verdict(tmp_path, Reading(round="last")).word == "holds"
     v = verdict(tmp_path, Reading(round="best"))
-    assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
-    assert text(of(tmp_path).headline) == "depends on: round"
+    assert (v.word, v.worst.mean) == ("fails", pytest.approx(-10))
+    assert differing(of(tmp_path)) == [Reading(round="best")]
 
 
 def test_splits(tmp_path):
@@ -127,11 +123,11 @@ def test_splits(tmp_path):
         write(tmp_path, "new", ahead, split=split)
         write(tmp_path, "old", 0.0, split=split)
     fixed, drawn = verdict(tmp_path, ADOPTED), verdict(tmp_path, Reading(splits="drawn"))
-    assert (fixed.verdict, fixed.worst.n, fixed.worst.blocks) == ("holds", 6, "seed")
-    assert (drawn.verdict, drawn.worst.n, drawn.worst.blocks) == ("fails", 6, "split")
+    assert (fixed.word, fixed.worst.n, fixed.worst.blocks) == ("holds", 6, "seed")
+    assert (drawn.word, drawn.worst.n, drawn.worst.blocks) == ("fails", 6, "split")
     assert drawn.worst.less == 2 / 64
     assert drawn.worst.differences == pytest.approx({0: 1, **dict.fromkeys(range(1, 6), -2)})
-    assert text(of(tmp_path).headline) == "depends on: splits"
+    assert differing(of(tmp_path)) == [Reading(splits="drawn")]
 
 
 def test_variant(tmp_path):
@@ -142,11 +138,11 @@ def test_variant(tmp_path):
     write(tmp_path, "kept_old", 0.1)
     write(tmp_path, "new", 0.0, lr=0.5)
     write(tmp_path, "old", 0.1, lr=0.5)
-    assert verdict(tmp_path, ADOPTED).verdict == "holds"
+    assert verdict(tmp_path, ADOPTED).word == "holds"
     for name in ("kept", "slow"):
         v = verdict(tmp_path, Reading(variant=name))
-        assert (v.verdict, v.reduced) == ("fails", False)  # it is a reading, not a reduction
-    assert text(of(tmp_path).headline) == "depends on: variant"
+        assert (v.word, v.scaled) == ("fails", None)  # it is a reading, not a reduction
+    assert differing(of(tmp_path)) == [Reading(variant="kept"), Reading(variant="slow")]
 
 
 @pytest.mark.parametrize(("common", "lead"), [({}, -5), ({"local.lr": 0.3}, -7)])
@@ -161,7 +157,7 @@ def test_a_variant_sets_keys_of_one_method(tmp_path, common, lead):
     write(tmp_path, "old", 0.02, lr=0.3)
     write(tmp_path, "old", 0.4, lr=0.5)
     v = verdict(tmp_path, Reading(variant="own"), readings=readings)
-    assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(lead))
+    assert (v.word, v.worst.mean) == ("fails", pytest.approx(lead))
     rows = {r.algo: wanted_under(paper(readings), r, Reading(variant="own"))[1] for r in ROWS[:2]}
     assert rows["new"] == {"local.lr": 0.5}
     assert rows["old"] == common
@@ -173,7 +169,7 @@ def test_a_variant_changes_only_its_setups(tmp_path):
     write(tmp_path, "old", 0.0, setup="two")
     evidence = Evidence(Results(tmp_path))
     words = {
-        name: judge(paper(), claim("two"), evidence.under(Reading(variant=name))).verdict for name in ("kept", "slow")
+        name: judge(paper(), claim("two"), evidence.under(Reading(variant=name))).word for name in ("kept", "slow")
     }
     assert words == {"kept": "not run", "slow": "holds"}
 
@@ -187,9 +183,8 @@ def test_seeds_of_one_split_are_one_block(tmp_path):
         write(tmp_path, "new", 0.1, seeds=range(10), split=split)
         write(tmp_path, "old", 0.0, seeds=range(10), split=split)
     v = verdict(tmp_path, Reading(splits="drawn"))
-    assert (v.verdict, v.worst.n, v.worst.greater) == ("undecided", 2, 1 / 4)
-    assert (v.worst.n, v.worst.blocks, v.lacking) == (2, "split", ("hold", 5))
-    assert not is_measured(v)
+    assert (v.word, v.worst.n, v.worst.greater) == ("undecided", 2, 1 / 4)
+    assert (v.worst.blocks, v.lacking[::2], v.counts) == ("split", ("hold", 5), False)
 
 
 def test_a_split_has_the_seeds_that_both_methods_have(tmp_path):
@@ -217,8 +212,8 @@ def test_other_splits_are_the_same_setting_and_do_not_count(tmp_path):
 def test_only_other_splits_are_not_the_adopted_ones(tmp_path):
     write(tmp_path, "new", 0.1, split=1)
     write(tmp_path, "old", 0.0, split=1)
-    assert verdict(tmp_path, ADOPTED).verdict == "not run"
-    assert verdict(tmp_path, Reading(splits="drawn")).verdict == "undecided"
+    assert verdict(tmp_path, ADOPTED).word == "not run"
+    assert verdict(tmp_path, Reading(splits="drawn")).word == "undecided"
 
 
 # ---- figures
@@ -252,127 +247,75 @@ def test_a_statistic_that_runs_do_not_have_is_not_run(tmp_path):
 # ---- what they come to
 
 
-RUNS_AGAIN = Readings(weighting=EVERY.weighting, round=EVERY.round)
+TWICE = Readings(weighting=EVERY.weighting, round=EVERY.round)
 
 
-def test_robust_takes_two_readings_with_numbers_of_their_own(tmp_path):
+def test_a_reading_that_changes_no_number_is_none(tmp_path):
+    """With the same accuracies with and without weights, at both rounds, there is nothing else to read."""
     write(tmp_path, "new", 0.1)
     write(tmp_path, "old", 0.0)
-    m = of(tmp_path, readings=RUNS_AGAIN)
-    assert m.adopted.verdict == "holds"
-    assert text(m.headline) == "one reading"  # with the same accuracies with and without weights, at both rounds
-    write(tmp_path, "new", 0.2, setup="two", unweighted=0.1)
-    write(tmp_path, "old", 0.0, setup="two")
-    assert text(of(tmp_path, "two", readings=RUNS_AGAIN).headline) == "robust"
+    found = of(tmp_path, readings=TWICE)
+    assert (list(found), differing(found)) == ([ADOPTED], None)
 
 
-def test_robust_takes_every_axis(tmp_path):
-    """Whatever has not been measured is named; a variant of another setup is no axis of the claim."""
+def test_readings_that_agree_and_those_that_are_not_run(tmp_path):
+    """Of the splits one has been run, which decides nothing; a variant of another setup is no reading of the claim."""
     write(tmp_path, "new", 0.2, setup="two", unweighted=0.1, best=0.3)
     write(tmp_path, "old", 0.0, setup="two")
-    readings = replace(EVERY, variants={"slow": EVERY.variants["slow"]})
-    m = of(tmp_path, "two", readings=readings)
-    assert m.headline == Headline("robust over", ("weighting", "round"), ("splits",))
-    assert text(m.headline) == "robust over: weighting, round; not measured: splits"
-    expected = "robust over: weighting, round; not measured: splits, variant"
-    assert text(of(tmp_path, "two").headline) == expected  # the other variant has no runs
-    for split in range(1, 5):
-        write(tmp_path, "new", 0.2, setup="two", unweighted=0.1, best=0.3, split=split)
-        write(tmp_path, "old", 0.0, setup="two", split=split)
-    assert text(of(tmp_path, "two", readings=readings).headline) == "robust"
+    found = of(tmp_path, "two", readings=replace(EVERY, variants={"slow": EVERY.variants["slow"]}))
+    assert {v.word for v in found.values()} == {"holds", "undecided"}
+    assert [r for r, v in found.items() if v.word == "holds"] == [
+        ADOPTED, Reading("unweighted"), Reading(round="best"),
+    ]  # fmt: skip
+    assert differing(found) == []
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "holds"), (-1, "fails")])
-def test_a_reading_without_enough_runs_is_named_and_so_is_whether_it_is_against(tmp_path, sign, word):
-    """Two splits cannot decide anything, but what they point to is not hidden."""
-    write(tmp_path, "new", 0.1 * sign, unweighted=0.05 * sign)
-    write(tmp_path, "old", 0.0)
-    write(tmp_path, "new", 0.05 * sign, split=1)
-    write(tmp_path, "old", 0.0, split=1)
-    readings = replace(RUNS_AGAIN, splits=EVERY.splits)
-    m = of(tmp_path, readings=readings)
-    assert (m.adopted.verdict, text(m.headline)) == (word, "robust over: weighting; not measured: splits")
-    write(tmp_path, "new", -0.4 * sign, split=2)
-    write(tmp_path, "old", 0.0, split=2)
-    m = of(tmp_path, readings=readings)
-    assert m.verdicts[Reading(splits="drawn")].verdict == "undecided"
-    assert text(m.headline) == "robust over: weighting; not measured: splits (so far against)"
-    assert m.headline.against == ("splits",)
-    # without anything else that agrees it is one reading, and says so too
-    alone = of(tmp_path, readings=Readings(splits=EVERY.splits)).headline
-    assert text(alone) == "one reading; not measured: splits (so far against)"
+def judged(leads, n=10, found=()):
+    """A verdict on a comparison whose leads are all alike."""
+    return decide([above("c", {Unit(0, seed): float(leads) for seed in range(n)}, found)])
 
 
-def verdict_of(word, *differences):
-    """A verdict on comparisons with these differences by seed; its word need not be theirs."""
-    given = [above(f"c{i}", {Unit(0, seed): d for seed, d in enumerate(ds)}, ()) for i, ds in enumerate(differences)]
-    return replace(decide(given), verdict=word)
+@pytest.mark.parametrize(("leads", "n", "others"), [
+    (-1, 10, [Reading("weighted")]), (0, 10, [Reading("weighted")]), (2, 10, []),
+    (-1, 4, None), (0, 4, None),  # four seeds decide nothing
+])  # fmt: skip
+def test_a_reading_counts_if_its_seeds_could_decide_it(leads, n, others):
+    found = {ADOPTED: judged(1), Reading("weighted"): judged(leads, n)}
+    assert differing(found) == others
+    assert differing({ADOPTED: judged(leads, n), Reading("weighted"): judged(1)}) == others
 
 
-def test_several_changes_at_a_time_count_only_against():
-    """With other settings on two other splits it is behind, with each by itself it is ahead."""
-    ahead, less, behind = (verdict_of("holds", [d] * 6) for d in (1, 2, -1))
-    found = {ADOPTED: ahead, Reading(splits="drawn"): less, Reading(variant="v"): verdict_of("holds", [3] * 6)}
-    assert text(headline(found)) == "robust"
-    both = Reading(splits="drawn", variant="v")
-    assert text(headline({**found, both: verdict_of("undecided", [1] * 2)})) == "robust"
-    few = replace(behind, verdict="undecided", comparisons=verdict_of("", [-1] * 2).comparisons)
-    assert headline({**found, both: few}) == Headline("one reading", (), ("splits", "variant"), ("splits", "variant"))
+def test_of_the_readings_that_differ_the_nearest_are_named():
+    ahead, behind, both = judged(1), judged(-1), Reading("weighted", "best")
+    found = {ADOPTED: ahead, Reading("weighted"): ahead, Reading(round="best"): ahead, both: behind}
+    assert differing(found) == [both]
+    assert differing({**found, Reading("weighted"): behind}) == [Reading("weighted")]
 
 
-def test_both_outcomes_must_have_been_possible():
-    """Five blocks can show four comparisons (4 / 32 against one), seven are sure to refute one of them (4 / 128)."""
-    for n, measured in ((4, False), (5, False), (6, False), (7, True)):
-        for word in ("holds", "undecided"):
-            assert is_measured(verdict_of(word, *[[1.0] * n] * 4)) == measured
-    assert is_measured(verdict_of("fails", *[[-1.0] * 5] * 4))
-    assert not is_measured(verdict_of("fails", *[[-1.0] * 4] * 4))
-    assert verdict_of("holds", *[[1.0] * 6] * 4).lacking == ("fail", 7)
-    assert verdict_of("undecided", [1.0] * 6, [1.0]).lacking == ("hold", 5)
-    assert verdict_of("holds", *[[1.0] * 6] * 3).lacking is None
-    few = headline({ADOPTED: verdict_of("holds", *[[1.0] * 6] * 4), Reading("weighted"): verdict_of("holds", [2] * 6)})
-    assert few.word == "few blocks"
-
-
-def test_open_comparisons_are_not_measured():
-    """If runs diverged a comparison may be without blocks: nothing has been shown of it, whatever the others are."""
-    nothing = replace(verdict_of("undecided", [1.0]), comparisons=(Comparison("open", 0.0, 1.0, 1.0, 0),))
-    assert not is_measured(nothing)
-    some = verdict_of("undecided", [1.0] * 10)
-    assert is_measured(some)
-    assert not is_measured(replace(some, comparisons=(*some.comparisons, *nothing.comparisons)))
-    found = {ADOPTED: verdict_of("holds", [1.0] * 10), Reading("weighted"): nothing}
-    assert headline(found) == Headline("one reading", (), ("weighting",))
-
-
-def test_undecided_and_what_decides(tmp_path):
-    """As often ahead as behind with weights; ahead without."""
-    for seed in range(6):
-        write(tmp_path, "new", 0.1 * (-1) ** seed, seeds=(seed,), unweighted=0.1)
-    write(tmp_path, "old", 0.0)
-    assert text(of(tmp_path, readings=Readings()).headline) == "undecided"
-    assert text(of(tmp_path).headline) == "depends on: weighting"
+def test_a_reading_at_reduced_settings_does_not_count_beside_a_verdict():
+    """It is a scaled-down check, which is compared with scaled-down checks alone."""
+    cut = [MatchedRuns({}, departs=("rounds 2 (paper 9)",))]
+    full, less = judged(1), judged(-1, found=cut)
+    assert (less.word, less.scaled.word) == ("not run", "fails")
+    assert differing({ADOPTED: full, Reading("weighted"): less}) is None
+    assert differing({ADOPTED: less, Reading("weighted"): full}) is None
+    ahead = judged(1, found=cut)
+    assert differing({ADOPTED: less, Reading("weighted"): ahead, Reading(round="best"): full}) == [Reading("weighted")]
 
 
 def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
-    write(tmp_path, "new", 0.1, unweighted=0.05)
-    write(tmp_path, "old", 0.0)
-    m = of(tmp_path, "one", "two", readings=RUNS_AGAIN)
-    assert (m.adopted.verdict, text(m.headline)) == ("partly measured", "partly measured")
-    assert {title: text(found) for title, found in m.by_group.items()} == {"ONE": "robust", "TWO": "not run"}
-    assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
-    assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
-
-
-def test_a_measured_setup_that_fails_needs_no_other(tmp_path):
-    write(tmp_path, "new", -0.1)
-    write(tmp_path, "old", 0.0)
-    assert of(tmp_path, "one", "two").adopted.verdict == "fails"
+    for lead, kind in ((0.1, "holds"), (-0.1, "fails")):
+        root = tmp_path / kind
+        write(root, "new", lead)
+        write(root, "old", 0.0)
+        v = of(root, "one", "two", readings=TWICE)[ADOPTED]
+        assert (v.word, tally(v)) == ("not run", (2, 1, int(lead > 0), int(lead < 0)))
+        assert {title: part.word for title, part in v.by_group.items()} == {"ONE": kind, "TWO": "not run"}
 
 
 def test_without_runs(tmp_path):
-    m = of(tmp_path)
-    assert (text(m.headline), list(m.verdicts)) == ("not run", [ADOPTED])
+    found = of(tmp_path)
+    assert ([v.word for v in found.values()], differing(found)) == (["not run"], None)
 
 
 # ---- the section of a paper's file
