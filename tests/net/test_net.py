@@ -17,7 +17,7 @@ def digests():
     return present.Digests()
 
 
-EVERY = pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 13])  # one in how many is compared
+EVERY = pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 31])  # one in how many is compared
 
 
 @EVERY
