@@ -465,7 +465,7 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
 
 
 @pytest.mark.parametrize(
-    ("profile", "step"), [("smoke", 12), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
+    ("profile", "step"), [("smoke", 31), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
 )
 @pytest.mark.parametrize("paper", list(papers()))
 def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, composer):
