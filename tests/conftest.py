@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 from pathlib import Path
@@ -27,6 +28,13 @@ def compiled():
     from fedbench.simulation.compiled.library import kernels
 
     kernels()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_garbage_of_modules():
+    """Leave the modules and the thousands of collected tests out of later collections of garbage: 0.2 s of each."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

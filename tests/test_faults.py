@@ -1,5 +1,6 @@
 """Runs that are killed or have no space end cleanly, and end with the bytes of one left alone; damage is found."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 from command_line import FAST, run_dir
+from net import kills
 from tools import ROOT
 
 
@@ -25,7 +27,7 @@ def resumed(runs):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    return outcomes(tmp_path_factory.mktemp("few"), "some_operations", "full")
+    return outcomes(tmp_path_factory.mktemp("few"), "rounds", "some_operations", "full")
 
 
 def test_a_run_that_is_killed_at_operations_on_files_resumes(few):
@@ -36,6 +38,16 @@ def test_a_run_that_is_killed_at_operations_on_files_resumes(few):
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_any_operation_on_files_resumes(tmp_path):
     resumed(outcomes(tmp_path, "operations")["operations"])
+
+
+def test_a_run_that_is_killed_in_any_round_ends_with_the_bytes_of_one_left_alone(few):
+    rounds = {(method, number.name): [] for method, number in itertools.product(kills.METHODS, kills.SIGNALS)}
+    for run in few["rounds"]:
+        rounds[run["method"], run["signal"]].append(run["rounds"])
+        ended = -9 if run["signal"] == "SIGKILL" else 0 if run["rounds"] == kills.ROUNDS else 143
+        assert (run["first"], run["saved"], run["again"], run["same"]) == (ended, ended != 0, 0, True), run
+    for (_, name), reached in rounds.items():  # SIGTERM waits for the end of the round
+        assert reached == [n + (name == "SIGTERM") for n in range(kills.ROUNDS)]
 
 
 def test_a_full_disk_is_one_line_and_the_run_resumes_later(few):

@@ -4,7 +4,6 @@ import ast
 import re
 import tomllib
 
-import pytest
 from tools import ROOT
 
 from fedbench.core.errors import DISTRIBUTION, install_hint
@@ -54,22 +53,6 @@ def test_the_name_has_one_spelling():
 def test_a_hint_is_quoted_for_the_shell():
     assert install_hint("hf") == "pip install 'fedbench-harness[hf]'"
     assert fault(*hints(f"run: {install_hint('hf')}; then")) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["pip install fedbench[hf]", "pip install fedbench", "pip install 'fedbench-harness[torch]'",
-             "pip install ~/x", "`pip install \"fedbench[dev]\"`"]
-)  # fmt: skip
-def test_a_wrong_hint_is_found(text):
-    assert fault(*hints(text)) is not None
-
-
-@pytest.mark.parametrize(
-    "text", ["pip install -e '.[hf]'", "pip install -e .", "`pip install 'fedbench-harness[hf,mlflow]'`.",
-             "run: pip install matplotlib", "uv pip install -e '.[dev]'"]
-)  # fmt: skip
-def test_a_right_hint_is_not(text):
-    assert fault(*hints(text)) is None
 
 
 def test_hints_name_this_project_and_an_extra_that_exists():

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 import yaml
-from command_line import FILES, run_dir
+from command_line import FILES
 from safetensors.torch import load_file
 from tools import CONF
 
@@ -113,30 +113,6 @@ def test_every_method_has_its_keys():
     assert {algo: keys for algo, keys in missing.items() if keys} == {}
 
 
-@pytest.mark.parametrize(
-    ("typed", "status", "message"),
-    [
-        (["lst"], 2, "did you mean list"),
-        (["local.lrr=1"], 2, "local.lr"),
-        (["local.lr=-1"], 2, "local.lr must be > 0, got -1"),
-        (["algo=fedavgg"], 2, "fedavg"),
-        (["report", "nowhere"], 2, "nowhere"),
-        (["data.clients=6", "model=mlp", "local.lr=1e30"], 1, ""),
-    ],
-)
-def test_what_is_wrong_has_a_status_and_one_message(fed, typed, status, message):
-    found, _, err = fed(*typed)
-    assert found == status
-    assert message in err
-    assert "Traceback" not in err
-
-
-def test_the_traceback_of_an_error_is_shown_if_it_is_asked_for(fed, monkeypatch):
-    assert "Traceback" in fed("local.lr=-1", "debug=true")[2]
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    assert "Traceback" in fed("local.lr=-1")[2]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run, and the directory that has it."""
@@ -162,22 +138,6 @@ def test_a_run_has_its_files(run):
     assert set(load_file(path / "model.safetensors")) == {"weight", "bias"}
 
 
-def test_a_finished_run_is_answered_from_disk_unless_it_is_forced(fed, tmp_path):
-    status, out, _ = fed(*SMALL)
-    done = run_dir(tmp_path, out) / "DONE"
-    first = done.stat().st_mtime_ns
-    assert (status, fed(*SMALL)[1][-1], done.stat().st_mtime_ns) == (0, out[-1], first)
-    assert fed(*SMALL, "force=true")[0] == 0
-    assert done.stat().st_mtime_ns > first
-
-
-def test_a_sweep_prints_a_table_and_has_a_run_per_value(fed, tmp_path):
-    status, out, _ = fed("-m", *SMALL, "seed=0,1", "--jobs", "1")
-    assert status == 0
-    assert "fedavg" in "\n".join(out)
-    assert sorted(path.parent.name for path in tmp_path.rglob("DONE")) == ["seed_0", "seed_1"]
-
-
 def test_results_are_frames(run):
     found = fedbench.load_results(run[1])
     assert [len(frame) for frame in (found.runs, found.rounds, found.clients)] == [1, 3, 6]
@@ -195,17 +155,6 @@ def test_words_about_runs_answer(fed, run):
     assert fed("new", "metric", "spread", "--into", "own")[0] == 0
     assert fed("reproduce", "adafedadam/table5", "--plan")[0] == 0
     assert fed("--cfg", "job", *SMALL)[0] == 0
-
-
-def test_a_report_has_its_files(fed, run):
-    _, folder = run
-    assert fed("report", str(folder))[0] == 0
-    report = folder / "report"
-    assert (report / "index.html").read_text().lstrip().startswith("<!DOCTYPE html>")
-    assert {file.suffix for file in (report / "tables").iterdir()} == {".md", ".csv", ".tex"}
-    assert {file.suffix for file in (report / "figures").iterdir()} == {".png", ".svg"}
-    (row,) = pd.read_parquet(report / "runs.parquet").to_dict("records")
-    assert [row[f"config.{key}"] for key in ("rounds", "data.clients", "local.lr")] == [2, 6, 0.01]
 
 
 def test_leaf_json_and_image_folders_take_their_files(tmp_path):

@@ -120,7 +120,7 @@ def test_metrics_change_nothing_else(fed, tmp_path):
     assert other.parent != with_metrics.parent
 
 
-def test_a_comparison_of_a_metric(fed):
+def test_a_comparison_of_a_metric(fed, no_figures):
     keys = ["data.clients=8", "rounds=2", "+metrics=inequality"]
     assert fed(*FLAGS, "-m", *keys, "algo=fedavg,fedprox", "seed=0,1,2,3,4")[0] == 0
     status, out, err = fed("report", "results", "--compare", "algo", "--metric", "gini")

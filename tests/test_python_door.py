@@ -170,19 +170,6 @@ def test_results_are_frames_that_join(fed):
         assert rows["accuracy_mean"].tolist() == [line["accuracy_mean"] for line in lines]
 
 
-def test_results_name_what_cannot_be_read(fed, tmp_path, monkeypatch):
-    fed("-m", *FAST, "seed=0,1,2")
-    first, second = sorted(tmp_path.rglob("meta.json"))[:2]
-    first.write_text("garbage")
-    (second.parent / "clients.parquet").write_text("")
-    results = fedbench.load_results(tmp_path / "results")
-    assert results.runs["seed"].tolist() == [2]
-    assert set(results.rounds["seed"]) == set(results.clients["seed"]) == {2}
-    assert len(results.damaged) == 2
-    assert "seed_0" in results.damaged[0]
-    assert "seed_1: clients.parquet" in results.damaged[1]
-
-
 def test_results_of_no_runs(tmp_path):
     results = fedbench.load_results(tmp_path)
     for frame in (results.runs, results.rounds, results.clients):
@@ -238,8 +225,3 @@ def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(t
     assert fedbench.run(f"{asked} force=true", config_dir="one").last_round()["train_loss"] == alone["one"]
     assert (sys.modules["door_method"], sys.modules["door_rate"]) == (door_method, door_rate)
     del sys.modules["door_method"], sys.modules["door_rate"]
-
-
-def test_a_config_dir_that_is_no_directory_is_refused():
-    with pytest.raises(RequestError, match="config_dir=3 is not a directory"):
-        fedbench.run(f"algo=fedavg {SMALL}", config_dir=3)

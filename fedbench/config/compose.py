@@ -41,6 +41,7 @@ _HYDRAS = tuple(
 )
 _REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
+_EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}  # Hydra's launchers that docs/cluster.md shows
 _LOCK = threading.RLock()  # Hydra's state is global: threads take turns
 _composed: dict[tuple[str | None, ...], Composed] = {}  # of fedbench's own files
 
@@ -208,6 +209,8 @@ class Composer:
             file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
             group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
             choices = {choice for choice in error.options if not choice.startswith("_")}
+            if group == "hydra/launcher" and name in _EXTRAS:
+                return f"{group}={name} is not installed; type {install_hint(_EXTRAS[name])}"
             return str(unknown_choice(group, name, sorted({*choices, *options(group)})))
         if isinstance(error, MissingMandatoryValue):
             return f"{error.full_key} is required; type {error.full_key}=..."

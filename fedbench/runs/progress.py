@@ -1,4 +1,4 @@
-"""How far runs are: on a terminal a bar for each of them, elsewhere a line every ten seconds."""
+"""How far runs are: on a terminal a bar, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 

@@ -391,7 +391,6 @@ BAD = [
     (["--cfg"], "argument -c/--cfg: expected one argument"),
     (["--cfg", "job", "-m", "seed=0,1"], "seed has several values (0, 1)"),
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
-    (["rounds=[1"], "'rounds=[1' cannot be read as KEY=VALUE"),
     (
         ["lis"],
         "'lis' is neither a word of fedbench (run, list, data, new, tune, compare, report, status, show, plot, "
@@ -408,7 +407,6 @@ BAD = [
         ["data=mnist_iid", "data/partition=idd"],
         "data/partition=idd is unknown; did you mean iid? It is one of bernoulli",
     ),
-    (["rounds"], "did you mean rounds=...?"),
     (["list", "algos"], "did you mean algo?"),
     (["report", "/nowhere"], "/nowhere is not a directory"),
     (["data"], "the following arguments are required: action, NAME"),
@@ -438,7 +436,6 @@ BAD = [
     # sweeps
     (["-m", "hydra.sweeper.params={seed: 1}"], "type the axes of the sweep as overrides, such as seed=0,1,2"),
     (["-m", "results_dir=/proc/none", "seed=0,1"], " cannot be written to (No such file or directory); change"),
-    (["-m", "algo=fedprox", "algo.mu=0.1,-3"], "algo.mu must be >= 0, got -3"),
     # what configures sweeps
     (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures sweeps, which -m makes"),
     (["--config-dir"], "argument --config-dir/-cd: expected one argument"),
@@ -564,11 +561,6 @@ def test_presets_win_over_defaults_and_lose_to_the_command_line(fed):
     fedadam = show(fed, chosen[0], "algo=fedadam")["algo"]
     assert (fedadam["tau"], fedadam["v0"], fedadam["bias_correction"]) == (1e-8, 0, True)
     assert "presets" not in show(fed, *chosen)
-
-
-def test_a_thousand_rounds_may_be_typed_as_1e3(fed, tmp_path):
-    paths = [fed("data.clients=4", f"rounds={r}", "seed=1")[1][-1] for r in ("1e1", "10", "10.0")]
-    assert len(set(paths)) == 1
 
 
 def test_presets_reach_the_run(fed, tmp_path):

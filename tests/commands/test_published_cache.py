@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from fake_runs import fake
-from test_reproduce import SETUPS, SMOKE, call, elsewhere, entries, models  # noqa: F401 (a fixture)
+from report_runs import call
+from test_reproduce import SETUPS, SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
 
 from fedbench.report.write import write_report
 from fedbench.reproduce.carry_out import write_labels
@@ -78,14 +79,6 @@ def test_only_what_is_not_published_is_made(clone):
     assert [e[2:] for e in entries(clone)] == [(1, "done")] * 3
     rows = csv.DictReader((clone / TABLE).read_text().splitlines())
     assert [r["seeds"] for r in rows] == ["2"] * 3
-
-
-def test_a_damaged_bundle_is_refused(clone):
-    (clone / HOME / "evidence" / "runs.parquet").write_bytes(b"PAR1")
-    status, _, err = call(*SMOKE, "--plan")
-    assert status == 2
-    assert f"{HOME}/evidence cannot be read: runs.parquet is not the file" in err
-    assert err.count("\n") == 1
 
 
 # ---- data

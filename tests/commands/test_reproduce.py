@@ -1,7 +1,5 @@
 """``fedbench reproduce``: what it plans, and what becomes of runs that are there, fail, are cut short or lack data."""
 
-import contextlib
-import io
 import json
 import re
 import shutil
@@ -14,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from report_runs import call
 from tools import ROOT, federation
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence
-from fedbench.cli import main
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves
@@ -34,14 +32,6 @@ from fedbench.runs.run import Run, read_run
 # three runs of made data, in this process, where tests can reach into them
 SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke", "--jobs", "1"]
 SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
-
-
-def call(*args):
-    """Return status, stdout and stderr of the command."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(list(args))
-    return status, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -465,7 +455,7 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
 
 
 @pytest.mark.parametrize(
-    ("profile", "step"), [("smoke", 12), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
+    ("profile", "step"), [("smoke", 31), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
 )
 @pytest.mark.parametrize("paper", list(papers()))
 def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, composer):

@@ -67,36 +67,6 @@ def test_the_partition_can_be_chosen_for_any_data_set():
         assert (tree["data"]["clients"], tree["data"]["partition"]["min_share"]) == (16, 0.1)
 
 
-def test_table_7_is_table_5_with_another_local_solver():
-    five, seven, momentum, nesterov = (
-        composed(f"experiment=adafedadam/{name}")[0]
-        for name in ("table5_synthetic", "table7_synthetic", "table7_synthetic_momentum", "table7_synthetic_nesterov")
-    )
-    assert seven == five
-    assert momentum["local"] == {**five["local"], "momentum": 0.9}
-    assert nesterov["local"] == {**five["local"], "momentum": 0.9, "nesterov": True}
-    assert {k: v for k, v in momentum.items() if k != "local"} == {k: v for k, v in five.items() if k != "local"}
-    paper = {"rounds": 1000, "participation": 1.0, "weights": "size"}
-    assert five["rounds"] == paper["rounds"]
-    assert five["participation"] == 1.0
-    local = {k: five["local"][k] for k in ("lr", "batch_size", "epochs", "momentum", "weight_decay")}
-    assert local == {"lr": 0.01, "batch_size": 10, "epochs": 1, "momentum": 0, "weight_decay": 0}
-    assert five["data"]["clients"] == 100
-
-
-def test_table_5_settings_per_algorithm():
-    """AdaFedAdam, Sec. 6 and App. C.1: FedAdam (.001, .9, .999), q-FedAvg rate 1 and q 1, FedAvg with server rate 1."""
-    tree, _ = composed("experiment=adafedadam/table5_synthetic")
-    adam = {"server_lr": 0.001, "beta1": 0.9, "beta2": 0.999}
-    assert tree["presets"] == {
-        "fedavg": {"server_lr": 1.0},
-        "fedadam": {**adam, "tau": 1e-8, "v0": 0.0, "bias_correction": True},
-        "qfedavg": {"q": 1.0, "L": 1.0},
-        "fednova": {"server_momentum": 0.0},
-        "adafedadam": {**adam, "alpha": 1.0, "step_scale": "certainty", "inverse_rate": "loss"},
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "ab"), [("0_0", (0, 0)), ("0.5_0.5", (0.5, 0.5)), ("1_1", (1, 1)), ("iid", (None,) * 2)]
 )

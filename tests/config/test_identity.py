@@ -163,11 +163,6 @@ def test_every_target_resolves(folder, monkeypatch):
         assert f"class {name}" in (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
 
 
-def test_a_path_of_the_first_release_resolves():
-    old, new = (function_of(f"fedbench.data.{m}.iid", "data.partition") for m in ("partition", "partitions.basic"))
-    assert old is new
-
-
 # ---- format and revisions
 
 

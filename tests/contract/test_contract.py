@@ -31,6 +31,7 @@ from tools import (
 
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
+from fedbench.core.options import Schedule
 from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
@@ -38,7 +39,8 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import DenseOracle
 
 ROUNDS = 4
-DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # short batches, drawn epochs
+# short batches, drawn epochs, another rate in every round
+DRAWN = LocalWork(0.1, 10, (1, 3), schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS))
 
 FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its defaults
 
@@ -77,7 +79,7 @@ def run_of(case, solver=None, mode="stacked", drawn=False):
         case: The method and its options.
         solver: Name of the local solver; None is momentum, or plain where that is refused.
         mode: The engine mode.
-        drawn: Partial participation and drawn epochs, in place of everybody's single epoch.
+        drawn: Partial participation, drawn epochs and a schedule, in place of everybody's single epoch.
     """
     solver = solver or ("sgd" if refuses(case, "momentum") else "momentum")
     return _run(CASES.index(case), solver, mode, drawn)
@@ -132,7 +134,7 @@ MODES = fast_and_slow(
 @pytest.mark.parametrize("mode", ["stacked", "compiled"])
 @pytest.mark.parametrize(("case", "solver"), MODES)
 def test_the_modes_agree(case, solver, mode):
-    """Unequal clients, short batches, drawn epochs, partial participation: the engine mode changes rounding only."""
+    """Unequal clients, short batches, drawn epochs, a schedule, a part of the clients: modes change rounding only."""
     a, b = (run_of(case, solver, m, drawn=True)[1][-1] for m in (mode, "loop"))
     assert close(a.server["w"], b.server["w"], 1e-10)
     for key in a.clients:
@@ -191,7 +193,7 @@ RESUMED = fast_and_slow(at_defaults([1]), [(case, at) for at in (0, 1, 3) for ca
 
 @pytest.mark.parametrize(("case", "at"), RESUMED)
 def test_going_on_from_any_round_is_bit_identical(case, at):
-    """Drawn epochs and partial participation included; the snapshot is all that resuming needs."""
+    """Drawn epochs, partial participation and a schedule included; the snapshot is all that resuming needs."""
     algo, whole = run_of(case, drawn=True)
     left = whole[at]._replace(clients={k: v.clone() for k, v in whole[at].clients.items()})
     how = {"rounds": ROUNDS, "participation": share(case), "work": DRAWN}
@@ -245,17 +247,25 @@ def test_cohort_of_one(case):
     assert all(close(other, loop, 1e-10) for other in others)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_modes_agree_for_other_models(name):
+OTHER_MODELS = {
+    "mlp": (MLP, {"hidden": [7, 5]}, "stacked"),
+    "compiled mlp": (MLP, {"hidden": [7, 5]}, "compiled"),
+    "cnn": (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5}, "stacked"),
+}
+# one of each way to ask for gradients: plain, twice on a batch, with probes, in search of a step, for models of clients
+WITH_IMAGES = ("fedavg", "stem", "adafed", "fedsps", "pfedme", "fedheal")
+WITH_MODELS = fast_and_slow(
+    lambda case, model: model != "cnn" or case[0] in WITH_IMAGES, [(case, m) for case in FIRST for m in OTHER_MODELS]
+)
+
+
+@pytest.mark.parametrize(("case", "model"), WITH_MODELS)
+def test_the_modes_agree_for_other_models(case, model):
     data = federation(sizes=(5, 12, 3), features=64, shape=(1, 8, 8))
-    dense, images = (MLP, {"hidden": [7, 5]}), (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5})
-    for (model, options), mode in ((dense, "stacked"), (dense, "compiled"), (images, "stacked")):
-        task = task_for(data, model, **options)
-        runs = [
-            final(make(name, **variants(name)[0]), data, task=task, mode=m, rounds=2, work=LocalWork(0.1, 4))
-            for m in (mode, "loop")
-        ]
-        assert close(*runs, 1e-9)
+    module, options, mode = OTHER_MODELS[model]
+    task, algo = task_for(data, module, **options), make(case[0], **case[1])
+    a, b = (final(algo, data, task=task, mode=m, rounds=2, work=LocalWork(0.1, 4)) for m in (mode, "loop"))
+    assert close(a, b, 1e-9)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

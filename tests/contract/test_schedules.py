@@ -1,21 +1,16 @@
-"""Learning-rate schedules under every method: the rate of the round, in every mode, resumed or not."""
-
-from functools import partial
+"""Learning-rate schedules under every method: the rate of the round. Modes and resumed runs are in test_contract."""
 
 import pytest
 import reference
 import torch
 from test_contract import FIRST
-from tools import CASES, case_id, close, deployed, everyone, federation, final, make, snapshots, task_for
+from tools import CASES, case_id, close, deployed, federation, final, make, snapshots, task_for
 
 from fedbench.core.options import Schedule
 from fedbench.simulation.local_work import LocalWork
 
 ROUNDS = 5
-COSINE = Schedule("cosine", decay_to=0.1, rounds=ROUNDS)
 HALVED = Schedule("decay", decay_factor=0.5)
-WORK = partial(LocalWork, lr=0.1, batch_size=10)
-defaults = pytest.mark.parametrize("case", FIRST, ids=case_id)
 
 
 @pytest.mark.parametrize(
@@ -42,26 +37,9 @@ def test_every_method_takes_the_rate_of_the_round(case):
     assert close(ours, torch.from_numpy(found), 1e-9)
 
 
-@defaults
-@pytest.mark.parametrize("mode", ["loop", "compiled"])
-def test_modes_agree(case, mode):
-    data, work = federation(), WORK(epochs=(1, 3), schedule=COSINE)
-    a, b = (final(make(case[0], **case[1]), data, rounds=ROUNDS, work=work, mode=m) for m in ("stacked", mode))
-    assert close(a, b, 1e-9)
-
-
-@defaults
-def test_going_on_is_bit_identical(case):
-    how = {"rounds": ROUNDS, "participation": 1.0 if everyone(case) else 0.6, "work": WORK(schedule=COSINE)}
-    whole = snapshots(make(case[0], **case[1]), federation(), **how)
-    left = whole[2]._replace(clients={k: v.clone() for k, v in whole[2].clients.items()})
-    rest = snapshots(make(case[0], **case[1]), federation(), resume=left, **how)
-    assert all(torch.equal(rest[-1].server[k], v) for k, v in whole[-1].server.items())
-    assert all(torch.equal(rest[-1].clients[k], v) for k, v in whole[-1].clients.items())
-
-
-@defaults
+@pytest.mark.parametrize("case", [c for c in FIRST if c[0] in ("fedavg", "scaffold", "fedcorr")], ids=case_id)
 def test_a_factor_of_one_is_a_constant_rate_to_the_bit(case):
     same = Schedule("decay", decay_factor=1.0)
-    a, b = (final(make(case[0], **case[1]), federation(), work=WORK(schedule=s)) for s in (Schedule(), same))
+    work = [LocalWork(lr=0.1, batch_size=10, schedule=s) for s in (Schedule(), same)]
+    a, b = (final(make(case[0], **case[1]), federation(), work=w) for w in work)
     assert torch.equal(a, b)

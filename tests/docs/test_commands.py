@@ -32,25 +32,6 @@ def small(words):
     return [*words, "rounds=2"]
 
 
-def test_what_makes_a_command_small():
-    assert small("algo=fedavg rounds=200".split()) == ["algo=fedavg", "rounds=2"]
-    assert small("-m seed=0,1,2".split()) == ["-m", "--jobs", "1", "seed=0,1", "rounds=2"]
-    assert small("reproduce adafedadam/table5 --profile full".split()) == (
-        "reproduce adafedadam/table5 --profile smoke --jobs 1".split()
-    )
-    assert small("list algo".split()) == ["list", "algo"]
-
-
-def test_the_blocks_of_a_page():
-    text = (
-        'x\n```bash\na b   # c\nd \\\n  e\n```\n\n<!-- not run: needs a GPU -->\n```bash\nf "\n g"\n```\n'
-        "```text\nnot a command\n```\n"
-    )
-    first, second = blocks(text)
-    assert (first.line, first.lines, first.reason) == (2, ("a b   # c", "d   e"), None)
-    assert (second.lines, second.reason) == (('f "\n g"',), "needs a GPU")
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_a_block_that_is_not_run_says_why(page):
     text = page.read_text(encoding="utf-8")

@@ -667,8 +667,3 @@ def test_masks_travel_as_bits(size):
 def test_values_out_of_range(name, options, message):
     with pytest.raises(RequestError, match=f"^{message}"):
         make(name, **options)
-
-
-def test_fedmdfg_with_gradients_has_no_local_solver():
-    with pytest.raises(RequestError, match="fedmdfg cannot be combined with local momentum: with source=gradient"):
-        make("fedmdfg", sgd(momentum=0.9), source="gradient")

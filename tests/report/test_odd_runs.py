@@ -1,15 +1,13 @@
 """A damaged run ends no command that reads many: it is left out and named with its reason."""
 
-import contextlib
-import io
 import shutil
 
 import pandas as pd
 import pytest
 from fake_runs import fake
+from report_runs import call
 
 import fedbench
-from fedbench.cli import main
 
 DAMAGE = {
     "config.yaml": "rounds: [",
@@ -35,17 +33,10 @@ def damaged(tmp_path):
     return root, names
 
 
-def call(*args):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(args)
-    return status, err.getvalue()
-
-
 @pytest.mark.usefixtures("no_figures")
 def test_damaged_runs_are_left_out_and_named(damaged):
     root, names = damaged
-    status, err = call("report", str(root))
+    status, _, err = call("report", str(root))
     assert status == 0
     assert all(err.count(f"fedbench: left out: {name}: ") == 1 for name in names.values())
     assert len(pd.read_parquet(root / "report" / "runs.parquet")) == 6

@@ -171,22 +171,6 @@ def test_cells_beside_the_papers_numbers(tmp_path):
     assert (variance.measured, variance.paper, variance.verdict, variance.number) == ("", "68.04", "missing", None)
 
 
-def test_the_papers_spread_is_shown_and_widens(tmp_path):
-    """AdaFedAdam, Table 7, Nesterov: 97.27 ± 0.16 on average, weighted."""
-    last = [{"accuracy_mean_weighted": v} for v in (0.97, 0.97, 0.97)]
-    leave_runs(tmp_path, "adafedadam/table7_synthetic_nesterov", "adafedadam", last=last)
-    cell = line(tmp_path, "adafedadam", "table7", "synthetic_nesterov", 4).cells[0]
-    assert (cell.measured, cell.paper, cell.difference) == ("97.00 ± 0.00", "97.27 ± 0.16", "-0.27")
-    assert cell.verdict == "outside"
-    assert "widened by the paper's 0.16 on both sides" in cell.note
-
-
-def test_one_seed_is_shown_without_a_spread(tmp_path):
-    leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", seeds=[4], last=[{"accuracy_mean": 0.8}])
-    cell = line(tmp_path, "fedfa", "table2", "synthetic_iid").cells[0]
-    assert (cell.measured, cell.verdict, cell.note) == ("80.00", "single", "one seed gives no interval")
-
-
 def test_the_best_round_where_the_paper_prints_it(tmp_path):
     """FedCAda, Table 1; one of its numbers has three decimals, 66.508."""
     curve = [{"round": 0, "accuracy_mean": 0.7}, {"round": 9, "accuracy_mean": 0.6}]
@@ -257,12 +241,6 @@ def test_runs_that_failed_are_named(tmp_path):
     assert (row.status, row.note) == ("failed", "seed 0 diverged; seed 2 diverged")
     leave_runs(tmp_path, "fedfa/table2_sent140", "fedavg", status="running", seeds=[0])
     assert line(tmp_path, "fedfa", "table2", "sent140").status == "not run"
-
-
-def test_links_lead_from_the_page_to_the_runs(tmp_path):
-    config = leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", seeds=[0, 3])
-    base = f"../fedfa/table2_femnist/fedavg/{config.digest}"
-    assert line(tmp_path, "fedfa", "table2", "femnist").runs == (f"{base}/seed_0/", f"{base}/seed_3/")
 
 
 # ---- the command of a row

@@ -63,14 +63,23 @@ def test_a_row_links_to_the_runs_that_exist_and_to_the_published_report_of_the_o
     assert any(">published/adafedadam</a>" in link and ">1</a>" in link for link in links)
 
 
-@pytest.fixture
-def shelf(tmp_path, no_figures):
-    """Table 4 of AdaFedAdam, published alone."""
-    results = tmp_path / "results"
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Table 4 of AdaFedAdam, its runs and its published report."""
+    root = tmp_path_factory.mktemp("published")
     for row in ADAM.tables["table4"].rows:
-        fake_row(tmp_path / "runs", ADAM, row, preset={"algo.alpha": 1.0})
-    write_report(tmp_path / "runs", results / "published" / "adafedadam")
-    return results
+        fake_row(root / "runs", ADAM, row, preset={"algo.alpha": 1.0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+        write_report(root / "runs", root / "results" / "published" / "adafedadam")
+    return root
+
+
+@pytest.fixture
+def shelf(published, tmp_path, no_figures):
+    """A copy of the published report, with its runs in another directory."""
+    shutil.copytree(published, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "results"
 
 
 def table4(results):

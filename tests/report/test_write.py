@@ -370,21 +370,6 @@ def test_one_paper_alone(mixed, tmp_path, monkeypatch):
     assert not [x for x in page.links if x and not x.startswith("#")]  # to runs that may not be there
 
 
-def test_a_comparison_is_printed_and_in_the_report(small):
-    before = files(small)
-    args = ["report", str(small), "--compare", "algo", "--metric", "test_loss", "--baseline", "fedavg"]
-    status, out, _ = call(*args)
-    assert status == 0
-    assert out.endswith(f"written: {small / 'report'}\n")
-    assert {name: content for name, content in files(small).items() if not name.startswith("report/")} == before
-    assert "qfedavg" in out
-    values = [
-        measured(None, "qfedavg", {}, s, "test_loss") - measured(None, "fedavg", {}, s, "test_loss") for s in (0, 1, 2)
-    ]
-    assert f"{mean(values):+.4f}" in out
-    assert f"{mean(values):+.4f}" in (small / "report" / "index.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -87,10 +87,8 @@ def with_a_checkpoint(folder):
     return list(folder.rglob("checkpoint/manifest.json"))
 
 
-@pytest.mark.parametrize(
-    ("kill", "sent", "status"),
-    [(os.killpg, signal.SIGINT, 130), pytest.param(os.kill, signal.SIGTERM, 143, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kill", "sent", "status"), [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)])
 def test_an_interrupted_sweep_ends_all_runs_so_that_they_can_be_resumed(tmp_path, kill, sent, status):
     """A terminal interrupts the whole group, all processes; a scheduler the first one."""
     process = started(tmp_path)

@@ -26,11 +26,6 @@ def test_numbers_leaves_out_what_is_none():
     assert numbers(ROWS[1]) == {"accuracy_mean": 0.5, "improved_clients": 0.75}
 
 
-def test_no_tracker_leaves_nothing(tmp_path):
-    follow(Tracker(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_tensorboard_writes_events(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
