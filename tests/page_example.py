@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from fake_runs import fake
 
-from fedbench.analysis.claims.multiverse import multiverse
+from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.papers.registry import papers
@@ -64,7 +64,7 @@ def hostile_content(text=HOSTILE):
     first, *others = printed.blocks[0].lines
     broken = replace(first, found=replace(first.found, every=(SimpleNamespace(meta={"error": put()}, counts=False),)))
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
-    verdicts = ((claim, multiverse(given, given.claims[claim.id], evidence)),)
+    verdicts = ((claim, judge_readings(given, given.claims[claim.id], evidence)),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)
     grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))

@@ -1,77 +1,129 @@
-"""Claims as text: counts by hand, and what a comparison points to."""
+"""Claims as text: what is said of verdicts and comparisons that are made up here, and how claims are counted."""
 
 import csv
 import io
+from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from fedbench.analysis.claims.comparison import Comparison, above
-from fedbench.analysis.claims.multiverse import Multiverse, headline
-from fedbench.analysis.claims.verdict import Counts, Verdict, decide
+from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
-from fedbench.report.format import BADGES, Judged, badge_of, claim_states
+from fedbench.report.format import BADGES, STATES, Judged, badge_of, count_claims
 from fedbench.report.paper import (
     PaperReport,
     alternatives,
     blocks_text,
     claims_markdown,
+    claims_rows,
     comparisons_csv,
     counts_text,
     differences,
-    direction,
     interval_text,
     judged,
     lead_text,
     needs,
+    one_way_text,
     pairs_text,
-    read_as,
-    reading_counts,
     readings_csv,
+    readings_text,
     reason,
-)  # fmt: skip
+    reductions,
+    scaled_word,
+    state_of,
+)
 
 PAPER = papers()["adafedadam"]
 CLAIM = next(iter(PAPER.claims.values()))
+FULL, CUT = MatchedRuns({}), MatchedRuns({}, departs=("rounds 2 (paper 9)", "model linear (paper VGG11)"))
+
+
+def lead(size, n=10, found=FULL, label="x"):
+    """A comparison whose leads are all alike."""
+    return above(label, {Unit(0, seed): float(size) for seed in range(n)}, [found])
+
+
+AHEAD, BEHIND, LEVEL = decide([lead(1)]), decide([lead(-1)]), decide([lead(0)])
+
+
+# ---- the word, the counts and the reason
 
 
 @pytest.mark.parametrize(
-    ("counts", "text"),
+    ("comparisons", "text"),
     [
-        (Counts(), ""),
-        (Counts(total=1), "1 comparison, none run"),
-        (
-            Counts(48, 12, 9, 2, 7, 1),
-            "48 comparisons, 12 run: 9 point the paper's way (7 significant), 2 against it (1 significant), 1 level",
-        ),
-        (
-            Counts(2, 2, 0, 2, 0, 2),
-            "2 comparisons: 0 point the paper's way (0 significant), 2 against it (2 significant)",
-        ),
+        ([], ""),
+        ([Comparison("a")], "1 comparison, none run"),
+        ([lead(1), lead(1), lead(-1), lead(0)], "2 of 4 shown, 1 refuted"),
+        ([lead(1), Comparison("a"), Comparison("b")], "1 of 3 run: 1 of 1 shown, 0 refuted"),
     ],
 )
-def test_counts_say_what_points_against_a_claim(counts, text):
-    assert counts_text(SimpleNamespace(counts=counts)) == text
+def test_counts_stand_beside_the_word(comparisons, text):
+    assert counts_text(decide(comparisons)) == text
 
 
 def test_the_reason_is_what_is_most_against_the_claim():
-    leads = {Unit(seed, seed): 1.0 for seed in range(5)}
-    shown = above("x", leads, [MatchedRuns({})])
-    holds = decide([shown])
-    assert reason(holds) == "the weakest: x: +1 over 5 seeds, p = 0.0312 for it, 1.0000 against it"
-    barred = replace(holds, verdict="undecided", barred="holds")
-    assert reason(barred) == f"{reason(holds)}; runs at reduced settings cannot show it"
-    several = decide([shown, above("y", leads, [MatchedRuns({})]), Comparison("z", uneven=True)])
+    assert reason(decide([lead(1, 6)])) == "the weakest: x: +1 over 6 seeds, p = 0.0156 for it, 1.0000 against it"
+    several = decide([lead(1, 5), lead(1, 5), Comparison("z", uneven=True)])
     assert reason(several).startswith("the worst: x: +1 over 5 seeds, ")
     assert reason(several).endswith("; not compared, since the two sides are reduced in different ways: 1")
-    few = decide([above("x", {Unit(0, 0): 1.0}, [MatchedRuns({})])])
-    assert reason(few).endswith("; could not hold with 1 seed (5 needed)")
+    assert reason(decide([lead(1, 1)])).endswith("; could not hold with 1 seed (5 needed), so it is not counted")
     assert reason(decide([Comparison("x")])) == ""
     assert reason(Verdict("holds", "all 9 printed numbers agree", basis="print")) == "all 9 printed numbers agree"
+    untuned = decide([replace(lead(1), untuned=True)])
+    assert (untuned.word, reason(untuned).partition("; ")[2].partition(":")[0]) == ("undecided", "not tuned alike")
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "text"),
+    [
+        ([lead(1, 6)], ""),
+        ([lead(0, 4)], "could not hold with 4 seeds (5 needed), so it is not counted"),
+        ([lead(1, 5)] * 4, "not sure to fail with 5 seeds (7 needed), so it is not counted"),
+        ([lead(-1, 5)] * 4, ""),
+        ([lead(-1, 5), lead(-1, 4)], "could not hold with 4 seeds (5 needed), so it is not counted"),
+        ([replace(lead(1, 2), blocks="split")], "could not hold with 2 splits (5 needed), so it is not counted"),
+    ],
+)
+def test_what_could_only_come_out_one_way_says_so(comparisons, text):
+    verdict = decide(comparisons)
+    assert (one_way_text(verdict), verdict.counts) == (text, not text)
+
+
+@pytest.mark.parametrize(
+    ("decided", "shown"), [("holds", ""), ("fails", ""), ("mixed", ""), ("undecided", "a GPU"), ("not run", "a GPU")]
+)
+def test_what_a_decision_needs_is_said_of_open_claims_only(decided, shown):
+    assert needs(replace(CLAIM, needs="a GPU"), Verdict(decided, "")) == shown
+
+
+# ---- runs at reduced settings
+
+
+@pytest.mark.parametrize(
+    ("leads", "n", "word"),
+    [
+        ((1, 1), 10, "same direction"), ((-1, -1), 10, "opposite direction"), ((1, -1), 10, "mixed"),
+        ((1, 0), 10, "unclear"), ((1, 1), 4, "unclear"), ((-1, None), 10, ""),
+    ],
+)  # fmt: skip
+def test_a_scaled_down_check_has_words_of_its_own(leads, n, word):
+    verdict = decide([Comparison("y") if size is None else lead(size, n, CUT) for size in leads])
+    one = judged(CLAIM, {ADOPTED: verdict})
+    assert (one.word, one.state, one.scaled, one.counts) == ("not run", "not run", word, "2 comparisons, none run")
+    assert reductions(verdict) == "rounds 2 (paper 9); model linear (paper VGG11)"
+
+
+def test_a_check_of_rows_that_are_not_tuned_alike_is_unclear():
+    assert scaled_word(decide([replace(lead(1, 10, CUT), untuned=True)])) == "unclear"
+    assert scaled_word(AHEAD) == ""
+
+
+# ---- comparisons
 
 
 @pytest.mark.parametrize(
@@ -79,19 +131,12 @@ def test_the_reason_is_what_is_most_against_the_claim():
     [
         (Comparison("a"), "not run"),
         (Comparison("a", uneven=True), "not comparable"),
-        (Comparison("a", 1.0, 0.03, 0.98, 5), "significantly for"),
-        (Comparison("a", 1.0, 0.3, 0.8, 5), "for"),
-        (Comparison("a", 0.0, 1.0, 1.0, 5), "level"),
-        (Comparison("a", -1.0, 0.8, 0.3, 5), "against"),
-        (Comparison("a", -1.0, 0.98, 0.03, 5), "significantly against"),
-        (Comparison("a", 1.0, 0.03, 0.98, 5, parts=(Comparison("b"),)), "incomplete"),
-        (Comparison("a", 1.0, 0.03, 0.98, 5, against_p=1.0), "significantly for"),  # by itself, both ways
-        (Comparison("a", -1.0, 0.98, 0.03, 5, against_p=0.06), "significantly against"),
+        *zip(decide([lead(1), lead(-1), lead(0)]).comparisons, ("shown", "refuted", "open"), strict=True),
     ],
 )
-def test_a_comparison_points_somewhere(comparison, word):
-    assert direction(comparison) == word
-    assert badge_of("comparison", word).word
+def test_what_a_comparison_is(comparison, word):
+    assert state_of(comparison) == word
+    assert badge_of("comparison", word).word == word
 
 
 def test_a_comparison_shows_its_lead_per_block():
@@ -101,21 +146,21 @@ def test_a_comparison_shows_its_lead_per_block():
     assert (lead_text(Comparison("a")), pairs_text(Comparison("a")), differences(Comparison("a"))) == ("", "", [])
 
 
-@pytest.mark.parametrize(
-    ("leads", "kind", "verdict", "blocks"),
-    [
-        ([1.0, 1.0], "split", "too few splits", "2 splits"),
-        ([1.0], "seed", "too few seeds", "1 seed"),
-        ([1.0, -1.0] * 5, "seed", "undecided", "10 seeds"),
-        ([1.0] * 5, "split", "holds", "5 splits"),
-    ],
-)
-def test_too_few_splits_are_told_apart_from_what_is_measured_and_undecided(leads, kind, verdict, blocks):
-    unit = (lambda i: Unit(i, 0)) if kind == "split" else (lambda i: Unit(0, i))
-    found = MatchedRuns({}, reading=Reading(splits="drawn" if kind == "split" else "fixed"))
-    one = decide([above("a", {unit(i): lead for i, lead in enumerate(leads)}, [found])])
-    assert (read_as(one), blocks_text(one)) == (verdict, blocks)
-    assert badge_of("reading", verdict).tone == ("mute" if "too few" in verdict else BADGES["runs"][verdict].tone)
+# ---- readings
+
+
+def test_one_sentence_says_whether_readings_agree():
+    other, third = Reading("unweighted"), Reading(round="best")
+    assert readings_text({ADOPTED: AHEAD}) == ""
+    assert readings_text({ADOPTED: AHEAD, other: decide([lead(-1, 4)])}) == ""  # four seeds decide nothing
+    agree = {ADOPTED: AHEAD, other: decide([lead(2)]), third: decide([lead(1, 3)])}
+    assert readings_text(agree) == "the same under all 2 readings that were run"
+    assert readings_text({**agree, third: LEVEL}) == "differs: best round"
+    assert readings_text({ADOPTED: AHEAD, other: BEHIND, third: LEVEL}) == "differs: unweighted; best round"
+    assert readings_text({ADOPTED: AHEAD, Reading(splits="drawn", variant="v"): BEHIND}) == "differs: other splits, v"
+
+
+# ---- files
 
 
 def report_of(found):
@@ -126,36 +171,35 @@ def rows(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_what_has_not_been_measured_stands_beside_the_headline():
-    """Six splits of four comparisons: the reading may not have been able to fail, and its axis is named."""
-    seeds, splits = (decide([Comparison(str(i), 1.0, 2**-n, 1.0, n) for i in range(4)]) for n in (10, 6))
-    drawn = Reading(splits="drawn")
-    found = Multiverse({ADOPTED: seeds, drawn: splits}, headline({ADOPTED: seeds, drawn: splits}))
-    one = judged(CLAIM, found)
-    assert (one.verdict, one.headline, one.readings) == (
-        "holds", "one reading", "one reading; not measured: data splits",
-    )  # fmt: skip
-    assert reading_counts(splits).partition("; ")[2] == "not sure to fail with 6 seeds (7 needed)"
-    first, second = rows(readings_csv(report_of(found)))
+def test_files_have_the_word_and_the_counts():
+    """Six splits of four comparisons: not sure to fail, so that the reading is listed and not counted."""
+    seeds, splits = (decide([lead(1, n, label=str(i)) for i in range(4)]) for n in (10, 6))
+    splits = replace(splits, comparisons=tuple(replace(c, blocks="split") for c in splits.comparisons))
+    report = report_of({ADOPTED: seeds, Reading(splits="drawn"): splits})
+    (claim,) = claims_rows(report)
+    said = {"id": CLAIM.id, "verdict": "holds", "counts": "4 of 4 shown, 0 refuted", "basis": "runs", "counted": True}
+    assert {k: claim[k] for k in (*said, "scaled", "readings", "reduced")} == {
+        **said, "scaled": "", "readings": "", "reduced": "",
+    }  # fmt: skip
+    assert "| holds   | 4 of 4 shown, 0 refuted |" in claims_markdown(report)
+    first, second = rows(readings_csv(report))
     assert list(first) == [
-        "claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "blocks", "counts",
+        "claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "scaled", "counts", "blocks",
     ]  # fmt: skip
-    assert [second[k] for k in ("data splits", "adopted", "verdict", "blocks")] == [
-        "all splits that have been run", "False", "holds", "6 seeds",
+    assert [second[k] for k in ("data splits", "adopted", "verdict", "scaled", "counts", "blocks")] == [
+        "all splits that have been run", "False", "holds", "", "4 of 4 shown, 0 refuted", "6 splits",
     ]  # fmt: skip
-    assert "| holds   | runs  | one reading; not measured: data splits" in claims_markdown(report_of(found))
+    assert blocks_text(seeds) == "10 seeds"
 
 
-def test_comparisons_are_plain_numbers():
-    found = Comparison("a", -1.0, 0.98, 1 / 3, 5, low=-2.0, high=0.5, unit="points", group="G")
-    verdict = replace(decide([found]), verdict="undecided")
-    (row,) = rows(comparisons_csv(report_of(Multiverse({ADOPTED: verdict}))))
-    assert [row[k] for k in ("claim", "group", "label", "direction", "unit", "blocks")] == [
-        CLAIM.id, "G", "a", "against", "points", "seed",
-    ]  # fmt: skip
-    assert [float(row[k]) for k in ("lead", "lower", "upper", "pairs", "for_p", "against_p")] == [
-        -1, -2, 0.5, 5, 0.98, 1 / 3,
-    ]  # fmt: skip
+def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
+    full, cut = rows(comparisons_csv(report_of({ADOPTED: decide([lead(-1, 5), lead(1, 5, CUT)])})))
+    words = ("claim", "label", "state", "reduced", "untuned", "unit", "blocks")
+    assert [full[k] for k in words] == [CLAIM.id, "x", "open", "False", "False", "", "seed"]
+    assert cut["reduced"] == "True"
+    numbers = ("lead", "lower", "upper", "pairs", "for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
+    # behind with all five, and under the opposite signs the other one is as extreme: 2 / 32
+    assert [float(full[k]) for k in numbers] == [-1, -1, -1, 5, 1, 1 / 32, 1, 2 / 32]
 
 
 def test_alternatives_of_a_paper_carry_their_reasons():
@@ -164,25 +208,35 @@ def test_alternatives_of_a_paper_carry_their_reasons():
     assert all(why for _, _, why in found)
 
 
-@pytest.mark.parametrize(
-    ("decided", "shown"), [("holds", ""), ("fails", ""), ("undecided", "a GPU"), ("not run", "a GPU")]
-)
-def test_what_a_decision_needs_is_said_of_open_claims_only(decided, shown):
-    assert needs(replace(CLAIM, needs="a GPU"), Verdict(decided, "")) == shown
+# ---- counts
 
 
-def test_claims_are_counted_by_what_decides_them():
-    claims = [
-        Judged("a", "holds", headline="robust"),
-        Judged("b", "fails", headline="depends on"),
-        Judged("c", "undecided"),
-        Judged("d", "holds", "proof"),
-        Judged("e", "fails", "print"),
-    ]
-    assert claim_states(claims).text == (
-        "2 of 3 claims about runs settled: 1 hold, 1 depend on the reading, 1 undecided, 2 proof or print"
+def test_every_claim_is_counted_once():
+    given = [
+        AHEAD, AHEAD, BEHIND, decide([lead(1), lead(-1)]), LEVEL, decide([lead(1, 3)]), decide([lead(-1), lead(-1, 3)]),
+        decide([Comparison("x")]), decide([lead(1, 10, CUT)]), decide([lead(-1, 10, CUT)]), decide([]),
+        Verdict("holds", "", "test"), Verdict("fails", "", "print"), Verdict("holds", "", "print"),
+    ]  # fmt: skip
+    found = count_claims([judged(CLAIM, {ADOPTED: verdict}) for verdict in given])
+    states = {
+        "holds": 2, "fails": 1, "mixed": 1, "undecided": 1, "not counted": 2, "not run": 3, "not testable": 1,
+        "test": 1, "print": 2,
+    }  # fmt: skip
+    assert (found.states, found.scaled) == (
+        Counter(states),
+        Counter({"same direction": 1, "opposite direction": 1}),
     )
-    assert [c.state for c in claims] == ["holds", "depends", "undecided", "without runs", "without runs"]
+    assert (found.total, set(states)) == (14, set(STATES))
+    assert found.text == (
+        "14 claims: 2 hold, 1 fail, 1 mixed, 1 undecided, 2 not counted, 3 not run, 1 shown by a test of the code, "
+        "2 checked in print, 1 not testable; scaled-down checks of those not run: 1 same direction, "
+        "1 opposite direction"
+    )
+
+
+def test_without_claims_there_is_nothing_to_count():
+    assert count_claims([]).text == "0 claims"
+    assert count_claims([Judged("a", "holds")]).text == "1 claim: 1 hold"
 
 
 def test_every_word_on_the_page_has_an_icon():

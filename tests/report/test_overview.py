@@ -1,28 +1,51 @@
-"""The front page of published reports: counts by hand, sentences that must state their verdicts, and equal bytes."""
+"""The front page of published reports: counts by hand that are the same wherever they stand, and equal bytes."""
 
 import json
 import re
 import shutil
-from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_runs import fake_row
 from report_runs import call, files
 
-from fedbench.core.errors import RequestError
+from fedbench.analysis.claims.comparison import Comparison, above
+from fedbench.analysis.claims.verdict import Verdict, decide
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import MatchedRuns
+from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.report import write
 from fedbench.report.canvas import method_look
-from fedbench.report.format import ClaimStates, Judged, claim_states
+from fedbench.report.format import count_claims
 from fedbench.report.overview import is_collection, write_overview
+from fedbench.report.paper import SUMMARY
 from fedbench.report.plots import DrawnFigure, Panel, Series, curves, drawn
 from fedbench.report.write import write_report
 
 PAPER = papers()["fedcada"]
 ROWS = [row for row in PAPER.tables["table1"].rows if row.setup == "silo_cifar10_iid"]
 SEEDS = 2
-LEARNT = "figure: null\nsentences:\n- {text: The rows of <two> tables agree., claim: c23, verdict: holds}\n"
+
+
+def lead(size, n=10, cut=()):
+    return above("x", {Unit(0, seed): float(size) for seed in range(n)}, [MatchedRuns({}, departs=cut)])
+
+
+CUT = ("rounds 2",)
+NOT_RUN = (decide([Comparison("x")]), *(decide([lead(s, cut=CUT)]) for s in (1, 1, -1, 0)), decide([lead(1, 2, CUT)]))
+# so many claims have these verdicts, one or several that count alike; all others are not testable
+GIVEN = {
+    "hold": (3, [decide([lead(1)])]),
+    "fail": (2, [decide([lead(-1)])]),
+    "mixed": (1, [decide([lead(1), lead(-1)])]),
+    "undecided": (1, [decide([lead(0)])]),
+    "not counted": (2, [decide([lead(1, 3)]), decide([lead(-1), lead(-1, 4)])]),
+    "not run": (6, NOT_RUN),
+    "shown by a test of the code": (1, [Verdict("holds", "", "test")]),
+    "checked in print": (2, [Verdict("holds", "", "print"), Verdict("fails", "", "print")]),
+}
 
 
 def fill(root):
@@ -37,7 +60,8 @@ def fill(root):
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory):
-    """A report with a sentence, and one that belongs to no paper."""
+    """A report whose claims have the verdicts above, and one that belongs to no paper."""
+    verdicts = iter([kinds[i % len(kinds)] for number, kinds in GIVEN.values() for i in range(number)])
     place = tmp_path_factory.mktemp("shelf") / "published"
     root = tmp_path_factory.mktemp("runs")
     fill(root)
@@ -45,12 +69,11 @@ def shelf(tmp_path_factory):
     figure = DrawnFigure(f"{PAPER.id}/figure3", f"{PAPER.name}, Figure 3")
     with pytest.MonkeyPatch.context() as patch:  # one figure, which needs no runs
         patch.setattr(write, "paper_figures", lambda *given: drawn(figure, given[-1], [("", curves, [line])]))
-        write_report(root, place / PAPER.id)
-    (place / PAPER.id / "learnt.yaml").write_text(LEARNT)
+        patch.setattr(write, "judge_readings", lambda *_: {ADOPTED: next(verdicts, decide([]))})
+        said = write_report(root, place / PAPER.id)
     (place / "contest").mkdir()
     (place / "contest" / "index.html").write_text("<!DOCTYPE html><title>A contest &amp; its ranks</title>")
-    write_overview(place)
-    return place
+    return SimpleNamespace(place=place, said=said, whole=write_overview(place))
 
 
 def text(html):
@@ -58,105 +81,55 @@ def text(html):
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)).strip()
 
 
-def chapter(page, name):
-    return text(re.search(rf'<section class="chapter" id="{name}".*?</section>', page, re.S)[0])
+def numbers(html, heading):
+    """The rows of the table below a heading: name and numbers."""
+    table = html.partition(heading)[2].partition("</table>")[0]
+    return [text(row) for row in re.findall(r'<tr class="counts">.*?</tr>', table, re.S)]
 
 
 # ---- counts
 
 
-def claim(verdict, headline="", basis="runs", reduced=False):
-    return Judged("c1", verdict, basis, headline, reduced=reduced)
-
-
-def test_every_claim_has_one_state():
-    found = claim_states(
-        [
-            claim("holds", "robust"),
-            claim("holds", "robust over", reduced=True),
-            claim("fails", "robust"),
-            claim("fails", "depends on", reduced=True),
-            claim("undecided", "depends on"),
-            claim("undecided", "undecided", reduced=True),  # reduced, but not decided
-            claim("partly measured", "partly measured"),
-            claim("not run", "not run"),
-            claim("not testable"),
-            claim("holds", basis="proof"),
-            claim("fails", basis="print"),
+def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
+    """On the page of the paper, on the front page, in its summary, and where both commands print them."""
+    states = {word: number for word, (number, _) in GIVEN.items()} | {"not testable": len(PAPER.claims) - 18}
+    line = f"{len(PAPER.claims)} claims: {', '.join(f'{number} {word}' for word, number in states.items())}"
+    line += "; scaled-down checks of those not run: 2 same direction, 1 opposite direction, 2 unclear"
+    assert line in shelf.said
+    assert line in shelf.whole
+    for page in (shelf.place / "index.html", shelf.place / PAPER.id / "index.html"):
+        html = page.read_text()
+        assert numbers(html, 'id="summary-head"') == [
+            " ".join(["FedCAda", *map(str, [len(PAPER.claims), *states.values()])])
         ]
-    )
-    states = {
-        "holds": 2, "fails": 1, "depends": 2, "undecided": 1, "partly measured": 1, "not run": 1, "not testable": 1,
-        "without runs": 2,
-    }  # fmt: skip
-    assert found == ClaimStates(Counter(states), robust=2, reduced=2)
-    assert (found.total, found.testable, found.settled) == (11, 8, 5)
+        assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
+    assert line in text((shelf.place / PAPER.id / "index.html").read_text())
+    (summary,) = SUMMARY.validate_json((shelf.place / PAPER.id / "summary.json").read_bytes()).papers
+    assert count_claims(summary.claims).text == line
+    tiles = text((shelf.place / "index.html").read_text().partition('<dl class="tiles">')[2].partition("</dl>")[0])
+    assert f"papers’ settings 7 of {len(PAPER.claims)} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
+    assert "scaled-down checks of the others 5 2 same direction, 1 opposite direction, 0 mixed, 2 unclear" in tiles
 
 
 def test_the_counts_of_a_small_bundle(shelf):
     """Table 1 prints 60 numbers; of the 12 of Table 2 it has 6, and of the 6 of Table 3 one."""
-    page = (shelf / "index.html").read_text()
+    page = (shelf.place / "index.html").read_text()
     distinct = 60 + 6 + 5
-    assert f"6 of {distinct} distinct printed numbers measured, 5 in full and 1 reduced" in chapter(page, PAPER.id)
-    assert "12 runs, 18.0 hours" in chapter(page, PAPER.id)  # of an hour of training and half an hour of evaluation
-    rows = [text(row) for row in re.findall(r'<tr class="counts">.*?</tr>', page, re.S)]
-    assert any(row.startswith(f"FedCAda {distinct} 5 1 {distinct - 6} ") for row in rows)
-    claims = next(row for row in rows if row.startswith(f"FedCAda {len(PAPER.claims)} "))
-    states = list(map(int, claims.split()[2:10]))
-    assert sum(states) == len(PAPER.claims)
-    assert states[:3] == [0, 0, 0]  # two seeds decide nothing
-    assert states[6:] == [2, 1]  # c29 and c30 name no comparison; c23 is about the printed numbers
+    assert f"6 of {distinct} distinct printed numbers measured, 5 in full and 1 reduced" in shelf.whole
+    assert "12 runs, 18.0 hours" in text(page)  # of an hour of training and half an hour of evaluation
+    (row,) = numbers(page, 'id="numbers-head"')
+    assert row.startswith(f"FedCAda {distinct} 5 1 {distinct - 6} ")
 
 
 def test_pages_of_no_paper_are_linked(shelf):
-    page = (shelf / "index.html").read_text()
+    page = (shelf.place / "index.html").read_text()
     assert '<a href="contest/index.html">contest</a>' in page
     assert "FedFa" not in page
 
 
-# ---- sentences
-
-
-def test_a_sentence_links_to_its_claim(shelf):
-    page = (shelf / "index.html").read_text()
-    assert "The rows of &lt;two&gt; tables agree." in page
-    (link,) = re.findall(r'href="fedcada/index\.html#([^"]*)">c23</a>', page)
-    assert f'id="{link}"' in (shelf / PAPER.id / "index.html").read_text()
-    assert "printed numbers agree" in chapter(page, PAPER.id)
-
-
 @pytest.fixture
 def copy(shelf, tmp_path):
-    return shutil.copytree(shelf, tmp_path / "published")
-
-
-@pytest.mark.parametrize(
-    ("sentence", "message"),
-    [
-        ("claim: c23, verdict: fails", "c23 is stated as 'fails', and the runs give 'holds': Stale."),
-        ("claim: c23, verdict: holds, readings: robust", "c23 is stated as 'holds; robust', and the runs give 'holds'"),
-        ("claim: c2E, verdict: holds", "c2E is unknown; did you mean "),
-        ("claim: c23", "lacks verdict"),
-    ],
-)
-def test_a_stale_sentence_is_refused_and_the_page_stays(copy, sentence, message):
-    before = (copy / "index.html").read_bytes()
-    (copy / PAPER.id / "learnt.yaml").write_text(f"sentences:\n- {{text: Stale., {sentence}}}\n")
-    status, _, err = call("report", str(copy))
-    assert (status, message in err) == (2, True), err
-    assert "learnt.yaml" in err
-    assert "Traceback" not in err
-    assert (copy / "index.html").read_bytes() == before
-
-
-def test_the_figure_is_that_of_the_report_and_must_exist(copy):
-    file = copy / PAPER.id / "learnt.yaml"
-    file.write_text("figure: figure9\n")
-    with pytest.raises(RequestError, match="figure9 has no picture; it must be one of figure3"):
-        write_overview(copy)
-    file.write_text("figure: figure3\n")
-    write_overview(copy)
-    assert f'<code class="name">{PAPER.id}/figure3</code>' in (copy / "index.html").read_text()
+    return shutil.copytree(shelf.place, tmp_path / "published")
 
 
 def test_a_report_without_a_summary_is_to_be_written_again(copy):
@@ -173,20 +146,20 @@ def test_the_same_reports_give_the_same_bytes_anywhere(shelf, copy):
     status, out, err = call("report", str(copy))
     assert (status, err) == (0, "")
     assert out.splitlines()[-1] == f"written: {copy / 'index.html'}"
-    assert files(copy) == files(shelf)
+    assert files(copy) == files(shelf.place)
     assert str(copy).encode() not in (copy / "index.html").read_bytes()
 
 
 def test_which_directories_have_a_front_page(shelf, tmp_path):
-    assert is_collection(shelf)
-    assert not is_collection(shelf / PAPER.id)
+    assert is_collection(shelf.place)
+    assert not is_collection(shelf.place / PAPER.id)
     fill(tmp_path / "results")
     assert not is_collection(tmp_path / "results")
-    shutil.copytree(shelf / PAPER.id, tmp_path / "results" / "mine")  # published next to runs
+    shutil.copytree(shelf.place / PAPER.id, tmp_path / "results" / "mine")  # published next to runs
     assert not is_collection(tmp_path / "results")
 
 
 @pytest.mark.parametrize("more", [["--into", "out"], ["--paper", "fedcada"], ["--compare", "algo"]])
 def test_what_is_meant_for_a_single_report_is_refused(shelf, more):
-    status, _, err = call("report", str(shelf), *more)
+    status, _, err = call("report", str(shelf.place), *more)
     assert (status, "contains no runs" in err) == (2, True)

@@ -85,8 +85,8 @@ def test_what_a_claim_shows(shown):
     assert len(claims) > 30
     assert all("badge" in c for c in claims)
     assert any("(adopted)" in c for c in claims)
-    assert any("p against, adjusted" in c for c in claims)
-    proofs = [c for c in claims if "shown by a proof or identity" in c]
+    assert any("p adjusted" in c for c in claims)
+    proofs = [c for c in claims if "shown by a test of the code" in c]
     assert proofs
     assert all('class="badge proof"' in c for c in proofs)
 

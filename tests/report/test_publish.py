@@ -127,10 +127,10 @@ def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path, no_figures):
     fake(runs, "smoke", "fedavg")
     write_report(runs, into)
     assert {"tables/smoke.tex", "tables/smoke.csv"} <= {n for n in files(into) if n not in alone}
-    (into / "learnt.yaml").write_text("mine")
+    (into / "mine.yaml").write_text("mine")
     shutil.rmtree(runs / "smoke")
     write_report(runs, into)
-    assert files(into) == {**alone, "learnt.yaml": b"mine"}
+    assert files(into) == {**alone, "mine.yaml": b"mine"}
 
 
 def test_what_is_wrong_is_said(tmp_path, no_figures):

@@ -114,8 +114,8 @@ def test_what_is_said(mixed):
     }
     assert f" of {len(distinct)} distinct printed numbers measured, " in short
     assert "0 in full" not in short and "0 reduced" not in short
-    states = short.partition(" settled: ")[2].split(", ")
-    assert sum(int(state.split()[0]) for state in states) == len(ADAM.claims)
+    total, _, states = short.partition("; ")[2].partition("; scaled-down")[0].partition(" claims: ")
+    assert sum(int(state.split()[0]) for state in states.split(", ")) == int(total) == len(ADAM.claims)
 
 
 # ---- reduced, wherever it appears
@@ -228,19 +228,26 @@ def test_nothing_is_marked_where_all_is_as_in_the_paper(full):
     assert not [p for p in (full / "figures").glob("*.svg") if "reduced" in p.read_text()]
 
 
-def test_claims_on_reduced_runs_say_so(tmp_path, monkeypatch):
-    """Table 2 with all methods, cut: the claim that it is about is marked, and one about full runs is not."""
-    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+def test_claims_on_reduced_runs_have_no_verdict(tmp_path, no_figures):
+    """Table 2 with all methods, cut: the claims that it is about are checked at scale, and those on full runs judged."""
     for row in ADAM.tables["table2"].rows:
         fake_row(tmp_path, ADAM, row, cut=CUTS[HETERO])
     for row in ADAM.tables["table4"].rows:
         fake_row(tmp_path, ADAM, row)
     write_report(tmp_path)
-    claims = {c["id"]: c for c in read_csv((tmp_path / "report/tables/adafedadam_claims.csv").read_text())}
-    assert claims["c05"]["verdict"] in ("holds", "fails", "undecided")
-    assert (claims["c05"]["reduced"], claims["c14"]["reduced"]) == ("True", "False")
-    text = (tmp_path / "report/tables/adafedadam_claims.md").read_text()
-    assert [x.split("|")[1].strip() for x in text.splitlines() if "(reduced)" in x] == ["c05"]
+    tables = tmp_path / "report" / "tables"
+    claims = {c["id"]: c for c in read_csv((tables / "adafedadam_claims.csv").read_text())}
+    assert (claims["c05"]["verdict"], claims["c05"]["counted"]) == ("not run", "False")
+    assert claims["c05"]["scaled"] in ("same direction", "opposite direction", "mixed", "unclear")
+    assert claims["c05"]["reduced"] == "; ".join(
+        sorted(PAPERS_ROWS["adafedadam_table2", TITLES[HETERO], "FedNova"])[:2]
+    )
+    assert (claims["c14"]["verdict"] != "not run", claims["c14"]["scaled"], claims["c14"]["reduced"]) == (True, "", "")
+    marked = {
+        c["claim"] for c in read_csv((tables / "adafedadam_comparisons.csv").read_text()) if c["reduced"] == "True"
+    }
+    assert "c05" in marked
+    assert "c14" not in marked
 
 
 # ---- numbers
