@@ -9,7 +9,7 @@ from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Contradiction
+from fedbench.papers.readings import Contradiction
 from fedbench.report.page import Chapter, Content
 from fedbench.report.paper import PaperReport
 from fedbench.report.plots import DrawnFigure

@@ -1,4 +1,4 @@
-"""Readings: the choices that a paper leaves open and that a verdict may depend on."""
+"""What a paper leaves open: readings that a verdict may depend on, gaps with what is adopted, and contradictions."""
 
 from __future__ import annotations
 
@@ -112,3 +112,50 @@ class Readings(Entry):
         """Return the variant of a name if it concerns a setup."""
         found = self.variants.get(name or "")
         return found if found is not None and found.concerns(setup) else None
+
+
+# ---- what the paper does not state
+
+
+@dataclass(frozen=True)
+class Values(Entry):
+    """Rows whose hyperparameters are not the paper's, since it does not print them; all other rows have the paper's.
+
+    Attributes:
+        origin: ``searched`` here, or a ``default``.
+        methods: The methods.
+        setups: The setups; all if empty.
+        how: The search, with its range and budget, or where the default is from.
+        edge: Methods whose chosen value lies at an edge of the range.
+    """
+
+    id: str
+    origin: Literal["searched", "default"]
+    methods: tuple[MethodId, ...]
+    how: str
+    setups: tuple[SetupId, ...] = ()
+    edge: tuple[MethodId, ...] = ()
+
+    def concerns(self, method: str, setup: str) -> bool:
+        """Whether the row of a method in a setup has these values."""
+        return method in self.methods and (not self.setups or setup in self.setups)
+
+
+@dataclass(frozen=True)
+class Gap(Entry):
+    """Something that the paper does not state, and what fedbench adopts instead."""
+
+    id: str
+    field: str
+    adopted: str
+    why: str
+    confidence: str
+
+
+@dataclass(frozen=True)
+class Contradiction(Entry):
+    """A disagreement within the paper, and how fedbench resolves it."""
+
+    id: str
+    statement: str
+    resolution: str

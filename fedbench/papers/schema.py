@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat, PositiveInt, model_validator
 
 from fedbench.papers.checks import AnyCheck
 from fedbench.papers.parsing import Entry, Known, MethodId, MetricId, RunField, Section, SetupId, id_in, one_of
-from fedbench.papers.readings import Readings
+from fedbench.papers.readings import Contradiction, Gap, Readings, Values
 
 GapId = Annotated[str, id_in("gaps")]
 
@@ -266,50 +266,6 @@ class Claim(Entry):
 
 
 @dataclass(frozen=True)
-class Values(Entry):
-    """Rows whose hyperparameters are not the paper's, since it does not print them; all other rows have the paper's.
-
-    Attributes:
-        origin: ``searched`` here, or a ``default``.
-        methods: The methods.
-        setups: The setups; all if empty.
-        how: The search, with its range and budget, or where the default is from.
-        edge: Methods whose chosen value lies at an edge of the range.
-    """
-
-    id: str
-    origin: Literal["searched", "default"]
-    methods: tuple[MethodId, ...]
-    how: str
-    setups: tuple[SetupId, ...] = ()
-    edge: tuple[MethodId, ...] = ()
-
-    def concerns(self, row: Row) -> bool:
-        """Whether a row has these values."""
-        return row.algo in self.methods and (not self.setups or row.setup in self.setups)
-
-
-@dataclass(frozen=True)
-class Gap(Entry):
-    """Something that the paper does not state, and what fedbench adopts instead."""
-
-    id: str
-    field: str
-    adopted: str
-    why: str
-    confidence: str
-
-
-@dataclass(frozen=True)
-class Contradiction(Entry):
-    """A disagreement within the paper, and how fedbench resolves it."""
-
-    id: str
-    statement: str
-    resolution: str
-
-
-@dataclass(frozen=True)
 class Head(Entry):
     """What identifies a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's."""
 
@@ -363,7 +319,7 @@ class Paper(Entry):
 
     def values_of(self, row: Row) -> tuple[Values, ...]:
         """Return where the values of a row are from; empty if they are the paper's."""
-        return tuple(values for values in self.values.values() if values.concerns(row))
+        return tuple(values for values in self.values.values() if values.concerns(row.algo, row.setup))
 
     def searched(self, row: Row) -> bool:
         """Whether values of a row were searched here."""

@@ -163,7 +163,7 @@ def _values_notes(paper: Paper, rows: Sequence[Row]) -> list[str]:
     """Return how the values that are not the paper's were found, a note per search or default."""
     notes = []
     for values in paper.values.values():
-        mine = list(dict.fromkeys(row.algo for row in rows if values.concerns(row)))
+        mine = list(dict.fromkeys(row.algo for row in rows if values.concerns(row.algo, row.setup)))
         if not mine:
             continue
         labels = ", ".join(paper.methods[algo].label for algo in mine)

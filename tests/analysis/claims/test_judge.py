@@ -17,7 +17,7 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck, EqualRows, PropertyTest
 from fedbench.papers.parsing import parse
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Claim, Method, PrintedMetric, Reported, Row, Setup, Table, Values
+from fedbench.papers.schema import Claim, Method, PrintedMetric, Reported, Row, Setup, Table
 
 METHODS = ("new", "x", "y", "z")
 SETUPS = ("a", "b", "c")
