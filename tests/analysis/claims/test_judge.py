@@ -16,6 +16,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck, EqualRows, PropertyTest
 from fedbench.papers.parsing import parse
+from fedbench.papers.readings import Values
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Claim, Method, PrintedMetric, Reported, Row, Setup, Table
 
