@@ -356,6 +356,7 @@ def test_profiles_cut_alike_what_a_claim_compares(profile):
         return [(setup, part.at.setup) for part in compared for setup in part.setups]
 
     found = [(p, c, pair) for p in papers().values() for c in p.claims.values() for pair in pairs(c.check)]
+    found = [(p, c, pair) for p, c, pair in found if (p.id, c.id) != ("fedcada", "c17")]  # compares two networks
     assert {f"{p.id}/{c.id}" for p, c, _ in found} >= {"adafedadam/c06", "adafedadam/c14", "fedcada/c13"}
     for paper, claim, (better, worse) in found:
         cuts = [paper.setups[name].profiles[profile] for name in (better, worse)]
