@@ -48,7 +48,7 @@ class Compare(Entry):
         than: A number that they are compared with in place of other methods, in the printed unit; or None.
         by: The lead that must be exceeded, in the printed unit: what "clearly" is taken to mean. If it is negative, a
             lag that must not be reached (non-inferiority). With a negative one, and the same methods in both lists, any
-            two of them differ by less: two one-sided tests a pair.
+            two of them differ by less: one comparison a pair, of two one-sided tests.
         label: Description of its only comparison; empty for the usual one.
     """
 

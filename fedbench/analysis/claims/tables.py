@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from statistics import mean
 from typing import Any
 
@@ -95,7 +95,12 @@ def _handicap(amount: float) -> str:
 
 
 def compare(cells: Cells, check: Compare) -> list[Comparison]:
-    """Return the comparisons of each better method with each worse one, or with itself at another place."""
+    """Return the comparisons of each better method with each worse one, or with itself at another place.
+
+    Where the methods on both sides are the same ones, a pair of them is one comparison of two parts.
+    """
+    if check.by < 0 and set(check.better) == set(check.worse):
+        return _close_together(cells, check)
     out = []
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
         own, table = cells.row(check.table, setup, algo), check.table
@@ -110,6 +115,18 @@ def compare(cells: Cells, check: Compare) -> list[Comparison]:
         else:
             rivals = [r for r in cells.rows(table, setup) if r is not own]
         out += [cells.compare(check.table, own, r, metric, table, check.by, check.label) for r in rivals]
+    return out
+
+
+def _close_together(cells: Cells, check: Compare) -> list[Comparison]:
+    """Return a comparison per pair of methods: two one-sided tests that each is less behind the other than ``by``."""
+    out = []
+    for setup, metric, pair in product(check.setups, check.metrics, combinations(check.better, 2)):
+        one, two = (cells.row(check.table, setup, algo) for algo in pair)
+        parts = [cells.compare(check.table, a, b, metric, by=check.by) for a, b in ((one, two), (two, one))]
+        names = " and ".join(cells.paper.methods[algo].label for algo in pair)
+        label = f"{cells.paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
+        out.append(joined(f"{label} on {cells.paper.setups[setup].title}", parts, every=True))
     return out
 
 
