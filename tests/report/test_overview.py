@@ -93,21 +93,20 @@ def numbers(html, heading):
 def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
     """On the page of the paper, on the front page, in its summary, and where both commands print them."""
     states = {word: number for word, (number, _) in GIVEN.items()} | {"not testable": len(PAPER.claims) - 18}
+    row = " ".join(map(str, ["FedCAda", len(PAPER.claims), *states.values()]))
     line = f"{len(PAPER.claims)} claims: {', '.join(f'{number} {word}' for word, number in states.items())}"
     line += "; scaled-down checks of those not run: 2 same direction, 1 opposite direction, 2 unclear"
     assert line in shelf.said
     assert line in shelf.whole
     for page in (shelf.place / "index.html", shelf.place / PAPER.id / "index.html"):
         html = page.read_text()
-        assert numbers(html, 'id="summary-head"') == [
-            " ".join(["FedCAda", *map(str, [len(PAPER.claims), *states.values()])])
-        ]
+        assert numbers(html, 'id="summary-head"') == [row]
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
     assert line in text((shelf.place / PAPER.id / "index.html").read_text())
     (summary,) = SUMMARY.validate_json((shelf.place / PAPER.id / "summary.json").read_bytes()).papers
     assert count_claims(summary.claims).text == line
     tiles = text((shelf.place / "index.html").read_text().partition('<dl class="tiles">')[2].partition("</dl>")[0])
-    assert f"papers’ settings 7 of {len(PAPER.claims)} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
+    assert f"settings 7 of {len(PAPER.claims)} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
     assert "scaled-down checks of the others 5 2 same direction, 1 opposite direction, 0 mixed, 2 unclear" in tiles
 
 

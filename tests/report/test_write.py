@@ -229,7 +229,7 @@ def test_nothing_is_marked_where_all_is_as_in_the_paper(full):
 
 
 def test_claims_on_reduced_runs_have_no_verdict(tmp_path, no_figures):
-    """Table 2 with all methods, cut: the claims that it is about are checked at scale, and those on full runs judged."""
+    """Table 2 with all methods, cut: claims about it have a scaled-down check, and those on full runs a verdict."""
     for row in ADAM.tables["table2"].rows:
         fake_row(tmp_path, ADAM, row, cut=CUTS[HETERO])
     for row in ADAM.tables["table4"].rows:
