@@ -3,9 +3,10 @@
     python scripts/recompute_verdicts.py REPORT [--least 30]
 
 REPORT is the directory of a report. Claims whose comparisons are all between rows of tables are judged again under each
-reading of weights and splits, without any code of `fedbench.analysis`; what a paper claims and prints is read from its
-file. The verdicts are compared with those in tables/<paper>_readings.csv, the p-values of the adopted reading with
-those in tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there are enough of them, else 1.
+reading of weights and splits, without any code of `fedbench.analysis`; what a paper claims, prints and tunes is read
+from its file. Verdicts, scaled-down checks and counts are compared with those in tables/<paper>_readings.csv, p-values
+and states of the adopted reading with those in tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there
+are enough of them, else 1.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ import pandas as pd
 from fedbench.config.compose import Composer
 from fedbench.papers import checks
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Claim, Paper, Row
+from fedbench.papers.schema import Paper, Row
 
 ALPHA, EQUAL = 0.05, 1e-9
+SCALED = {"holds": "same direction", "fails": "opposite direction", "mixed": "mixed", "undecided": "unclear"}
 SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}
 Leads = dict[int, float]  # by block
 
@@ -45,6 +47,20 @@ class Contest(NamedTuple):
     b: tuple[str, Row]
     metric: str
     by: float = 0.0
+
+
+class Compared(NamedTuple):
+    """What runs say of a comparison.
+
+    Attributes:
+        leads: Its leads; empty if it has not been run.
+        reduced: Whether its runs are at reduced settings.
+        untuned: Whether the values of one side were searched, and those of the other not.
+    """
+
+    leads: Leads
+    reduced: bool = False
+    untuned: bool = False
 
 
 # ---- what is compared
@@ -89,11 +105,10 @@ class Numbers:
 
     def __init__(self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool) -> None:
         self.paper, self.runs, self.weighting, self.drawn = paper, runs, weighting, drawn
-        self.reductions: set[str] = set()  # of the runs that were read; empty text for those at the paper's settings
 
     def of(self, table: str, row: Row, metric: str) -> dict[tuple[int, int], float]:
         """Return a number per unit (split, seed), NaN where the run diverged; empty if there are none."""
-        found = self._runs(row)
+        found = self.runs_of(row)
         column = self._column(self.paper.metrics[metric].field)
         if self.paper.tables[table].round != "last":
             raise Unknown("a best round")
@@ -117,7 +132,8 @@ class Numbers:
             return field
         return f"{plain}_weighted" if self.weighting == "weighted" else plain
 
-    def _runs(self, row: Row) -> pd.DataFrame:
+    def runs_of(self, row: Row) -> pd.DataFrame:
+        """Return the runs of a row, those at the paper's settings if there are any."""
         setup, method = self.paper.setups[row.setup], self.paper.methods[row.algo]
         runs = self.runs
         here = runs[(runs["experiment"] == setup.experiment) & (runs["algo"] == method.algo)]
@@ -131,7 +147,6 @@ class Numbers:
         here = here[full] if full.any() else here
         if not len(here):
             return here
-        self.reductions |= set(here["reduced"])
         whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
         for column in here.columns:  # other rows of the same method vary keys that this one leaves as they are
             section, _, key = column.removeprefix("config.").partition(".")
@@ -156,6 +171,17 @@ def _same(cell: Any, value: Any) -> bool:
     if isinstance(value, list):
         return bool(cell == str(value))
     return bool(cell == value) or (value is None and pd.isna(cell))
+
+
+def compared(numbers: Numbers, c: Contest) -> Compared:
+    """Return what runs say of a comparison."""
+    rows = c.a[1], c.b[1]
+    reductions = set().union(*(numbers.runs_of(row)["reduced"] for row in rows))
+    if len(reductions) > 1:
+        raise Unknown("sides at different settings")
+    searched = {any(v.origin == "searched" and v.concerns(row) for v in numbers.paper.values.values()) for row in rows}
+    found = leads(numbers, c)
+    return Compared(found, bool(found) and reductions != {""}, bool(found) and len(searched) > 1)
 
 
 def leads(numbers: Numbers, c: Contest) -> Leads:
@@ -191,16 +217,16 @@ def p_ahead(found: Leads) -> float:
 
 
 def adjusted(every: Sequence[Leads]) -> list[float]:
-    """Return the p-value against each comparison, adjusted by the step-down over joint sign flips."""
+    """Return the p-value that each comparison is ahead, adjusted by the step-down over joint sign flips."""
     blocks = sorted(set().union(*every))
     flips = signs(len(blocks))
     numbers, sizes = [], []
     for found in every:
-        against = np.array([-found.get(b, 0.0) for b in blocks])
-        sums = flips @ against
-        slack = EQUAL * abs(against).sum()
+        ahead = np.array([found.get(b, 0.0) for b in blocks])
+        sums = flips @ ahead
+        slack = EQUAL * abs(ahead).sum()
         numbers.append((sums[None, :] >= sums[:, None] - slack).sum(1) if len(sums) <= 4096 else _ranks(sums, slack))
-        scale = math.sqrt((against**2).sum())
+        scale = math.sqrt((ahead**2).sum())
         sizes.append(sums / scale if scale else np.zeros(len(sums)))
     order = sorted(range(len(every)), key=lambda i: (numbers[i][0], -sizes[i][0]))
     result, before = [0.0] * len(every), 0.0
@@ -219,28 +245,85 @@ def _ranks(sums: np.ndarray, slack: float) -> np.ndarray:
     return len(sums) - np.searchsorted(ordered, sums - slack, side="left")
 
 
-def verdict(every: Sequence[Leads]) -> str:
+def opposite(found: Leads) -> Leads:
+    """Return the leads of the other side."""
+    return {block: -d for block, d in found.items()}
+
+
+class Judged(NamedTuple):
+    """The word for comparisons, and for each that has been run four p-values; None for the others."""
+
+    word: str
+    p: list[tuple[float, float, float, float] | None]
+
+    @property
+    def states(self) -> list[str]:
+        """Whether each comparison is shown, refuted, open or not run."""
+        return [
+            "not run" if p is None else "shown" if p[2] <= ALPHA else "refuted" if p[3] <= ALPHA else "open"
+            for p in self.p
+        ]
+
+    @property
+    def counts(self) -> str:
+        """How many comparisons are shown and refuted, as reports say it."""
+        states, total = self.states, len(self.p)
+        run = total - states.count("not run")
+        if not run:
+            return f"{total} comparison{'s' * (total > 1)}, none run"
+        part = f"{run} of {total} run: " if run < total else ""
+        return f"{part}{states.count('shown')} of {run} shown, {states.count('refuted')} refuted"
+
+
+def judge(every: Sequence[Compared]) -> Judged:
     """Return the verdict on comparisons, of which those without leads have not been run."""
-    run = [found for found in every if found]
-    if not run:
-        return "not run"
-    if min(adjusted(run)) <= ALPHA:
-        return "fails"
-    if len(run) < len(every):
-        return "partly measured"
-    return "holds" if all(p_ahead(found) <= ALPHA for found in run) else "undecided"
+    run = [i for i, c in enumerate(every) if c.leads]
+    found = [every[i].leads for i in run]
+    turned = [opposite(d) for d in found]
+    p: list[tuple[float, float, float, float] | None] = [None] * len(every)
+    if run:
+        numbers = map(p_ahead, found), map(p_ahead, turned), adjusted(found), adjusted(turned)
+        for i, four in zip(run, zip(*numbers, strict=True), strict=True):
+            p[i] = four
+    states = Judged("", p).states
+    if "not run" in states:
+        word = "not run"
+    elif any(c.untuned for c in every):
+        word = "undecided"
+    elif all(four is not None and four[0] <= ALPHA for four in p):
+        word = "holds"
+    elif "refuted" in states:
+        word = "mixed" if "shown" in states else "fails"
+    else:
+        word = "undecided"
+    return Judged(word, p)
+
+
+def verdict(every: Sequence[Compared]) -> Judged:
+    """Return the verdict: runs at reduced settings do not count."""
+    return judge([Compared({}) if c.reduced else c for c in every])
+
+
+def scaled(every: Sequence[Compared]) -> str:
+    """Return the scaled-down check; empty if there is none."""
+    word = judge(every).word
+    if word not in SCALED or not any(c.reduced for c in every):
+        return ""
+    fewest, alike = min(len(c.leads) for c in every), not any(c.untuned for c in every)
+    refutable = word in ("fails", "mixed") or len(every) * 2.0**-fewest <= ALPHA
+    return SCALED[word if alike and 2.0**-fewest <= ALPHA and refutable else "undecided"]
 
 
 # ---- the report
 
 
 def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Yield (what, recomputed, reported) for the verdicts and p-values of a paper."""
+    """Yield (what, recomputed, reported) for the verdicts, counts and p-values of a paper."""
     readings = _rows(folder / f"{paper.id}_readings.csv")
     comparisons = _rows(folder / f"{paper.id}_comparisons.csv")
     for claim in paper.claims.values():
         try:
-            compared = list(contests(paper, claim.check))
+            contests_of = list(contests(paper, claim.check))
         except Unknown:
             continue
         mine = [r for r in readings if r["claim"] == claim.id] or _only(claim.id, folder, paper)
@@ -249,44 +332,36 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
                 continue
             weighting = r["weighting"] or "as in the tables"
             numbers = Numbers(paper, runs, weighting, SPLITS[r["data splits"]])
+            name = f"{paper.id} {claim.id}, {weighting}, {'all splits' if numbers.drawn else 'one split'}"
             try:
-                found = [leads(numbers, c) for c in compared]
-                name = f"{paper.id} {claim.id}, {weighting}, {'all splits' if numbers.drawn else 'one split'}"
-                if {""} < numbers.reductions:
-                    raise Unknown("some rows are reduced and some are not")
-                yield name, _allowed(verdict(found), claim, numbers.reductions), _word(r["verdict"])
-                if r["adopted"] == "True":
-                    yield from _p_values(name, found, [c for c in comparisons if c["claim"] == claim.id])
+                found = [compared(numbers, c) for c in contests_of]
+                own, check = verdict(found), scaled(found)
             except Unknown:
                 continue
-
-
-def _allowed(found: str, claim: Claim, reductions: set[str]) -> str:
-    """Return a verdict, undecided if runs at reduced settings cannot give it on this claim."""
-    barred = {"decide": (), "support": ("fails",), "refute": ("holds",), "neither": ("holds", "fails")}[claim.reduced]
-    return "undecided" if any(reductions) and found in barred else found
-
-
-def _word(shown: str) -> str:
-    """Return a verdict of a report without the reason why it is undecided."""
-    return "undecided" if shown.startswith("too few ") else shown
+            yield name, own.word, r["verdict"]
+            yield f"{name}, scaled-down check", check, r["scaled"]
+            shown = judge(found)  # with reduced runs, if there are any
+            yield f"{name}, counts", shown.counts, r["counts"]
+            if r["adopted"] == "True":
+                yield from _comparisons(name, found, shown, [c for c in comparisons if c["claim"] == claim.id])
 
 
 def _only(claim: str, folder: Path, paper: Paper) -> list[dict[str, str]]:
     """Return the adopted reading of a claim that has no other one."""
     found = [r for r in _rows(folder / f"{paper.id}_claims.csv") if r["id"] == claim and r["basis"] == "runs"]
     same = dict.fromkeys(("weighting", "round", "data splits", "settings"), "")
-    return [{**same, "verdict": r["verdict"], "adopted": "True"} for r in found if r["verdict"] != "not testable"]
+    return [{**r, **same, "adopted": "True"} for r in found if r["verdict"] != "not testable" and not r["scaled"]]
 
 
-def _p_values(name: str, found: Sequence[Leads], shown: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
-    run = [f for f in found if f]
-    against = iter(adjusted(run) if run else [])
-    for leads_of, row in zip(found, shown, strict=True):
-        if leads_of:
-            opposite = {b: -d for b, d in leads_of.items()}
-            p = {"for_p": p_ahead(leads_of), "against_p": p_ahead(opposite), "adjusted_p": next(against)}
-            yield from ((f"{name}: {row['label']}, {key}", _p(value), _p(float(row[key]))) for key, value in p.items())
+def _comparisons(
+    name: str, found: Sequence[Compared], own: Judged, shown: Sequence[Mapping[str, str]]
+) -> Iterator[tuple[str, str, str]]:
+    for c, p, state, row in zip(found, own.p, own.states, shown, strict=True):
+        what = f"{name}: {row['label']}"
+        yield f"{what}, state", state, row["state"]
+        yield f"{what}, marks", f"{c.reduced} {c.untuned}", f"{row['reduced']} {row['untuned']}"
+        keys = ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
+        yield from ((f"{what}, {key}", _p(v), _p(float(row[key]))) for key, v in zip(keys, p or (), strict=bool(p)))
 
 
 def _p(p: float) -> str:
@@ -311,8 +386,10 @@ def main(argv: Sequence[str]) -> int:
     wrong = [(what, own, shown) for what, own, shown in found if own != shown]
     for what, own, shown in wrong:
         print(f"{what}: recomputed {own}, reported {shown}")
-    verdicts = sum(not what.endswith("_p") for what, _, _ in found)
-    print(f"{verdicts} verdicts and {len(found) - verdicts} p-values recomputed, {len(wrong)} differ")
+    verdicts = sum(what.endswith(" split") or what.endswith(" splits") for what, _, _ in found)
+    p_values = sum(what.endswith("_p") for what, _, _ in found)
+    others = len(found) - verdicts - p_values
+    print(f"{verdicts} verdicts, {p_values} p-values and {others} counts and states recomputed, {len(wrong)} differ")
     return 1 if wrong or verdicts < asked.least else 0
 
 

@@ -24,22 +24,36 @@ def test_p_values_by_hand():
 
 
 def test_the_step_down_by_hand():
-    """Two comparisons behind in all of five seeds alike are one: 1 / 32 each; one ahead everywhere is not behind."""
-    behind, ahead = dict.fromkeys(range(5), -1.0), dict.fromkeys(range(5), 2.0)
-    assert script.adjusted([behind]) == [1 / 32]
-    assert script.adjusted([behind, behind]) == [1 / 32, 1 / 32]
-    assert script.adjusted([behind, ahead])[1] == 1.0
+    """Two comparisons ahead in all of five seeds alike are one: 1 / 32 each; one behind everywhere is not ahead."""
+    ahead, behind = dict.fromkeys(range(5), 1.0), dict.fromkeys(range(5), -2.0)
+    assert script.adjusted([ahead]) == [1 / 32]
+    assert script.adjusted([ahead, ahead]) == [1 / 32, 1 / 32]
+    assert script.adjusted([ahead, behind])[1] == 1.0
     # of two seeds, ranks 1 and 1: the assignments with either at its lowest are both ends, 2 of 4
-    assert script.adjusted([{0: -1.0, 1: -1.0}, {0: -1.0, 1: 1.0}])[0] == 1 / 2
+    assert script.adjusted([{0: 1.0, 1: 1.0}, {0: 1.0, 1: -1.0}])[0] == 1 / 2
 
 
-def test_verdicts_by_hand():
-    ahead, behind = dict.fromkeys(range(5), 1.0), dict.fromkeys(range(5), -1.0)
-    assert script.verdict([{}, {}]) == "not run"
-    assert script.verdict([ahead, ahead]) == "holds"
-    assert script.verdict([ahead, {}]) == "partly measured"
-    assert script.verdict([behind, {}]) == "fails"
-    assert script.verdict([{0: 1.0, 1: 1.0}]) == "undecided"
+AHEAD, BEHIND, LEVEL = (script.Compared(dict.fromkeys(range(6), lead)) for lead in (1.0, -1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("every", "word", "counts", "check"),
+    [
+        ([script.Compared({})] * 2, "not run", "2 comparisons, none run", ""),
+        ([AHEAD, AHEAD], "holds", "2 of 2 shown, 0 refuted", "same direction"),
+        ([BEHIND, LEVEL], "fails", "0 of 2 shown, 1 refuted", "opposite direction"),
+        ([AHEAD, BEHIND], "mixed", "1 of 2 shown, 1 refuted", "mixed"),
+        ([AHEAD, LEVEL], "undecided", "1 of 2 shown, 0 refuted", "unclear"),
+        ([AHEAD, script.Compared({})], "not run", "1 of 2 run: 1 of 1 shown, 0 refuted", ""),
+        ([AHEAD] * 4, "holds", "4 of 4 shown, 0 refuted", "unclear"),  # six seeds are not sure to refute one of four
+        ([AHEAD._replace(untuned=True)], "undecided", "1 of 1 shown, 0 refuted", "unclear"),
+    ],
+)
+def test_verdicts_by_hand(every, word, counts, check):
+    found = script.verdict(every)
+    assert (found.word, found.counts, script.scaled(every)) == (word, counts, "")
+    cut = [c._replace(reduced=bool(c.leads)) for c in every]
+    assert (script.verdict(cut).word, script.scaled(cut)) == ("not run", check)
 
 
 @pytest.fixture
