@@ -34,9 +34,10 @@ def test_fairness_at_a_slight_cost(at_four, word):
 
 
 def test_the_parts_of_a_slight_cost():
-    falls, rises, slight = compare("adafedadam", "c15", front({1.0: (0.1, 0.9), 4.0: (0.11, 0.6)}))
+    falls, band = compare("adafedadam", "c15", front({1.0: (0.1, 0.9), 4.0: (0.11, 0.6)}))
+    rises, slight = band.parts
     assert [c.mean for c in (falls, rises, slight)] == pytest.approx([30 * 1.045, 1 * 1.045, 2 - 1 * 1.045])
-    assert slight.label == "mean error, weighted rises by less than 2 from alpha 1 to 4"
+    assert band.label == "mean error, weighted rises by less than 2 from alpha 1 to 4"
 
 
 def test_every_alpha_from_1_to_4_against_none():
@@ -131,13 +132,9 @@ FAR = {"fedavg": {"femnist": 6}, "fedadam": {"sent140": 6}, "fednova": {"synthet
 
 def test_each_baseline_is_far_behind_somewhere():
     v = verdict("adafedadam", "c23", means((80, 60, 70, 90), **FAR))
-    assert (v.word, len(v.comparisons)) == ("holds", 20)
+    assert (v.word, len(v.comparisons)) == ("holds", 4)
     near = FAR | {"fedavg": dict.fromkeys(SETUPS, 4.0)}
     assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **near)).word == "mixed"  # never by 5 points
-    behind = FAR | {"fednova": {"synthetic": 7, "femnist": -1.5}}
-    assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **behind)).word == "mixed"  # ahead by 1.5
-    level = FAR | {"fednova": {"synthetic": 7, "femnist": -0.5}}
-    assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **level)).word == "holds"
 
 
 def test_a_set_that_was_not_run_could_still_show_it():

@@ -25,7 +25,7 @@ def swinging(heights, seeds=SEEDS):
 def test_setbacks_tend_to_rise_from_setup_to_setup():
     """One step may go the other way: of six pairs five rise and one falls, 4/6."""
     found = compare("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4)))
-    assert [c.mean for c in found][::2] == [pytest.approx(4 / 6)] * 2  # accuracy and loss
+    assert [c.mean for c in found] == [pytest.approx(4 / 6)] * 2  # accuracy and loss
     assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4))).word == "holds"
     assert verdict("fedfa", "c07", swinging((0.4, 0.3, 0.2, 0.1))).word == "fails"
     assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4), seeds=4)).word == "undecided"
@@ -33,11 +33,11 @@ def test_setbacks_tend_to_rise_from_setup_to_setup():
 
 def test_a_run_that_diverged_is_the_least_stable():
     runs = swinging((0.1, 0.2, 0.3, 0.0))
-    assert verdict("fedfa", "c07", runs).word == "fails"
+    assert verdict("fedfa", "c07", runs).word == "undecided"  # three pairs rise and three fall
     runs["synthetic_1_1", "fedavg"] = {}
     lost = tuple((unit(s), "diverged") for s in range(SEEDS))
     found = compare("fedfa", "c07", runs, synthetic_1_1={"others": lost})
-    assert [c.mean for c in found][::2] == [1.0, 1.0]
+    assert [c.mean for c in found] == [1.0, 1.0]
     assert verdict("fedfa", "c07", runs, synthetic_1_1={"others": lost}).word == "holds"
 
 
@@ -123,29 +123,6 @@ def test_where_mean_and_variance_always_differ_the_claim_fails():
     for setup in ("mnist", "synthetic_1_1"):
         runs |= sweep(setup, level(0.82, a5=0.8), level(0.1, a5=0.11))
     assert verdict("fedfa", "c15", runs).word == "fails"
-
-
-# ---- FedFa, c17: at least 90 %
-
-
-@pytest.mark.parametrize(("worst", "word"), [(0.97, "holds"), (0.95, "mixed")])
-def test_the_best_clients_have_what_is_printed_under_each_method(worst, word):
-    def runs(seeds):
-        values = {"fedavg": worst, "fedprox": 0.99, "fedfa": 1.0}
-        return {("synthetic_1_1", m): {s: final(accuracy_best20=v) for s in range(seeds)} for m, v in values.items()}
-
-    assert verdict("fedfa", "c17", runs(SEEDS)).word == word
-    assert verdict("fedfa", "c17", runs(4)).word == "undecided"
-
-
-# ---- FedFa, c19: FedAvg on the IID set
-
-
-@pytest.mark.parametrize(("iid", "other", "word"), [(0.9, 0.6, "holds"), (0.88, 0.6, "mixed"), (0.9, 0.95, "mixed")])
-def test_doing_well_is_a_level_and_a_lead(iid, other, word):
-    values = dict.fromkeys(SYNTHETIC, other) | {"synthetic_iid": iid}
-    runs = {(s, "fedavg"): every_seed(lambda e, v=v: final(accuracy_mean=v * e**0.1)) for s, v in values.items()}
-    assert verdict("fedfa", "c19", runs).word == word
 
 
 # ---- FedFa, c20: a smaller rate

@@ -467,22 +467,22 @@ def steps(*heights, seeds=10):
 
 @pytest.mark.parametrize(("trend", "metric"), [("increasing", "avg"), ("increasing", "std")])
 def test_a_trend_allows_for_a_step_the_other_way(trend, metric):
-    """1, 2, 1.5, 4: five of six pairs rise, one falls, 4/6; the ends are 3 times the seed's number apart."""
+    """1, 2, 1.5, 4: five of six pairs rise, one falls, 4/6."""
     check = {**TREND, "metric": metric, "trend": trend}
     v = verdict(steps(1, 2, 1.5, 4), check, metric)
     assert v.word == "holds"
-    ranks, ends = v.comparisons
-    assert (ranks.mean, ends.mean) == (pytest.approx(4 / 6), pytest.approx(3 * 5.5))
+    (ranks,) = v.comparisons
+    assert ranks.mean == pytest.approx(4 / 6)
     assert ranks.label.endswith("of New with gamma on A, rising")
     assert word(steps(1, 2, 1.5, 4), {**check, "trend": "decreasing"}, metric) == "fails"
     assert word(steps(1, 2, 1.5, 4, seeds=4), check, metric) == "undecided"
 
 
-def test_a_trend_that_turns_back_behind_its_start_fails():
-    """2, 3, 4, 1: three pairs rise and three fall, so that only the ends decide."""
+def test_a_trend_that_turns_back_is_undecided():
+    """2, 3, 4, 1: three pairs rise and three fall; the ends count no more than other steps."""
     check = {**TREND, "metric": "avg", "trend": "increasing"}
     v = verdict(steps(2, 3, 4, 1), check)
-    assert (v.word, v.comparisons[0].mean) == ("fails", 0.0)
+    assert (v.word, v.comparisons[0].mean) == ("undecided", 0.0)
 
 
 def test_a_trend_over_setups_needs_every_step():
@@ -490,9 +490,9 @@ def test_a_trend_over_setups_needs_every_step():
     check |= {"order": ["a", "b", "c"], "trend": "decreasing"}
     numbers = {(s, m, None): [h * u for u in UP] for s, h in (("a", 3), ("b", 1), ("c", 2)) for m in ("new", "x")}
     v = verdict(numbers, check)
-    assert (v.word, len(v.comparisons)) == ("holds", 4)
+    assert (v.word, len(v.comparisons)) == ("holds", 2)
     del numbers["b", "x", None]
-    ranks = verdict(numbers, check).comparisons[2]
+    ranks = verdict(numbers, check).comparisons[1]
     assert ranks.mean is None
 
 
@@ -679,10 +679,10 @@ def test_without_runs_nothing_is_decided_but_what_needs_none():
                 assert v.word == "not run"
                 assert not v.run
     assert len(of_paper("adafedadam", "c02").comparisons) == 16  # 4 setups, 4 rivals
-    assert len(of_paper("adafed", "c19").comparisons) == 22  # 11 setups: rank correlation, last value
-    assert len(of_paper("fedcada", "c24").comparisons) == 2  # one of 5 rivals in each of 2 setups
-    assert len(of_paper("fedcada", "c10").comparisons) == 60  # each of 6 methods with 5 others, 2 setups
-    assert len(of_paper("fafed", "c08").comparisons) == 15  # 5 others, 3 levels
+    assert len(of_paper("adafed", "c19").comparisons) == 34  # a rank correlation per measure of eleven setups
+    assert len(of_paper("fedcada", "c07").comparisons) == 2  # two methods, 2 setups
+    assert len(of_paper("fedcada", "c10").comparisons) == 34  # 15 pairs in 2 setups; two methods beaten in each
+    assert len(of_paper("fafed", "c04").comparisons) == 90  # 5 others, 2 measures, 9 setups
 
 
 # ---- margins
@@ -723,10 +723,11 @@ def test_a_lag_behind_some_methods_only():
 
 
 def test_differences_within_a_margin():
-    """Two one-sided tests for each of three pairs."""
+    """A comparison of two one-sided tests for each of three pairs; pairs that are all far apart refute it."""
     check = {"kind": "compare", **MARGIN, "better": ["new", "x", "y"], "worse": ["new", "x", "y"], "by": -1}
-    assert tally(verdict(across(new=0.0, x=0.4, y=0.9), check)) == (6, 6, 6, 0)
-    assert tally(verdict(across(new=0.0, x=0.4, y=1.2), check)) == (6, 6, 5, 1)
+    assert tally(verdict(across(new=0.0, x=0.4, y=0.9), check)) == (3, 3, 3, 0)
+    assert tally(verdict(across(new=0.0, x=0.4, y=1.2), check)) == (3, 3, 2, 1)
+    assert word(across(new=0.0, x=2.0, y=4.0), check) == "fails"
     assert word(across(new=0.0, x=0.4) | of(y=NOISY), check) == "undecided"
     assert word(across(new=0.0, x=0.4), check) == "not run"
 
