@@ -76,14 +76,15 @@ def _rows(path: Path) -> list[Row]:
 
 
 def claims(tables: Path, paper: str) -> list[Row]:
-    """Verdict, basis, headline, whether at reduced settings, and the counts, of each claim."""
-    named = ("id", "verdict", "basis", "readings", "reduced")
+    """Verdict, basis, whether it counts, scaled-down check, what readings come to, and the counts, of each claim."""
+    named = ("id", "verdict", "basis", "counted", "scaled", "readings")
     return [{k: r[k] for k in named} | {"counts": _numbers(r["counts"])} for r in _rows(tables / f"{paper}_claims.csv")]
 
 
 def comparisons(tables: Path, paper: str) -> list[Row]:
-    """Mean lead, number of seeds or splits, p-values and direction of each comparison of a claim."""
-    named = ("claim", "label", "direction", "for_p", "against_p", "adjusted_p")
+    """Mean lead, number of seeds or splits, p-values, state and marks of each comparison of a claim."""
+    named = ("claim", "label", "state", "reduced", "untuned")
+    named += ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
     rows = _rows(tables / f"{paper}_comparisons.csv")
     return [
         {k: r[k] for k in named} | {"lead": _number(r["lead"]), "pairs": _number(r["pairs"]).removeprefix("0")}
@@ -92,10 +93,10 @@ def comparisons(tables: Path, paper: str) -> list[Row]:
 
 
 def readings(tables: Path, paper: str) -> list[Row]:
-    """Verdict and counts of each claim under each reading."""
-    named = ("claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "blocks")
+    """Verdict, scaled-down check and counts of each claim under each reading."""
+    named = ("claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "scaled", "blocks")
     rows = _rows(tables / f"{paper}_readings.csv")
-    return [{k: r[k] for k in named} | {"counts": _numbers(r["counts"].partition(";")[0])} for r in rows]
+    return [{k: r[k] for k in named} | {"counts": _numbers(r["counts"])} for r in rows]
 
 
 def cells(tables: Path, paper: str) -> list[Row]:
