@@ -296,18 +296,31 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
     assert [f.cuts for f in evidence.comparable(PAPER, rows[:1])] == [(("rounds", "10"),)]
 
 
-def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
-    """Where a paper prints best rounds, it counts in how many of them one looks."""
+def test_the_cadence_of_evaluation_makes_no_row_reduced_but_must_be_alike(tmp_path):
+    """Where a paper prints best rounds, both sides must look at as many of them."""
     row = Row("fedavg", "one")
     best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (row,), "best")})
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
-    assert find(tmp_path).reduced == ()
     evidence = Evidence(Results(tmp_path))
-    assert evidence.find(best, Row("fedavg", "one")).reduced == ()  # of a figure, or of a table of last rounds
-    found = evidence.find(best, row)
-    assert found.reduced == ("best of the evaluated rounds, one in 5 (paper all)",)
-    assert found.cuts == (("eval_every", "5"),)
+    found = {
+        "last": find(tmp_path),
+        "figure": evidence.find(best, Row("fedavg", "one")),
+        "best": evidence.find(best, row),
+    }
+    assert {name: (f.reduced, f.departs, f.cuts) for name, f in found.items()} == {
+        "last": ((), (), ()), "figure": ((), (), ()), "best": ((), (), (("eval_every", "5"),)),
+    }  # fmt: skip
+
+
+def test_fewer_seeds_reduce_a_row_and_leave_its_setting(tmp_path):
+    write_run(tmp_path, "fedavg", 0)
+    found = find(tmp_path)
+    assert (found.reduced, found.departs) == (("seeds 1 (paper 3)",), ())
+    write_run(tmp_path / "less", "fedavg", 0, {"rounds": 2})
+    found = find(tmp_path / "less")
+    assert found.departs == tuple(text for text in found.reduced if not text.startswith("seeds "))
+    assert len(found.departs) == 1
 
 
 @pytest.mark.parametrize(
