@@ -8,8 +8,8 @@ from fake_runs import fake
 from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table, run_tables
-from fedbench.papers.registry import papers
 from fedbench.papers.readings import Contradiction
+from fedbench.papers.registry import papers
 from fedbench.report.page import Chapter, Content
 from fedbench.report.paper import PaperReport
 from fedbench.report.plots import DrawnFigure
