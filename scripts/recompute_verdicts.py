@@ -82,6 +82,8 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
     if isinstance(check, checks.Several) and not check.label:
         for part in check.checks:
             yield from contests(paper, part)
+    elif isinstance(check, checks.Compare) and check.by < 0 and set(check.better) == set(check.worse):
+        raise Unknown("pairs that are close, comparisons of two parts")
     elif isinstance(check, checks.Compare) and check.than is None:
         for setup, metric, algo in product(check.setups, check.metrics, check.better):
             own, table = row(check.table, setup, algo), check.table
@@ -179,7 +181,7 @@ def compared(numbers: Numbers, c: Contest) -> Compared:
     reductions = set().union(*(numbers.runs_of(row)["reduced"] for row in rows))
     if len(reductions) > 1:
         raise Unknown("sides at different settings")
-    searched = {any(v.origin == "searched" and v.concerns(row) for v in numbers.paper.values.values()) for row in rows}
+    searched = {numbers.paper.searched(row) for row in rows}
     found = leads(numbers, c)
     return Compared(found, bool(found) and reductions != {""}, bool(found) and len(searched) > 1)
 
