@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from importlib.machinery import SourceFileLoader
 
+import numpy as np
 import pytest
 import torch
 from tools import ROOT
@@ -104,3 +105,19 @@ def test_hops_counts_the_functions_of_the_package_that_were_called():
         hops.sys.setprofile(None)
     assert ("core/errors.py", "nearest") in crossed.functions()
     assert all("<lambda>" not in name for _, name in crossed.functions())
+
+
+@pytest.mark.parametrize(
+    ("partition", "clients", "labels"), [("iid", 100, 10), ("shards", 100, 4), ("power_law", 1000, 2)]
+)
+def test_partitions_of_the_plain_loop(partition, clients, labels):
+    plain = script("plain_loop.py")
+    y = np.arange(70000) % 10
+    owned, test = plain.parts(partition, y, np.random.default_rng(0))
+    assert len(owned) == clients
+    assert all(len(set(y[examples])) <= labels for examples in owned)
+    together = np.concatenate([*owned, test])
+    assert len(set(together)) == len(together) > 69000
+    if partition != "power_law":
+        assert {len(examples) for examples in owned} == {600}
+        assert set(test) == set(range(60000, 70000))

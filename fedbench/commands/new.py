@@ -36,7 +36,7 @@ def carry_out(asked: Namespace) -> int:
     if not is_name or hasattr(builtins, name) or name in options(group) or importlib.util.find_spec(name) is not None:
         raise RequestError(
             f"{name!r} cannot name a new {kind}: it must be lower-case letters, digits and _, and neither a word or "
-            f"module of Python nor a {group} of fedbench; use my_{kind}, for example"
+            f"module of Python nor a choice of {group} of fedbench; use my_{kind}, for example"
         )
     files = {
         f"{kind}.py.txt": into / f"{name}.py",

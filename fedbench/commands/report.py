@@ -21,6 +21,14 @@ from fedbench.report.write import name_left_out, write_report
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
+_ALPHA = 0.05
+_NEEDS = {  # flags, and those that they go with
+    "metric": ("compare", "latex", "best"),
+    "baseline": ("compare", "latex"),
+    "alpha": ("compare", "latex"),
+    "by": ("best",),
+}
+
 
 def carry_out(asked: Namespace) -> int:
     """Print tables and where the report was written, or a comparison.
@@ -32,10 +40,16 @@ def carry_out(asked: Namespace) -> int:
     into = user_path("--into", asked.into) if asked.into else None
     if sum(map(bool, (asked.latex, asked.best, asked.paper))) > 1:
         raise RequestError("--latex, --best and --paper cannot be combined; type one of them")
+    for flag, needed in _NEEDS.items():
+        if getattr(asked, flag) is not None and not any(getattr(asked, other) for other in needed):
+            others = " or ".join(f"--{other}" for other in needed)
+            raise RequestError(f"--{flag} is for {others}; add that or remove it")
+    if asked.alpha is None:
+        asked.alpha = _ALPHA
     if asked.latex:
         print(_manuscript(folder, asked, into))
     elif asked.best:
-        best = best_values(runs_below(folder), asked.best, asked.metric or "accuracy_mean", asked.by)
+        best = best_values(runs_below(folder), asked.best, asked.metric or "accuracy_mean", asked.by or "validation")
         print(best_text(best))
     elif not (into or asked.paper or asked.compare) and is_collection(folder):
         print(write_overview(folder))
@@ -65,7 +79,15 @@ def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
     found: list[ComparedRuns] = []
 
     def work(runs: Sequence[Run]) -> ComparedRuns:
-        found.append(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, asked.alpha))
+        found.append(
+            compare(
+                runs,
+                asked.compare,
+                asked.metric or "accuracy_mean",
+                asked.baseline,
+                asked.alpha,
+            )
+        )
         return found[-1]
 
     # no date by default, so that equal runs give equal bytes

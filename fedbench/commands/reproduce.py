@@ -108,7 +108,7 @@ def _carry_out(
     found = outcomes(runs, faults, ended, common)
     late = sum(e.status == "planned" for e in found) if over else 0
     if late:
-        print(f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command goes on with them")
+        print(f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command runs them")
     wrong = [e for e in found if e.status != "done" and not (late and e.status == "planned")]
     with_data = [e for e in wrong if e.error not in faults.values()]
     if wrong:

@@ -12,9 +12,9 @@ from fedbench.runs.progress import duration
 from fedbench.runs.status import GONE, STATES, RunStatus, statuses
 
 _HINTS = {
-    GONE: "ended without a word; the same command resumes it",
+    GONE: "its process is gone; the same command resumes it",
     "interrupted": "the same command resumes it",
-    "failed": "the same command goes on from its last checkpoint",
+    "failed": "the same command resumes it from its last checkpoint",
 }
 _LINE = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
 

@@ -196,7 +196,7 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
     return low, high
 
 
-_ADDRESSES = "a list of addresses that begin with https://"
+_ADDRESSES = "a list of addresses that begin with http:// or https://"
 _ADDRESS = partial(_text, what=_ADDRESSES, pattern="https?://.+")
 _ROUNDS = partial(_list, what="last, all or a list of rounds")
 _COUNT = partial(integer, at_least=1)

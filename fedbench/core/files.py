@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -166,13 +166,18 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         new, old = around / "new", around / "old"
         try:
             if place.exists():
+                if not place.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
                 shutil.copytree(place, new, symlinks=True)
             else:
                 new.mkdir()
             yield new
-            if place.exists():
-                place.replace(old)
-            new.replace(place)
+            if place.is_mount() or Path.cwd().is_relative_to(place):  # it cannot move, or a shell is in it
+                move_files(new, place, (path.relative_to(place).as_posix() for path in place.rglob("*")))
+            else:
+                if place.exists():
+                    place.replace(old)
+                new.replace(place)
         except NotWritten as error:
             if error.path.is_relative_to(new):
                 raise NotWritten(target / error.path.relative_to(new), error.error) from error
@@ -181,6 +186,31 @@ def replaced_folder(target: Path) -> Iterator[Path]:
             if old.exists() and not place.exists():
                 old.replace(place)
             shutil.rmtree(around, ignore_errors=True)
+
+
+def move_files(source: Path, target: Path, earlier: Iterable[str]) -> list[str]:
+    """Move all files below a directory into another one, and remove those that were written there earlier.
+
+    Args:
+        source: The directory of the new files, which is removed.
+        target: The directory that they go to; its other files stay.
+        earlier: Relative paths of the earlier files.
+
+    Returns:
+        The relative paths of the new files, sorted.
+    """
+    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if not path.is_dir())
+    for name in {*earlier} - {*names}:
+        path = target / name
+        if path.resolve().is_relative_to(target.resolve()) and not path.is_dir():
+            path.unlink(missing_ok=True)
+            if path.parent != target and path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).replace(target / name)
+    shutil.rmtree(source)
+    return names
 
 
 def to_disk(path: Path) -> None:

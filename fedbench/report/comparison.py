@@ -23,7 +23,7 @@ def compared_text(compared: ComparedRuns) -> str:
 
 
 def lead_of(compared: ComparedRuns) -> str:
-    """Return what is compared."""
+    """Return the title: what is compared."""
     metric = compared.metric
     better = f"{metric.direction} is better" if metric.direction else "neither direction is better"
     label = metric.label[:1].upper() + metric.label[1:] + (f" in {metric.unit}" if metric.unit else "")

@@ -6,7 +6,7 @@ licences, and what is needed to repeat the results.
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
 from fedbench.analysis.settings import by_setting
 from fedbench.core.errors import RequestError
-from fedbench.core.files import config_value, replace_file, replaced_folder
+from fedbench.core.files import config_value, move_files, replace_file, replaced_folder
 from fedbench.core.metrics import MetricInfo
 from fedbench.report import plots
 from fedbench.report.canvas import draw
@@ -54,14 +54,14 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
     if main.exists() and not main.read_text(encoding="utf-8", errors="replace").startswith(_FIRST):
         raise RequestError(f"{main} was not written by fedbench; name another directory with --into")
     with replaced_folder(target) as new:
-        for part in ("tables", "figures"):
-            shutil.rmtree(new / part, ignore_errors=True)
-        (new / "tables").mkdir()
+        fresh = new / ".fresh"
+        (fresh / "tables").mkdir(parents=True)
         tables = manuscript_tables(compared)
         for name, text in tables.items():
-            replace_file(new / "tables" / name, text)
+            replace_file(fresh / "tables" / name, text)
         names = [f"tables/{name}" for name in tables]
-        figures = _figures(runs, compared, new)
+        figures = _figures(runs, compared, fresh)
+        move_files(fresh, new, _shown(new / "main.tex"))
         replace_file(new / "statement.tex", statement(runs, compared[0].alpha, cite))
         replace_file(new / "main.tex", _main(names, figures))
     return ["main.tex", *names, *figures, "statement.tex"]
@@ -146,7 +146,7 @@ def _heading(metric: MetricInfo) -> str:
 
 
 def _caption(compared: ComparedRuns, blocks: Sequence[ComparedBlock]) -> str:
-    """Return what the numbers and the marks are."""
+    """Return the caption: what the numbers and the marks are."""
     counts = sorted({c.n for b in blocks for c in b.numbers.values()})
     seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     parts = [f"mean ± sample standard deviation over {seeds}" if counts[-1] > 1 else seeds]
@@ -174,6 +174,13 @@ def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path
                 draw(folder / name, plots.curves, "", [panel], reduced=bool(blocks[panel.title].reduced))
                 names.append(name)
     return names
+
+
+def _shown(main: Path) -> list[str]:
+    """Return the files that the document of an earlier call shows."""
+    text = main.read_text(encoding="utf-8") if main.exists() else ""
+    tables = [f"{name}.tex" for name in re.findall(r"\\input\{(tables/[^}]+)\}", text)]
+    return [*tables, *re.findall(r"figures/[^}]+\.pdf", text)]
 
 
 def _main(tables: Sequence[str], figures: Sequence[str]) -> str:

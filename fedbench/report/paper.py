@@ -73,10 +73,11 @@ def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The content of ``summary.json``: the numbers of a report, by paper, and the environment of its runs."""
+    """The content of ``summary.json``: the numbers of a report by paper, the environment of its runs, and its files."""
 
     papers: tuple[PaperSummary, ...] = ()
     environment: dict[str, dict[str, int]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
 
 
 SUMMARY = TypeAdapter(Summary)

@@ -213,7 +213,7 @@ def drawn(figure: DrawnFigure, folder: Path, pictures: Pictures) -> list[DrawnFi
 
 
 def _alt(panels: Sequence[Panel | Image]) -> str:
-    """Return what pictures show in a sentence: the axes, the panels and the lines."""
+    """Return a sentence on what pictures show: the axes, the panels and the lines."""
     axes = dict.fromkeys(f"{p.y_label} by {p.x_label}" for p in panels)
     titles = dict.fromkeys(p.title for p in panels if p.title)
     labels = dict.fromkeys(s.label for p in panels if isinstance(p, Panel) for s in p.series)

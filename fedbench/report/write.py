@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing
+from fedbench.core.files import NotWritten, move_files, replace_file, replaced_folder, replacing
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
@@ -33,7 +32,6 @@ from fedbench.runs.run import Run
 
 SUMMARY_FILE = "summary.json"
 COMPARED = "compared"  # folder of a comparison in a report
-_GENERATED = ("tables", "figures", COMPARED)  # folders of a report, whose earlier files are removed
 
 
 def write_report(
@@ -75,13 +73,17 @@ def write_report(
         with replaced_folder(target) as new:
             if into is not None:
                 runs = [as_published(run) for run in runs]
-            content = _write(runs, papers, store.place, new)
+            fresh = new / ".fresh"
+            content = _write(runs, papers, store.place, fresh)
             if compare is not None:
                 compared = compare(runs)
                 chapters = (compared_chapter(compared), *chapters)
-                (new / COMPARED).mkdir()
+                (fresh / COMPARED).mkdir()
                 for name, text in (compared_files(compared) | manuscript_tables([compared])).items():
-                    replace_file(new / COMPARED / name, text)
+                    replace_file(fresh / COMPARED / name, text)
+            names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
+            summary = Summary(tuple(r.summary for r in content.papers), environment_of(runs), tuple(names))
+            replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
             content = replace(content, notes=tuple(damaged), chapters=chapters, footer=footer)
             replace_file(new / "index.html", page(content, target if linked else None))
             with replacing(new / "runs.parquet") as part:
@@ -121,17 +123,15 @@ def _begun(runs: Sequence[Run], named: Sequence[str] = ()) -> list[Paper]:
 
 
 def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -> Content:
-    """Write tables, figures, claims and summary of a report, and return what its page shows.
+    """Write tables, figures and claims of a report, and return what its page shows.
 
     Args:
         runs: The runs.
         papers: Papers that it is about, even if there are no runs of them.
         place: Directory of the label counts.
-        new: Directory to write into.
+        new: Directory to write into, which does not exist.
     """
-    for part in _GENERATED:
-        shutil.rmtree(new / part, ignore_errors=True)
-    (new / "tables").mkdir()
+    (new / "tables").mkdir(parents=True)
     evidence, reports = Evidence(runs), []
     for paper in _begun(runs, papers):
         tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
@@ -144,14 +144,20 @@ def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -
     for files in [*map(table_files, [*printed, *others]), *map(claims_files, reports)]:
         for name, text in files.items():
             replace_file(new / "tables" / name, text)
-    summary = Summary(tuple(report.summary for report in reports), environment_of(runs))
-    replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
     return Content(
         papers=tuple(reports),
         tables=tuple(others),
         figures=tuple(f for table in others if table.paper is None for f in run_figures(table, new / "figures")),
-        environment=environment_items(summary.environment),
+        environment=environment_items(environment_of(runs)),
     )
+
+
+def _earlier(summary: Path) -> tuple[str, ...]:
+    """Return the files that an earlier report has written, which this one replaces; none if it does not name them."""
+    try:
+        return SUMMARY.validate_json(summary.read_bytes()).files
+    except (OSError, ValueError):
+        return ()
 
 
 def _write_bundle(runs: Sequence[Run], store: Results, damaged: Sequence[str], into: Path) -> None:

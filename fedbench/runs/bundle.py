@@ -34,7 +34,7 @@ FOLDER = "evidence"
 FORMAT = 1
 _MANIFEST = "bundle.json"
 _DIRECTORIES = ("results_dir", "data_dir")  # of one machine, so no part of a published run
-_DOCUMENTS = ("moments",)  # of diagnostics, that are kept
+DOCUMENTS = ("moments",)  # of diagnostics, that are kept
 _NO_RUNS = pa.table({"run": pa.array([], pa.int64())})
 
 
@@ -231,7 +231,7 @@ def _tables(runs: Mapping[str, Run], keep: Callable[[Run], Kept]) -> dict[str, b
     for number, (path, run) in enumerate(runs.items()):
         texts = {"config": run.config, "meta": run.meta, "documents": {}}
         if run.done:
-            texts["documents"] = {name: found for name in _DOCUMENTS if (found := run.document(name)) is not None}
+            texts["documents"] = {name: found for name in DOCUMENTS if (found := run.document(name)) is not None}
             for name, frame in _frames(run, keep(run)).items():
                 table = pa.Table.from_pandas(frame.assign(run=number), preserve_index=False)
                 parts[name].append(table.replace_schema_metadata(None))

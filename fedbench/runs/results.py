@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.runs.bundle import Bundle, is_bundle
+from fedbench.runs.bundle import DOCUMENTS, Bundle, is_bundle
 from fedbench.runs.run import DamagedRun, Run, is_done, read_run
 
 PUBLISHED = "published"  # directory below the results with published reports
@@ -74,6 +74,8 @@ class Results:
                     run.rounds()
                 if run.done and run.has_clients:
                     run.clients()
+                for name in DOCUMENTS:
+                    run.document(name)
                 first = seen.setdefault(run.identity, path) if run.done else path
                 if first != path:
                     raise DamagedRun(f"{path}: a copy of {first}: the same setting and the same seed")

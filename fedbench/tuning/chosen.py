@@ -10,7 +10,7 @@ from fedbench.config.overrides import parse_overrides
 from fedbench.core.files import Tree
 from fedbench.tuning.search import Study, Tuned
 
-# what a run says anew: what was tuned is in the presets
+# keys that a run sets itself; the tuned values are in the presets
 _LEFT_OUT = {
     "algo", "local", "presets", "seed", "device", "data_dir", "results_dir", "force", "tracker", "objective",
     "keep_state", "tuned_on", "engine",

@@ -122,10 +122,12 @@ def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
         fake(tmp_path / "runs", None, algo, seeds=SEEDS)
     words = ("report", str(tmp_path / "runs"), "--latex", "--into", str(tmp_path / "out"))
     assert call(*words)[0] == 0
-    (tmp_path / "out" / "mine.tex").write_text("mine")
+    own = ("mine.tex", "tables/mine.tex", "figures/mine.pdf")
+    for name in own:
+        (tmp_path / "out" / name).write_text("mine")
     assert call(*words, "--metric", "test_loss")[0] == 0
     kept = {n for n in NAMES if n.startswith("figures")}
-    assert set(files(tmp_path / "out")) == {*NAMES, "mine.tex", "figures/test_loss_1.pdf"} - kept
+    assert set(files(tmp_path / "out")) == {*NAMES, *own, "figures/test_loss_1.pdf"} - kept
     (tmp_path / "out" / "main.tex").write_text("my paper")
     before = files(tmp_path / "out")
     status, _, error = call(*words)

@@ -14,6 +14,7 @@ DAMAGE = {
     "meta.json": "{",
     "rounds.jsonl": '{"round": 1',
     "clients.parquet": "PAR1",
+    "moments.json": "{",
 }
 
 

@@ -364,6 +364,28 @@ def test_into_another_place_without_links(small, tmp_path):
     assert [x for x in Page(default["index.html"].decode()).links if x and x.startswith("../synthetic_leaf")]
 
 
+def test_files_of_ones_own_stay_and_the_working_directory_can_be_the_place(small, tmp_path, monkeypatch):
+    place = tmp_path / "here"
+    for name in ("tables/mine.csv", "figures/mine.pdf", "mine.txt"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("mine")
+    monkeypatch.chdir(place)
+    for _ in range(2):
+        write_report(small, Path())
+        assert (Path.cwd() / "index.html").exists()
+    assert (place / "tables" / "mine.csv").read_text() == (place / "figures" / "mine.pdf").read_text() == "mine"
+    (place / "tables" / "left.md").write_text("of an earlier report")
+    summary = place / "summary.json"
+    summary.write_text(
+        summary.read_text()
+        .replace('"files":[', '"files":["tables/left.md",')
+        .replace('"files": [', '"files": ["tables/left.md",')
+    )
+    write_report(small, Path())
+    assert not (place / "tables" / "left.md").exists()
+    assert (place / "mine.txt").read_text() == "mine"
+
+
 def test_one_paper_alone(mixed, tmp_path, monkeypatch):
     monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
     status, _, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))

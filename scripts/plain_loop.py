@@ -1,0 +1,116 @@
+"""Measure known numbers with a plain loop that shares nothing with fedbench but PyTorch and numpy.
+
+It reads the files of MNIST itself and has its own partitions, models and FedAvg with one torch.optim.SGD per client, so
+that rows of fedbench/papers/known.yaml can be checked against a second implementation:
+
+    python scripts/plain_loop.py mcmahan_iid --seeds 5 --data data --json plain.json
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+# Name of a setup: partition, rate, weight decay, local epochs, most rounds. Each round takes 10 clients, batches of 10.
+ROWS = {
+    "mnist_power_law": ("power_law", 0.03, 0.001, 1, 200),
+    "mcmahan_iid": ("iid", 0.215, 0, 1, 200),
+    "mcmahan_shards2": ("shards", 0.215, 0, 1, 1400),
+    "mcmahan_iid_epochs5": ("iid", 0.215, 0, 5, 200),
+    "mcmahan_shards2_epochs5": ("shards", 0.215, 0, 5, 450),
+}
+TARGET = 0.97
+
+
+def mnist(folder):
+    """Return images and labels, the 60000 training images first; pixels are from 0 to 1."""
+    folder = Path(folder, "MNIST", "raw")
+    images = [np.fromfile(folder / f"{part}-images-idx3-ubyte", np.uint8)[16:] for part in ("train", "t10k")]
+    labels = [np.fromfile(folder / f"{part}-labels-idx1-ubyte", np.uint8)[8:] for part in ("train", "t10k")]
+    return np.concatenate(images).reshape(-1, 784) / np.float32(255), np.concatenate(labels).astype(int)
+
+
+def power_law(y, rng):
+    """Return the examples of 1000 clients with two digits each: five of each digit, the rest of it by a power law."""
+    clients = [[] for _ in range(1000)]
+    for digit in range(10):
+        holders = [k for k in range(1000) if digit in (k % 10, (k + 1) % 10)]
+        pool = rng.permutation(np.flatnonzero(y == digit))
+        shares = rng.lognormal(0, 2, len(holders))
+        sizes = 5 + (shares / shares.sum() * (len(pool) - 5 * len(holders))).astype(int)
+        for k, part in zip(holders, np.split(pool, np.cumsum(sizes)), strict=False):
+            clients[k].extend(part)
+    return [rng.permutation(client) for client in clients]
+
+
+def parts(partition, y, rng):
+    """Return the training examples of every client, and the test examples."""
+    if partition == "power_law":  # of all 70000 images; every client keeps a fifth of its own for the test
+        clients = power_law(y, rng)
+        return [c[len(c) // 5 :] for c in clients], np.concatenate([c[: len(c) // 5] for c in clients])
+    order = rng.permutation(60000)
+    if partition == "shards":  # two of 200 shards of 300 images, sorted by label
+        order = np.argsort(y[:60000], kind="stable").reshape(200, 300)[rng.permutation(200)]
+    return order.reshape(100, 600), np.arange(60000, 70000)
+
+
+def run(name, seed, x, y):
+    """Return the test accuracy of every round; with a target, the last is the first that reaches it."""
+    partition, rate, decay, epochs, rounds = ROWS[name]
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    clients, test = parts(partition, y, rng)
+    if partition == "power_law":
+        x, model = (x - x.mean()) / x.std(), torch.nn.Linear(784, 10)
+    else:
+        hidden = torch.nn.Linear(784, 200), torch.nn.ReLU(), torch.nn.Linear(200, 200), torch.nn.ReLU()
+        model = torch.nn.Sequential(*hidden, torch.nn.Linear(200, 10))
+    x, y, accuracies = torch.tensor(x), torch.tensor(y), []
+    while len(accuracies) < rounds and (partition == "power_law" or max(accuracies, default=0) < TARGET):
+        start = parameters_to_vector(model.parameters()).detach()
+        chosen = [torch.tensor(clients[k]) for k in rng.choice(len(clients), 10, replace=False)]
+        mean = torch.zeros_like(start)
+        for client in chosen:
+            vector_to_parameters(start.clone(), model.parameters())
+            optimizer = torch.optim.SGD(model.parameters(), lr=rate, weight_decay=decay)
+            for _ in range(epochs):
+                for batch in client[torch.randperm(len(client))].split(10):
+                    optimizer.zero_grad()
+                    cross_entropy(model(x[batch]), y[batch]).backward()
+                    optimizer.step()
+            share = len(client) / sum(len(c) for c in chosen)
+            mean += share * parameters_to_vector(model.parameters()).detach()
+        vector_to_parameters(mean, model.parameters())
+        with torch.no_grad():
+            accuracies.append((model(x[test]).argmax(1) == y[test]).double().mean().item())
+    return accuracies
+
+
+def main():
+    """Print the numbers of every seed, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=ROWS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--data", default="data", help="folder with MNIST/raw")
+    parser.add_argument("--json", help="file that the numbers are written to")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    x, y = mnist(args.data)
+    numbers = []
+    for seed in range(args.seeds):
+        found = run(args.name, seed, x, y)
+        if args.name == "mnist_power_law":
+            numbers.append({"round100": 100 * found[99], "rounds150to200": 100 * float(np.mean(found[149:]))})
+        else:
+            numbers.append({"rounds_to_97": len(found) if found[-1] >= TARGET else None})
+        print(args.name, "seed", seed, numbers[-1], flush=True)
+        if args.json:
+            Path(args.json).write_text(json.dumps({args.name: numbers}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
