@@ -202,7 +202,9 @@ def counts_text(verdict: Verdict) -> str:
     run = f"{len(verdict.run)} of {total} run: " if verdict.run and len(verdict.run) < total else ""
     if not verdict.run:
         return f"{plural(total, 'comparison')}, none run"
-    return f"{run}{verdict.count('shown')} of {len(verdict.run)} shown, {verdict.count('refuted')} refuted"
+    counts = f"{verdict.count('shown')} of {len(verdict.run)} shown, {verdict.count('refuted')} refuted"
+    alone = verdict.word == "holds" and verdict.count("shown") < total
+    return f"each of {total} by itself; after adjustment {counts}" if alone else f"{run}{counts}"
 
 
 def one_way_text(verdict: Verdict) -> str:
@@ -211,7 +213,7 @@ def one_way_text(verdict: Verdict) -> str:
         return ""
     outcome, least, needed = verdict.lacking
     could = "could not hold" if outcome == "hold" else "not sure to fail"
-    return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed), so it is not counted"
+    return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed)"
 
 
 def readings_text(found: Readings) -> str:
@@ -245,7 +247,7 @@ def reason(verdict: Verdict) -> str:
         notes.append(f"not compared, since the two sides are reduced in different ways: {uneven}")
     if shown.untuned:
         notes.append("not tuned alike: values of some rows were searched, those of others not")
-    if shown.run and (lacking := one_way_text(shown)):
+    if shown is not verdict and (lacking := one_way_text(shown)):
         notes.append(lacking)
     return "; ".join(notes)
 

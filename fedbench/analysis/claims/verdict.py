@@ -60,8 +60,8 @@ class Verdict:
     def lacking(self) -> tuple[str, Comparison, int] | None:
         """The outcome that the blocks did not allow, ``hold`` or ``fail``, where, and how many it takes; else None.
 
-        A claim can hold if each comparison can be shown. One that has not failed was sure to do so by a comparison of
-        one sign, whatever the others are (``least_blocks``).
+        A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one sign, whatever the
+        others are (``least_blocks``). Its word does not matter.
         """
         if self.word not in DECIDED or not self.comparisons:
             return None
@@ -70,7 +70,7 @@ class Verdict:
                 return "hold", c, needed
         least = min(self.comparisons, key=lambda c: c.fewest)
         needed = least_blocks(sum(c.chances(ahead=False) for c in self.comparisons), ALPHA)
-        return ("fail", least, needed) if self.word in ("holds", "undecided") and least.fewest < needed else None
+        return ("fail", least, needed) if least.fewest < needed else None
 
     @property
     def counts(self) -> bool:

@@ -224,13 +224,15 @@ def test_a_claim_counts_only_if_its_seeds_allowed_either_outcome(seeds, kind, la
     assert (v.lacking and (v.lacking[0], v.lacking[2]), v.counts) == (lacking, lacking is None)
 
 
-def test_what_fails_counts_only_if_it_could_have_held():
+def test_what_fails_counts_only_if_it_could_have_held_and_was_sure_to_fail():
     few = {**BEHIND, ("a", "y", None): UP[:4]}  # 4 seeds cannot show that it is ahead of y
     v = verdict(few, BEST)
     assert (v.word, v.lacking[::2], v.lacking[1].label[-6:], v.counts) == ("fails", ("hold", 5), "Y on A", False)
     v = verdict({**of(new=UP, x=LOW, z=HIGHER), ("a", "y", None): LOW[:4]}, BEST)
     assert (v.word, v.counts) == ("mixed", False)
     v = verdict({key: values[:5] for key, values in BEHIND.items()}, BEST)
+    assert (v.word, v.lacking[0], v.counts) == ("fails", "fail", False)  # as what holds with as few
+    v = verdict(BEHIND, BEST)
     assert (v.word, v.lacking, v.counts) == ("fails", None, True)
 
 
