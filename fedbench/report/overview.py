@@ -69,4 +69,4 @@ def _read(place: Path) -> Summary:
         return SUMMARY.validate_json(file.read_bytes())
     except (OSError, ValueError) as error:
         remedy = f"write the report again: fedbench report {place} --into {place}"
-        raise RequestError(f"{file} cannot be read: {error}; {remedy}") from error
+        raise RequestError(f"{file} cannot be read: {str(error).splitlines()[0]}; {remedy}") from error
