@@ -295,7 +295,7 @@ def test_a_deadline_leaves_runs_that_the_same_command_resumes(tmp_path, monkeypa
         patch.setattr(runner, "evaluate", slow)
         status, out, _ = call(*SMOKE, "--hours", "0.0001")
     assert status == 0
-    assert re.search(r"the hours are up: [123] of 3 runs are left; the same command goes on with them", out)
+    assert re.search(r"the hours are up: [123] of 3 runs are left; the same command runs them", out)
     status, out, _ = call(*SMOKE, "--hours", "1")
     assert status == 0
     assert [e[3] for e in entries(tmp_path / "results")] == ["done"] * 3
