@@ -13,11 +13,12 @@ from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError, number
 from fedbench.report.write import write_report
 from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
-from fedbench.reproduce.durations import Durations, deadline, time_text
+from fedbench.reproduce.durations import Durations, deadline
 from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, jobs_by_default, start_importing
+from fedbench.runs.progress import duration
 from fedbench.runs.results import Results
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
@@ -60,7 +61,7 @@ def carry_out(asked: Namespace) -> int:
     if asked.hours is not None:
         ready = [run for run in todo if run.experiment not in lacks]
         taken = rows_within(ready, durations.of, asked.hours * 3600, jobs)
-        print(f"{len(taken)} of {len(todo)} runs are taken within {time_text(asked.hours * 3600)}", flush=True)
+        print(f"{len(taken)} of {len(todo)} runs are taken within {duration(asked.hours * 3600)}", flush=True)
     if asked.plan:
         return 0
     left = {id(run) for run in todo} - {id(run) for run in taken}

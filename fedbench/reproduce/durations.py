@@ -20,6 +20,7 @@ from statistics import mean
 from fedbench.core.errors import RequestError
 from fedbench.reproduce.plan import PlannedRun
 from fedbench.runs.process import answered_signals, interruption
+from fedbench.runs.progress import duration
 from fedbench.runs.run import is_done, last_row
 
 FILE = Path(__file__).parent / "durations.json"
@@ -48,7 +49,7 @@ class Durations:
         known = [seconds for seconds in times if seconds is not None]
         if not known:
             return "unknown" if times else "–"
-        return time_text(sum(known) / jobs) + (" + ?" if len(known) < len(times) else "")
+        return duration(sum(known) / jobs) + (" + ?" if len(known) < len(times) else "")
 
     def _measured(self, experiment: str, algo: str) -> float | None:
         rows = [
@@ -65,15 +66,6 @@ class Durations:
 def per_round(row: Mapping[str, float]) -> float | None:
     """Return the mean seconds of a round, training and evaluation, from the last row of a run; None without a round."""
     return (row["seconds_train"] + row["seconds_eval"]) / row["round"] if row.get("round") else None
-
-
-def time_text(seconds: float) -> str:
-    """Return a time in seconds, minutes, hours or days."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"
 
 
 @contextmanager

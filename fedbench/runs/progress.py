@@ -126,10 +126,9 @@ def measured_text(row: Mapping[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in seconds, minutes and seconds, or hours and minutes."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    """Return a time in seconds, minutes, hours or days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"

@@ -24,9 +24,10 @@ from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.reproduce import carry_out as carrying_out
 from fedbench.reproduce.carry_out import missing_files, rows_within, unreadable_data, write_labels
-from fedbench.reproduce.durations import Durations, time_text
+from fedbench.reproduce.durations import Durations
 from fedbench.reproduce.plan import chosen, locate, plan, table_names
 from fedbench.runs import training as runner
+from fedbench.runs.progress import duration
 from fedbench.runs.run import Run, read_run
 
 # three runs of made data, in this process, where tests can reach into them
@@ -259,7 +260,7 @@ def test_times_are_per_round_of_finished_runs_of_the_same_experiment_and_algorit
     stored = Durations(tmp_path)
     known = stored.of(run)
     assert known is not None
-    assert stored.text([run], jobs=2) == time_text(known / 2)
+    assert stored.text([run], jobs=2) == duration(known / 2)
     finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # another algorithm
     assert Durations(tmp_path).of(run) == known
     finished(tmp_path, run, 100, 300.0, 1)  # 3 s per round
@@ -272,7 +273,7 @@ def test_times_are_per_round_of_finished_runs_of_the_same_experiment_and_algorit
 
 def test_times_in_words():
     times = {89.0: "89 s", 600.0: "10 min", 7200.0: "2.0 h", 200 * 3600.0: "8 days"}
-    assert {seconds: time_text(seconds) for seconds in times} == times
+    assert {seconds: duration(seconds) for seconds in times} == times
 
 
 def test_hours_take_the_first_rows_that_fit():

@@ -10,7 +10,6 @@ from fake_runs import fake
 from filelock import FileLock
 
 from fedbench.commands.show import sparkline
-from fedbench.runs.progress import duration
 from fedbench.runs.status import RunStatus, is_held, status_of
 
 
@@ -160,10 +159,3 @@ def test_a_curve_in_blocks_spans_its_own_values():
 def test_a_block_is_the_mean_of_a_span_of_rounds():
     """64 values in 32 blocks: pairs of 0, 0 and of 2, 4 have the means 0 and 3; 3 of 4 is step round(7 * 3/4) = 5."""
     assert sparkline(np.array([0.0, 0.0, 2.0, 4.0] * 16)) == "▁▆" * 16
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(59.4, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text

@@ -153,6 +153,4 @@ def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     assert view.line([], [one, other]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
     other.path.mkdir(parents=True)
     (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
-    assert view.line(["done"], [other]) == (
-        "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 1 min 20 s left"
-    )
+    assert view.line(["done"], [other]) == ("1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 80 s left")

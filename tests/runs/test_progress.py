@@ -33,7 +33,7 @@ def test_off_a_terminal_a_line_says_how_far_a_run_is(monkeypatch, capsys):
         advance(16, 1, None)
     (line,) = capsys.readouterr().err.splitlines()
     measured = "accuracy 50.0 % worst 30 % 25.0 % 2 clients/s"
-    assert line == f"fedbench: a run: round 15 of 20, {measured}, 1 min 01 s left"
+    assert line == f"fedbench: a run: round 15 of 20, {measured}, 61 s left"
 
 
 def test_nothing_is_said_of_a_run_that_is_hidden(monkeypatch, capsys):
