@@ -274,7 +274,9 @@ class Judged(NamedTuple):
         if not run:
             return f"{total} comparison{'s' * (total > 1)}, none run"
         part = f"{run} of {total} run: " if run < total else ""
-        return f"{part}{states.count('shown')} of {run} shown, {states.count('refuted')} refuted"
+        counts = f"{states.count('shown')} of {run} shown, {states.count('refuted')} refuted"
+        alone = self.word == "holds" and states.count("shown") < total
+        return f"each of {total} by itself; after adjustment {counts}" if alone else f"{part}{counts}"
 
 
 def judge(every: Sequence[Compared]) -> Judged:
@@ -312,7 +314,7 @@ def scaled(every: Sequence[Compared]) -> str:
     if word not in SCALED or not any(c.reduced for c in every):
         return ""
     fewest, alike = min(len(c.leads) for c in every), not any(c.untuned for c in every)
-    refutable = word in ("fails", "mixed") or len(every) * 2.0**-fewest <= ALPHA
+    refutable = len(every) * 2.0**-fewest <= ALPHA
     return SCALED[word if alike and 2.0**-fewest <= ALPHA and refutable else "undecided"]
 
 
@@ -343,7 +345,10 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
             yield name, own.word, r["verdict"]
             yield f"{name}, scaled-down check", check, r["scaled"]
             shown = judge(found)  # with reduced runs, if there are any
-            yield f"{name}, counts", shown.counts, r["counts"]
+            yield f"{name}, counts", own.counts, r["counts"]
+            if "scaled_counts" in r:
+                reduced = any(c.reduced for c in found)
+                yield f"{name}, scaled-down counts", shown.counts if reduced else "", r["scaled_counts"]
             if r["adopted"] == "True":
                 yield from _comparisons(name, found, shown, [c for c in comparisons if c["claim"] == claim.id])
 

@@ -171,7 +171,9 @@ def readings_csv(report: PaperReport) -> str:
             choices = {AXIS_WORDS[a]: choice_text(report.paper, a, getattr(reading, a)) for a in axes}
             row: Fields = {"claim": claim.id, **dict.fromkeys(AXIS_WORDS.values(), ""), **choices}
             row |= {"adopted": reading == ADOPTED, "verdict": verdict.word, "scaled": scaled_word(verdict)}
-            rows.append(row | {"counts": counts_text(verdict.outcome), "blocks": blocks_text(verdict.outcome)})
+            check = verdict.scaled
+            row |= {"counts": counts_text(verdict), "scaled_counts": "" if check is None else counts_text(check)}
+            rows.append(row | {"blocks": blocks_text(verdict.outcome)})
     return csv_text(rows)
 
 

@@ -96,7 +96,7 @@ def readings(tables: Path, paper: str) -> list[Row]:
     """Verdict, scaled-down check and counts of each claim under each reading."""
     named = ("claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "scaled", "blocks")
     rows = _rows(tables / f"{paper}_readings.csv")
-    return [{k: r[k] for k in named} | {"counts": _numbers(r["counts"])} for r in rows]
+    return [{k: r[k] for k in named} | {k: _numbers(r[k]) for k in ("counts", "scaled_counts")} for r in rows]
 
 
 def cells(tables: Path, paper: str) -> list[Row]:

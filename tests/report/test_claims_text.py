@@ -187,7 +187,8 @@ def test_files_have_the_word_and_the_counts():
     assert "| holds   | 4 of 4 shown, 0 refuted |" in claims_markdown(report)
     first, second = rows(readings_csv(report))
     assert list(first) == [
-        "claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "scaled", "counts", "blocks",
+        "claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "scaled", "counts",
+        "scaled_counts", "blocks",
     ]  # fmt: skip
     assert [second[k] for k in ("data splits", "adopted", "verdict", "scaled", "counts", "blocks")] == [
         "all splits that have been run", "False", "holds", "", "4 of 4 shown, 0 refuted", "6 splits",
