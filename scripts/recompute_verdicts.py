@@ -84,7 +84,7 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
             yield from contests(paper, part)
     elif isinstance(check, checks.Compare) and check.by < 0 and set(check.better) == set(check.worse):
         raise Unknown("pairs that are close, comparisons of two parts")
-    elif isinstance(check, checks.Compare) and check.than is None:
+    elif isinstance(check, checks.Compare):
         for setup, metric, algo in product(check.setups, check.metrics, check.better):
             own, table = row(check.table, setup, algo), check.table
             if check.at is not None:

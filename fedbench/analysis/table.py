@@ -211,13 +211,8 @@ class Coverage:
         )
 
 
-def coverage(tables: Iterable[TableData], agreement: bool = True) -> Coverage:
-    """Return the coverage of tables of papers.
-
-    Args:
-        tables: The tables.
-        agreement: Whether measured numbers are compared with the printed ones, which takes most of the time.
-    """
+def coverage(tables: Iterable[TableData]) -> Coverage:
+    """Return the coverage of tables of papers."""
     cells: dict[Any, tuple[Line, Cell]] = {}
     for table in tables:
         for block in table.blocks:
@@ -231,7 +226,7 @@ def coverage(tables: Iterable[TableData], agreement: bool = True) -> Coverage:
         full,
         len(measured) - full,
         len(cells) - len(measured),
-        Counter(cell.agreement for _, cell in measured if agreement),
+        Counter(cell.agreement for _, cell in measured),
     )
 
 

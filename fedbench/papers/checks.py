@@ -45,7 +45,6 @@ class Compare(Entry):
     Attributes:
         worse: The methods of the other list; all other rows if empty.
         at: Another place, in which each method of ``better`` is compared with itself; None for the same place.
-        than: A number that they are compared with in place of other methods, in the printed unit; or None.
         by: The lead that must be exceeded, in the printed unit: what "clearly" is taken to mean. If it is negative, a
             lag that must not be reached (non-inferiority). With a negative one, and the same methods in both lists, any
             two of them differ by less: one comparison a pair, of two one-sided tests.
@@ -58,7 +57,6 @@ class Compare(Entry):
     better: Methods
     worse: Methods = ()
     at: Place | None = None
-    than: float | None = None
     by: float = 0.0
     label: str = ""
     kind: Literal["compare"] = "compare"

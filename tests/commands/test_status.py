@@ -147,7 +147,7 @@ def test_a_run_is_shown_with_its_curves(fed, tmp_path):
     assert status == 0
     (accuracy,) = [line for line in lines if line.startswith("  mean accuracy  ")]
     assert accuracy.endswith(f" {sparkline(np.array([row['accuracy_mean'] for row in rows]))}")
-    assert "training loss" not in out  # which is no number in the last round
+    assert "training loss" not in out  # it has no number in the last round
 
 
 def test_a_curve_in_blocks_spans_its_own_values():

@@ -35,7 +35,7 @@ def lead(size, n=10, cut=()):
 
 CUT = ("rounds 2",)
 NOT_RUN = (decide([Comparison("x")]), *(decide([lead(s, cut=CUT)]) for s in (1, 1, -1, 0)), decide([lead(1, 2, CUT)]))
-# so many claims have these verdicts, one or several that count alike; all others are not testable
+# numbers of claims by verdict; several verdicts may count alike, and all other claims are not testable
 GIVEN = {
     "hold": (3, [decide([lead(1)])]),
     "fail": (2, [decide([lead(-1)])]),

@@ -5,7 +5,7 @@ import math
 import pytest
 from table_readers import latex_tables, markdown_tables, read_csv
 
-from fedbench.analysis.claims.judge import judge_readings
+from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.analysis.table import Cell as Measured
@@ -129,7 +129,7 @@ def test_everything_on_record_can_be_read_back(paper):
             assert [len(t) - 1 for _, t in found] == [sum(r.setup == s for r in table.rows) for s in table.setups]
             assert all(r[-1] == "not run" for _, t in found for r in t[1:])
     report = PaperReport(
-        p, tuple(tables), (), tuple((c, judge_readings(p, c, Evidence([]), (ADOPTED,))) for c in p.claims.values())
+        p, tuple(tables), (), tuple((c, {ADOPTED: judge(p, c, Evidence([]))}) for c in p.claims.values())
     )
     ((_, claims),) = markdown_tables(claims_markdown(report))
     assert [c[0] for c in claims[1:]] == list(p.claims)

@@ -28,7 +28,7 @@ class Comparison:
         less: p-value of the test that the first side is behind; None if a side has not been run.
         n: Number of blocks.
         reduced: In what the settings of its sides differ from the paper's; empty if they are the paper's.
-        untuned: Whether the values of one side were searched here, and those of another are defaults.
+        untuned: Whether the values of some rows were searched here, and those of others not.
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         group: Title of the setup that it belongs to, or of both.
         blocks: What the blocks are, ``seed`` or ``split``.

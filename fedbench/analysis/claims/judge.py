@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -54,7 +54,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
         raise RequestError(f"{paper.id}.yaml: claims: {claim.id}: {error}") from error
 
 
-def judge_readings(paper: Paper, claim: Claim, evidence: Evidence, only: Sequence[Reading] = ()) -> Readings:
+def judge_readings(paper: Paper, claim: Claim, evidence: Evidence) -> Readings:
     """Return the verdict on a claim under each reading of its paper, the adopted one first.
 
     A reading that changes none of the numbers of one that is nearer to the adopted one is left out.
@@ -63,12 +63,11 @@ def judge_readings(paper: Paper, claim: Claim, evidence: Evidence, only: Sequenc
         paper: The paper.
         claim: The claim.
         evidence: The runs.
-        only: Readings to judge, the adopted one among them; all of the paper's if empty.
     """
     found = {ADOPTED: judge(paper, claim, evidence.under(ADOPTED))}
     if found[ADOPTED].basis != "runs" or found[ADOPTED].word == "not testable":
         return found
-    found |= {r: judge(paper, claim, evidence.under(r)) for r in only or paper.readings.every() if r != ADOPTED}
+    found |= {r: judge(paper, claim, evidence.under(r)) for r in paper.readings.every() if r != ADOPTED}
     numbers = {reading: _numbers(verdict.outcome) for reading, verdict in found.items()}
     return {r: v for r, v in found.items() if not any(numbers.get(near) == numbers[r] for near in r.nearer())}
 

@@ -69,14 +69,6 @@ class Cells:
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
         return replace(contest(label + where, a, b, sign, one, two, margin=-by), unit=_unit(m))
 
-    def at_least(self, table: str, row: Row, metric: str, least: float, label: str = "") -> Comparison:
-        """Return how far a row is above a number in a metric, in the printed unit."""
-        m = self.paper.metrics[metric]
-        found = self.evidence.find(self.paper, row)
-        room = {unit: v - least for unit, v in found.values(m, self.paper.tables[table].round).items()}
-        usual = f"{m.label} of {self.paper.methods[row.algo].label} at least {least:g}"
-        return replace(above(label or usual, room, [found]), unit=_unit(m))
-
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
         name = self.paper.methods[row.algo].label
@@ -104,9 +96,6 @@ def compare(cells: Cells, check: Compare) -> list[Comparison]:
     out = []
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
         own, table = cells.row(check.table, setup, algo), check.table
-        if check.than is not None:
-            out.append(cells.at_least(table, own, metric, check.than, check.label))
-            continue
         if check.at is not None:
             table = check.at.table
             rivals = [cells.row(table, check.at.setup, algo)]

@@ -53,7 +53,7 @@ class Verdict:
 
     @property
     def untuned(self) -> bool:
-        """Whether rows whose values were searched here are compared with rows at default values."""
+        """Whether rows whose values were searched here are compared with rows whose values were not."""
         return any(c.untuned for c in self.comparisons)
 
     @property
