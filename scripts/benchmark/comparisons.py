@@ -22,7 +22,12 @@ from fedbench.core.files import replace_file
 from fedbench.runs.results import TUNING, Results
 from fedbench.runs.run import Fields, Run
 
-RUNS, TUNED = "runs.parquet", "tuning.json"
+RUNS, TUNED, ENTRIES = "runs.parquet", "tuning.json", "entries"
+TABLES = {  # weights of the clients, and the metric on validation examples that values are chosen by
+    "uniform": ("uniform", "val_accuracy_mean"),
+    "size": ("size", "val_accuracy_mean"),
+    "worst10": ("uniform", "val_accuracy_worst10"),
+}
 MEASURED = (
     "accuracy_mean", "accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees", "bytes_up", "bytes_down",
     "seconds_train",
@@ -31,6 +36,21 @@ _PROTOCOL = (
     "model._target_", "rounds", "participation", "local.batch_size", "local.epochs", "local.steps", "data.clients",
     "data.seed", "engine.precision",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a search.
+
+    Attributes:
+        values: The values by key.
+        scores: The metrics of ``TABLES`` on validation examples after the last round; None if the run diverged.
+        seconds: Its time, from start to end.
+    """
+
+    values: dict[str, Any]
+    scores: dict[str, float | None]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -133,12 +153,12 @@ def _row(setting: str, run: Run) -> Fields:
         **named,
         "outcome": run.outcome,
         **facts,
-        "seconds": _seconds(run),
+        "seconds": seconds_of(run),
         **{k: None if (v := last.get(k)) is None or np.isnan(v) else float(v) for k in MEASURED},
     }
 
 
-def _seconds(run: Run) -> float:
+def seconds_of(run: Run) -> float:
     """Return how long a run took, from its start to its end; 0 for one that has not ended."""
     if not run.meta.get("ended"):
         return 0.0
@@ -178,7 +198,7 @@ def _studies(folder: Path, setting: str, runs: Sequence[Run]) -> dict[str, Field
                 "space": tuned["space"],
                 "trials": [{"values": t["values"], "score": _score(t["scores"])} for t in tuned["trials"]],
                 "chosen": {key: mine[0].flat.get(key) for key in keys} if mine else None,
-                "seconds": sum(_seconds(run) for place in places for run in Results(place)),
+                "seconds": sum(seconds_of(run) for place in places for run in Results(place)),
             }
     return studies
 
