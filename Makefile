@@ -93,7 +93,7 @@ HOURS ?=
 reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=full|cpu|smoke, RUNS at a time, what fits into HOURS
 	$(BIN)/fedbench reproduce --profile $(PROFILE) $(if $(RUNS),--jobs $(RUNS)) $(if $(HOURS),--hours $(HOURS))
 
-fairness-benchmark: .venv/base ## tune and compare all methods on four settings, in DIR (hours; needs MNIST, FEMNIST and CIFAR-10)
+fairness-benchmark: .venv/base ## tune all methods on four settings and compare them with FedAvg, in DIR (hours; needs MNIST, FEMNIST and CIFAR-10)
 	$(BIN)/python scripts/fairness_benchmark.py $(or $(DIR),results/fairness) $(if $(RUNS),--jobs $(RUNS))
 
 tables: .venv/base ## reproduce Table 5 of AdaFedAdam, Synthetic, at the paper's full setting

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from benchmark.comparisons import ENTRIES, TABLES, Trial, seconds_of
+from benchmark.comparisons import ENTRIES, TABLES, Trial
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, options, parse_overrides
@@ -173,7 +173,7 @@ class Entry:
             last = run.last_round() if run.outcome == "done" else {}
             values = {o.key: o.value for o in parse_overrides(texts) if not o.sweeps} | trial.values
             scores = {metric: last.get(metric) for _, metric in TABLES.values()}
-            found.append(Trial(values, scores, seconds_of(run)))
+            found.append(Trial(values, scores))
         return found
 
 

@@ -1,4 +1,4 @@
-"""The page of a benchmark: ranks and fronts by hand, a reason for every missing number, and the same bytes again."""
+"""The fairness benchmark: searches, leads, ranks and fronts by hand, a reason for what is missing, the same bytes."""
 
 import json
 import math
@@ -8,100 +8,121 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmark.comparisons import MEASURED, Comparisons, collect, load, save
-from benchmark.fronts import front_shares, on_front
 from benchmark.page import write_benchmark
 from benchmark.ranks import rank_test, ranks_of
-from benchmark.values import benchmark_lines, front_of, ranked, without_ranks
+from benchmark.values import front_of, lines_of, on_front, ranked, without_ranks
+from test_scripts import script
 
 from fedbench.core.errors import RequestError
 
-METHODS = ("a", "b", "c", "d")
+METHODS = ("a", "b", "fedavg", "own")
 
 
-def study(**changes):
-    trials = [{"values": {"local.lr": 0.1}, "score": 0.5}, {"values": {"local.lr": 1.0}, "score": None}]
-    found = {"metric": "val_accuracy_mean", "seeds": [1000], "space": ["local.lr=0.1,1"], "trials": trials}
-    return {**found, "chosen": {"local.lr": 0.1}, "seconds": 1800.0, **changes}
+def entry(**changes):
+    trials = [{"values": {"local.lr": 1.0}, "scores": {"val_accuracy_mean": 0.5, "val_accuracy_worst10": 0.1}}]
+    trials.append({"values": {"local.lr": 0.1}, "scores": {"val_accuracy_mean": None, "val_accuracy_worst10": None}})
+    found = {"weights": ["algo.weights=uniform"], "space": ["local.lr=0.1,0.3,1"], "trials": trials}
+    return {**found, "chosen": {"local.lr": 1.0}, "digest": "h", **changes}
 
 
-def run(setting, method, seed, mean, worst, outcome="done"):
+def run(table, setting, method, seed, mean, worst, outcome="done"):
     numbers = {**dict.fromkeys(MEASURED, 1.0), "accuracy_mean": mean, "accuracy_worst10": worst}
     numbers |= {"bytes_up": 4e6, "bytes_down": 6e6}
     numbers = dict.fromkeys(MEASURED) if outcome != "done" else numbers
-    named = {"setting": setting, "method": method, "seed": seed, "outcome": outcome, "hash": "h", "rounds": 5}
-    return {**named, "seconds": 60.0, **numbers}
+    named = {"table": table, "setting": setting, "method": method, "seed": seed, "outcome": outcome}
+    return {**named, "hash": "h", "rounds": 5, **numbers}
 
 
 @pytest.fixture
 def found():
-    """Two settings and two seeds. In the second, c is refused, a diverges on a seed and all trials of d diverge."""
-    rows = [run("one", m, s, 0.5 + 0.1 * k + 0.02 * s, 0.4 - 0.1 * k) for k, m in enumerate(METHODS) for s in (0, 1)]
-    rows += [run("two", "a", 0, 0.9, 0.8), run("two", "a", 1, None, None, "diverged")]
-    rows += [run("two", "b", s, 0.6, 0.3) for s in (0, 1)]
+    """Two settings and six seeds. In setting one, a is ahead of FedAvg by .1 in the mean and behind by .1 in the worst
+    10 % in every seed, b is ahead by .2 but for the last seed, and the method of its own diverges in seed 0. In setting
+    two, b is refused, and no trial of the rates of a ended well."""
+    rows = []
+    for s in range(6):
+        rows += [
+            run("uniform", "one", "fedavg", s, 0.5 + 0.01 * s, 0.4),
+            run("uniform", "one", "a", s, 0.6 + 0.01 * s, 0.3),
+        ]
+        rows.append(run("uniform", "one", "b", s, 0.7 - 0.4 * (s == 5), 0.4))
+        gone = s == 0
+        rows.append(run("uniform", "one", "own", s, 0.9, 0.9, "diverged" if gone else "done"))
+        rows += [run("uniform", "two", "fedavg", s, 0.5, 0.4), run("uniform", "two", "own", s, 0.6, 0.4)]
+        rows += [run("size", setting, "fedavg", s, 0.2, 0.1) for setting in ("one", "two")]
+        rows.append(run("size", "one", "a", s, 0.9, 0.9))
     setup = {"protocol": {"rounds": 5}, "clients": 3, "parameters": 7, "sources": ["S"], "unofficial": [],
-             "environment": {"torch": "2"}}  # fmt: skip
-    dead = study(trials=[{"values": {"local.lr": 1.0}, "score": None}], chosen=None)
-    one = {**setup, "refused": {}, "studies": {m: study() for m in METHODS}}
-    two = {**setup, "refused": {"c": "c needs all clients"}, "studies": {"a": study(), "b": study(), "d": dead}}
-    return Comparisons(pd.DataFrame(rows), {"one": one, "two": two})
-
-
-def test_seconds_are_those_of_the_median_run(found):
-    """A third run of method a that was suspended for an hour does not change them."""
-    slow = {**run("one", "a", 2, 0.5, 0.4), "seconds_train": 3600.0}
-    more = Comparisons(pd.concat([found.runs, pd.DataFrame([slow])], ignore_index=True), found.tuning)
-    assert benchmark_lines(more)[0].numbers["seconds_train"].mean == 1
-    assert benchmark_lines(more)[1].reason == "seed 2 without a run"  # b, which has no third seed
+             "environment": {"torch": "2"}, "hours": 1.5}  # fmt: skip
+    dead = entry(trials=[entry()["trials"][1]], chosen=None, digest=None)
+    one = {"uniform": {m: entry() for m in METHODS}, "size": {m: entry() for m in ("a", "fedavg")}}
+    one["uniform"]["own"] = entry(weights=[])
+    two = {"uniform": {"a": dead, "fedavg": entry(), "own": entry(weights=[])}, "size": {"a": dead, "fedavg": entry()}}
+    refused = {"b": "b needs all clients"}
+    return Comparisons(
+        pd.DataFrame(rows),
+        {"one": {**setup, "refused": {}, "tables": one}, "two": {**setup, "refused": refused, "tables": two}},
+    )
 
 
 def test_lines_by_hand(found):
-    lines = {(line.setting, line.method): line for line in benchmark_lines(found)}
-    b = lines["one", "b"]
-    assert (b.done, b.reason) == (2, "")
-    assert b.numbers["accuracy_mean"].mean == pytest.approx(0.61)
-    assert b.numbers["accuracy_mean"].std == pytest.approx(0.02 / 2**0.5)  # of 0.60 and 0.62
-    assert b.numbers["bytes_per_round"].mean == 2e6  # (4 + 6) million in 5 rounds
-    assert b.hours == pytest.approx(0.5 + 2 / 60)
-    assert lines["two", "a"].reason == "seed 1 diverged"
-    assert lines["two", "a"].numbers["accuracy_mean"].std is None
-    assert lines["two", "c"].reason == "c needs all clients"
-    assert lines["two", "d"].reason == "every trial diverged or failed"
-    assert (lines["two", "d"].numbers, lines["two", "d"].hours) == ({}, 0.5)
+    lines = {(line.setting, line.method): line for line in lines_of(found, "uniform")}
+    a = lines["one", "a"]
+    assert (a.done, a.reason) == (6, "")
+    assert a.numbers["accuracy_mean"].mean == pytest.approx(0.625)  # of .60 to .65
+    assert a.numbers["accuracy_mean"].std == pytest.approx(0.01 * 3.5**0.5)  # the variance of 0 to 5 is 3.5
+    assert a.numbers["bytes_per_round"].mean == 2e6  # (4 + 6) million in 5 rounds
+    assert lines["one", "own"].reason == "seed 0 diverged"
+    assert lines["two", "b"].reason == "b needs all clients"
+    assert lines["two", "a"].reason == "every trial of its rates diverged or failed"
+    assert lines["two", "a"].numbers == lines["two", "a"].leads == lines["one", "fedavg"].leads == {}
+
+
+def test_leads_over_fedavg_by_hand(found):
+    """Three methods are compared with six seeds, of which one sign in all has p = 1/64, so that 3/64 is at most 5 %.
+
+    The seed in which a method diverged counts as behind by the largest difference: p = 2/64 by itself is not enough.
+    """
+    lines = {line.method: line.leads for line in lines_of(found, "uniform") if line.setting == "one"}
+    assert {m: leads["accuracy_mean"].state for m, leads in lines.items() if leads} == {
+        "a": "ahead", "b": "open", "own": "open",
+    }  # fmt: skip
+    a, own = lines["a"]["accuracy_mean"].found, lines["own"]["accuracy_mean"].found
+    assert (a.mean, a.greater, a.low, a.high) == (pytest.approx(0.1), 1 / 64, pytest.approx(0.1), pytest.approx(0.1))
+    assert own.mean == pytest.approx((0.39 + 0.38 + 0.37 + 0.36 + 0.35 - 0.39) / 6)
+    assert lines["a"]["accuracy_worst10"].state == "behind"
 
 
 def test_ranks_leave_out_what_is_refused_and_put_what_diverged_last(found):
-    """By the mean, setting one: d, b, a. Setting two: b, then a, with a seed that diverged, and d, tied."""
-    test = ranked(found, "accuracy_mean")
-    assert without_ranks(found) == ["c"]
-    assert dict(test.ordered) == {"a": (3 + 2.5) / 2, "b": (2 + 1) / 2, "d": (1 + 2.5) / 2}
-    assert ranked(Comparisons(found.runs, {"one": found.tuning["one"]}), "accuracy_mean") is None
+    """By the mean, setting one: a, FedAvg, and the one with a seed that diverged; setting two: own, FedAvg, a.
+
+    Under weights by size, the method with a rule of its own keeps its numbers: a, FedAvg, own; own, FedAvg, a.
+    """
+    assert without_ranks(found) == ["b"]
+    for table in ("uniform", "size"):
+        assert dict(ranked(found, table, "accuracy_mean").ordered) == {"a": 2, "fedavg": 2, "own": 2}
+    assert ranked(Comparisons(found.runs, {"one": found.searches["one"]}), "uniform", "accuracy_mean") is None
 
 
 def test_front_of_a_setting(found):
-    """In setting one the mean rises and the worst 10 % falls from a to d: all are on the front."""
-    assert front_of(found, "one", "accuracy_mean", "accuracy_worst10").names == ["d", "c", "b", "a"]
-    two = front_of(found, "two", "accuracy_mean", "accuracy_worst10")
-    assert (two.names, two.share.tolist()) == (["b"], pytest.approx([0.25, 0.75], abs=0.04))
+    """In setting one, b has the highest mean of those without a diverged seed, 3.8 / 6; it dominates a."""
+    front = front_of(found, "uniform", "one", "accuracy_mean", "accuracy_worst10")
+    assert (front.names, front.methods) == (["b"], METHODS)
+    assert np.isnan(front.x[3])
 
 
 def test_the_page_gives_the_reason_for_every_missing_number(found, tmp_path):
-    notes = {"title": "Title", "lead": "Lead", "command": "make it", "facts": {"budget": "2 trials"}}
-    notes["surprised"] = {"Odd": "It was < 3."}
+    notes = {"title": "Title", "lead": "Lead", "command": "make it", "facts": {"budget": "2 trials < 3"}}
     text = write_benchmark(found, notes, tmp_path).read_text()
     words = re.sub(r"<style>.*?</style>|<script>.*?</script>|base64,[^\"]*", "", text, flags=re.S)
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(re.findall(r"<(?:td|dd)\b.*?</(?:td|dd)>", words, re.S)))
-    rows = re.findall(r'<tr class="row">.*?</tr>', words, re.S)
-    missing = [row for row in rows if "–</td>" in row and "MB" not in row and ">two<" in row]
-    assert len(missing) == 3  # c and d in the table, d in the tuning
-    assert sum("c needs all clients" in row or "every trial diverged" in row for row in missing) == 2
     heads = re.findall(r"<h2[^>]*>([^<]*)</h2>", words)
-    assert heads[:2] == ["What surprised", "Results"]
-    assert words.count("Lead") == 1  # above what surprised, and not among the settings again
-    for wanted in ("seed 1 diverged", "two without c", "It was &lt; 3.", "make it", "mean_worst10", "ranks", "cost"):
+    assert heads[:2] == ["The methods at a glance", "Who is ahead of FedAvg"]
+    assert words.index("mean_worst10") < words.index("Who is ahead of FedAvg</h2>")  # a picture comes first
+    for wanted in ("seed 0 diverged", "b needs all clients", "2 trials &lt; 3", "make it", "Lead", "local.lr (upper)"):
         assert wanted in words
-    assert words.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]{40,}"', words)) == 3
+    assert words.count("every trial of its rates diverged") == 2  # a in setting two, under both weights
+    assert words.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]{40,}"', words)) == 2
     table = pd.read_csv(tmp_path / "table.csv")
-    assert len(table) == 8
+    assert len(table) == 12  # 4 methods in 2 settings, and 2 with a choice of weights
     assert (table["accuracy_mean"].isna() == (table["seeds"] == 0)).all()
 
 
@@ -112,9 +133,8 @@ def test_the_page_is_written_again_from_its_files_byte_for_byte(found, tmp_path)
     for folder in (first, again):
         write_benchmark(load(folder), notes, folder)
     names = sorted(p.relative_to(first) for p in first.rglob("*") if p.is_file())
-    assert len(names) == 10  # two of data, the page, the table and three figures in two forms
+    assert len(names) == 8  # two of data, the page, the table and two figures in two forms
     assert all((first / n).read_bytes() == (again / n).read_bytes() for n in names)
-    assert np.isnan(load(first).values("two", "accuracy_mean", ["a"])).tolist() == [[False], [True]]
 
 
 NAMES = ("C4.5", "C4.5+m", "C4.5+cf", "C4.5+m+cf")
@@ -188,61 +208,45 @@ def test_a_missing_number_is_not_on_the_front_and_dominates_none():
     assert front([np.nan, 1, 9], [9, 1, np.nan]) == [False, True, False]
 
 
-def test_shares_of_two_seeds_by_hand():
-    """The second method is better in seed 0, worse in seed 1, and on average as good: on the front unless both draws
-    are seed 1, in 3 of 4 samples; likewise the first."""
-    x = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert front_shares(x, x) == pytest.approx([0.75, 0.75], abs=0.04)  # 4 standard errors of 2000 draws
-
-
-def test_a_method_without_a_seed_is_on_the_fronts_of_the_other_seeds():
-    x = np.array([[np.nan, 0.0], [1.0, 0.0]])
-    assert front_shares(x, x)[0] == pytest.approx(0.25, abs=0.04)
-
-
-@pytest.fixture
-def compared(fed, tmp_path):
-    def compare(name, *args):
-        tiny = ["data=synthetic_1_1", "data.clients=4", "rounds=2", "budget=2", "seeds=2", "--jobs=1"]
-        status, _, err = fed("compare", "methods=fedavg,fedprox", *tiny, f"results_dir={name}", *args)
-        assert status == 0, err
-        return tmp_path / name
-
-    return compare
-
-
 @pytest.mark.slow
-def test_a_comparison_is_read_whole(compared, tmp_path):
-    folder = compared("one")
+def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
+    """FedProx has 6 rates and 5 values of mu; FedAvg nothing of its own. Tables of one weighting share trials."""
+    benchmark = script("fairness_benchmark.py")
+    tiny = ("data.clients=4", "rounds=2", "eval_every=2", "eval_train_every=2")
+    folder, entries = tmp_path / "synthetic", {}
+    (folder / "entries").mkdir(parents=True)
     (folder / "refused.json").write_text('{"stem": "why not"}')
+    for table, method in (("uniform", "fedavg"), ("uniform", "fedprox"), ("worst10", "fedprox"), ("size", "fedprox")):
+        benchmark.Entry("synthetic", table, method, folder, tiny, 1).carry_out(2)
+        entries[table, method] = json.loads((folder / f"entries/{table}.{method}.json").read_text())
+    assert len(entries["uniform", "fedavg"]["trials"]) == 6
+    trials = entries["uniform", "fedprox"]["trials"]
+    best = max(trials[:6], key=lambda t: t["scores"]["val_accuracy_mean"])["values"]
+    assert best.keys() == {"local.lr", "algo.mu"}
+    assert [t["values"]["algo.mu"] for t in trials[:6]] == [best["algo.mu"]] * 6  # the default
+    assert len({t["values"]["local.lr"] for t in trials[:6]}) == 6
+    assert {t["values"]["local.lr"] for t in trials[6:]} == {best["local.lr"]}
+    assert len({t["values"]["algo.mu"] for t in trials[6:]}) == len(trials) - 6 == 5
+    chosen = max(trials, key=lambda t: t["scores"]["val_accuracy_mean"])
+    assert entries["uniform", "fedprox"]["chosen"] == chosen["values"]
+    worst = max(entries["worst10", "fedprox"]["trials"], key=lambda t: t["scores"]["val_accuracy_worst10"])
+    assert entries["worst10", "fedprox"]["chosen"] == worst["values"]
+    assert entries["worst10", "fedprox"]["trials"][:6] == trials[:6]
+    assert entries["size", "fedprox"]["trials"][:6] != trials[:6]
+
     found = collect([folder])
-    assert found.settings == ["synthetic_1_1"]
-    assert found.methods() == ["fedavg", "fedprox", "stem"]
-    assert found.runs[["method", "seed", "outcome"]].to_numpy().tolist() == [
-        [m, s, "done"] for m in ("fedavg", "fedprox") for s in (0, 1)
-    ]
-    tuning = found.tuning["synthetic_1_1"]
-    assert tuning["refused"] == {"stem": "why not"}
-    study = tuning["studies"]["fedprox"]
-    assert set(study["chosen"]) == {"local.lr", "algo.mu"}
-    best = max(study["trials"], key=lambda t: t["score"])
-    assert study["chosen"] == best["values"]
-    assert found.values("synthetic_1_1", "accuracy_mean", ["fedavg"]).shape == (2, 1)
+    assert found.settings == ["fairness/synthetic"]
+    assert found.methods("uniform") == ["fedavg", "fedprox", "stem"]
+    search = found.searches["fairness/synthetic"]
+    assert (search["clients"], search["refused"]) == (4, {"stem": "why not"})
+    assert found.values("uniform", "fairness/synthetic", "accuracy_mean", ["fedavg", "fedprox"]).shape == (2, 2)
     save(found, tmp_path / "out")
     assert load(tmp_path / "out").runs.equals(found.runs)
-    assert json.loads((tmp_path / "out/tuning.json").read_text())["synthetic_1_1"]["clients"] == 4
 
-
-@pytest.mark.slow
-def test_what_is_no_single_comparison_is_refused(compared, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match="no runs of a comparison"):
-        collect([tmp_path / "empty"])
-    folder = compared("one")
     with pytest.raises(RequestError, match="one directory per setting"):
         collect([folder, folder])
-    compared("one", "local.lr=0.3")
-    with pytest.raises(RequestError, match="different budgets or spaces"):
-        collect([folder])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RequestError, match="no entries of a benchmark"):
+        collect([tmp_path / "empty"])
     with pytest.raises(RequestError, match=r"needs runs\.parquet and tuning\.json"):
         load(tmp_path)

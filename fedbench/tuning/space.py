@@ -92,13 +92,18 @@ def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> 
             for key in (o.key, *o.keys):
                 found.pop(key, None)
         elif o.key.startswith(("local.", "algo.")):
-            found[o.key] = _axis(o)
+            found[o.key] = axis_of(o)
         else:
             raise RequestError(f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}")
     return tuple(found.values())
 
 
-def _axis(o: Override) -> Axis:
+def axis_of(o: Override) -> Axis:
+    """Return the axis that an override with several values or an interval makes.
+
+    Raises:
+        RequestError: If the bounds of an interval are out of order.
+    """
     if o.bounds is None:
         return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
     low, high = o.bounds

@@ -1,4 +1,4 @@
-"""The pictures of a benchmark: fronts of two metrics, average ranks, and cost against a metric."""
+"""The pictures of a benchmark: fronts of two metrics, and average ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from benchmark.ranks import RankTest
 from benchmark.values import Front
 from fedbench.core.metrics import metric_info
-from fedbench.report.canvas import SIZE, Figure, legend_lines, looks, plain_numbers, sheet
+from fedbench.report.canvas import SIZE, Figure, legend_lines, looks, sheet
 
 _ROW = 0.14  # inches per method
 _LINE = 0.055  # height of a name, as a fraction of the panel
@@ -57,31 +57,6 @@ def rank_figure(tests: Sequence[tuple[str, RankTest]], title: str) -> Figure:
         axes.grid(axis="y", visible=False)
         axes.set_title(label)
         axes.set_xlabel(f"average rank, 1 is best (CD {test.test.critical_difference:.1f})")
-    return figure
-
-
-def cost_figure(panels: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], metric: str, title: str) -> Figure:
-    """Draw a metric over the seconds of training, one panel per setting.
-
-    Args:
-        panels: The setting, and per method its name, seconds and the metric in the unit of the runs.
-        metric: The metric.
-        title: Title.
-    """
-    methods = sorted({m for _, points in panels for m, _, _ in points})
-    shown, info = looks([(m, m) for m in methods]), metric_info(metric)
-    figure, places = sheet(
-        title, False, len(panels), legend_lines(((m, shown[m, m]) for m in methods), linestyle=""), size=(SIZE[0], 2.9)
-    )
-    for (setting, points), axes in zip(panels, places, strict=True):
-        for method, seconds, value in points:
-            look = shown[method, method]
-            axes.plot(seconds, info.factor * value, look.marker, color=look.colour)
-        axes.set_xscale("log")
-        plain_numbers(axes.xaxis)
-        axes.set_title(setting)
-        axes.set_xlabel("seconds of training")
-        axes.set_ylabel(info.axis)
     return figure
 
 

@@ -1,15 +1,21 @@
-"""Finished comparisons as values: a line per setting and method, fronts within a setting, and ranks over settings."""
+"""What the benchmark has measured as values: a line per table, setting and method, fronts, and ranks over settings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmark.comparisons import MEASURED, Comparisons
-from benchmark.fronts import front_shares, on_front
 from benchmark.ranks import RankTest, rank_test
+from fedbench.analysis.claims.comparison import ALPHA
+from fedbench.analysis.stats import Paired, paired, with_diverged
+from fedbench.analysis.stepdown import Leads, adjusted, negated
 from fedbench.core.metrics import metric_info
+
+BASELINE = "fedavg"
+COMPARED = ("accuracy_mean", "accuracy_worst10")
 
 
 @dataclass(frozen=True)
@@ -26,23 +32,37 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Lead:
+    """How far a method is ahead of FedAvg, over the seeds.
+
+    Attributes:
+        found: Mean difference with its interval, and p-values.
+        state: ``ahead`` or ``behind`` if the p-value for it is at most 5 %, adjusted for the number of methods by the
+            step-down procedure (``fedbench.analysis.stepdown``), else ``open``.
+    """
+
+    found: Paired
+    state: str
+
+
+@dataclass(frozen=True)
 class Line:
     """What a method has reached in a setting.
 
     Attributes:
-        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run has. That of
-            ``seconds_train`` is the median, which a run on a machine that was busy or suspended does not change.
+        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run has.
+        leads: Per metric of ``COMPARED``, the lead over FedAvg; empty for FedAvg itself, and without runs.
         done: Number of these seeds.
         reason: Why numbers or seeds are missing; empty if none are.
-        hours: Time spent on trials and runs.
     """
 
+    table: str
     setting: str
     method: str
     numbers: dict[str, Number]
+    leads: dict[str, Lead]
     done: int
     reason: str
-    hours: float
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,6 @@ class Front:
         y: Mean of the second metric per method, likewise.
         spread: Sample standard deviation of both metrics over the seeds [2, M]; NaN for a single seed.
         member: Whether the method's means are on the front.
-        share: Share of bootstrap samples of the seeds in which they are.
     """
 
     setting: str
@@ -65,7 +84,6 @@ class Front:
     y: np.ndarray
     spread: np.ndarray
     member: np.ndarray
-    share: np.ndarray
 
     @property
     def names(self) -> list[str]:
@@ -74,48 +92,98 @@ class Front:
         return [self.methods[i] for i in np.argsort(-best, kind="stable") if self.member[i]]
 
 
-def benchmark_lines(found: Comparisons) -> list[Line]:
+def lines_of(found: Comparisons, table: str) -> list[Line]:
     """Return a line for every setting and method, in the order of the settings and by the names of the methods."""
-    return [_line(found, setting, method) for setting in found.settings for method in found.methods()]
+    lines = []
+    for setting in found.settings:
+        leads = {metric: _leads(found, table, setting, metric) for metric in COMPARED}
+        for method in found.methods(table):
+            mine = {metric: by_method[method] for metric, by_method in leads.items() if method in by_method}
+            lines.append(_line(found, table, setting, method, mine))
+    return lines
 
 
-def front_of(found: Comparisons, setting: str, x: str, y: str) -> Front:
+def _leads(found: Comparisons, table: str, setting: str, metric: str) -> dict[str, Lead]:
+    """Return the lead of every method that has runs over FedAvg; a run that diverged is behind (``with_diverged``)."""
+    here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
+    methods = [m for m in sorted(set(here["method"])) if m != BASELINE]
+    if BASELINE not in set(here["method"]):
+        return {}
+    values = found.values(table, setting, metric, [BASELINE, *methods])
+    sign, base = metric_info(metric).sign, values[:, 0]
+    differences: dict[str, dict[int, float]] = {}
+    for method, mine in zip(methods, values.T[1:], strict=True):
+        both = {s: sign * (a - b) for s, (a, b) in enumerate(zip(mine, base, strict=True)) if not np.isnan(a - b)}
+        lost, won = (_only(a, b) for a, b in ((mine, base), (base, mine)))
+        differences[method] = with_diverged(both, lost, won)
+    tests = [Leads(d) for d in differences.values()]
+    ahead, behind = adjusted(tests), adjusted([negated(test) for test in tests])
+    states = ["ahead" if a <= ALPHA else "behind" if b <= ALPHA else "open" for a, b in zip(ahead, behind, strict=True)]
+    return {m: Lead(paired(d.values()), s) for (m, d), s in zip(differences.items(), states, strict=True)}
+
+
+def _only(a: np.ndarray, b: np.ndarray) -> list[int]:
+    """Return the places where a has no number and b has one."""
+    return [int(i) for i in np.flatnonzero(np.isnan(a) & ~np.isnan(b))]
+
+
+def on_front(x: np.ndarray, y: np.ndarray, sign_x: int = 1, sign_y: int = 1) -> np.ndarray:
+    """Return which points are on the front: no other is at least as good in both metrics and better in one.
+
+    Args:
+        x: The first metric [M]; a point with NaN in either metric is not on the front and dominates none.
+        y: The second metric [M].
+        sign_x: 1 if higher is better, -1 if lower is.
+        sign_y: Likewise for y.
+
+    Returns:
+        Booleans [M]; equal points are on the front together.
+    """
+    known = ~(np.isnan(x) | np.isnan(y))
+    a, b = (np.where(known, s * v, -np.inf) for s, v in ((sign_x, x), (sign_y, y)))
+    as_good = (a >= a[:, None]) & (b >= b[:, None])  # [point itself, every other point]
+    better = (a > a[:, None]) | (b > b[:, None])
+    front: np.ndarray = known & ~(as_good & better).any(1)
+    return front
+
+
+def front_of(found: Comparisons, table: str, setting: str, x: str, y: str) -> Front:
     """Return the front of a setting by two metrics, over the methods that have a run in it."""
-    methods = sorted(set(found.runs["method"][found.runs["setting"] == setting]))
-    a, b = (found.values(setting, metric, methods) for metric in (x, y))
-    signs = metric_info(x).sign, metric_info(y).sign
+    here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
+    methods = sorted(set(here["method"]))
+    a, b = (found.values(table, setting, metric, methods) for metric in (x, y))
     means = a.mean(0), b.mean(0)
     spread = np.stack([v.std(0, ddof=1) if len(v) > 1 else np.full(v.shape[1], np.nan) for v in (a, b)])
-    member, shares = on_front(*means, *signs), front_shares(a, b, *signs)
-    return Front(setting, (x, y), tuple(methods), *means, spread, member, shares)
+    member = on_front(*means, metric_info(x).sign, metric_info(y).sign)
+    return Front(setting, (x, y), tuple(methods), *means, spread, member)
 
 
-def ranked(found: Comparisons, metric: str) -> RankTest | None:
+def ranked(found: Comparisons, table: str, metric: str) -> RankTest | None:
     """Return the ranks over settings, each a block with the means over its seeds; None if there are too few to test.
 
     A method with a run that diverged, or none of whose trials ended well, is the worst of the setting, tied with
-    others like it. Methods that were not tuned in a setting, which may refuse them, are left out: Friedman's test needs
-    complete blocks.
+    others like it. Methods that a setting refuses are left out: Friedman's test needs complete blocks. In the table
+    with weights by size, methods with a rule of their own have the numbers of the table with uniform weights.
     """
-    left_out = without_ranks(found)
-    able = [m for m in found.methods() if m not in left_out]
+    left_out, own = without_ranks(found), found.methods("uniform")
+    able = [m for m in own if m not in left_out]
     if len(able) < 3 or len(found.settings) < 2:
         return None
-    values = np.stack([found.values(setting, metric, able).mean(0) for setting in found.settings])
-    return rank_test(able, values, metric_info(metric).sign)
+    here = found.methods(table)
+    place = {method: table if method in here else "uniform" for method in able}
+    columns = [[found.values(place[m], s, metric, [m]).mean() for m in able] for s in found.settings]
+    return rank_test(able, np.array(columns), metric_info(metric).sign)
 
 
 def without_ranks(found: Comparisons) -> list[str]:
-    """Return the methods that are left out of ranks because they were not tuned in every setting."""
-    return [m for m in found.methods() if any(m not in t["studies"] for t in found.tuning.values())]
+    """Return the methods that are left out of ranks because a setting refuses them."""
+    return sorted({method for search in found.searches.values() for method in search["refused"]})
 
 
-def _line(found: Comparisons, setting: str, method: str) -> Line:
-    tuning = found.tuning[setting]
-    runs = found.runs[(found.runs["setting"] == setting) & (found.runs["method"] == method)]
+def _line(found: Comparisons, table: str, setting: str, method: str, leads: dict[str, Lead]) -> Line:
+    here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
+    runs = here[here["method"] == method]
     good = runs[runs["outcome"] == "done"]
-    study = tuning["studies"].get(method)
-    seconds = float(runs["seconds"].sum()) + (study["seconds"] if study else 0.0)
     numbers = {}
     for metric in MEASURED:
         if len(known := good[metric].dropna()):
@@ -123,13 +191,19 @@ def _line(found: Comparisons, setting: str, method: str) -> Line:
     if "bytes_up" in numbers:
         per_round = (good["bytes_up"] + good["bytes_down"]) / good["rounds"]
         numbers["bytes_per_round"] = Number(float(per_round.mean()), None)
-        numbers["seconds_train"] = Number(float(good["seconds_train"].median()), None)
-    outcomes = dict(zip(runs["seed"], runs["outcome"], strict=True))
-    seeds = sorted(set(found.runs["seed"][found.runs["setting"] == setting]))
+    reason = _missing(sorted(set(here["seed"])), dict(zip(runs["seed"], runs["outcome"], strict=True)))
+    if runs.empty:
+        refused = found.searches[setting]["refused"].get(method)
+        reason = str(refused or "every trial of its rates diverged or failed")
+    return Line(table, setting, method, numbers, leads, len(good), reason)
+
+
+def _missing(seeds: Sequence[int], outcomes: dict[int, str]) -> str:
+    """Return which seeds have no numbers, and why."""
     states = {seed: outcomes.get(seed, "without a run") for seed in seeds}
-    reason = ", ".join(f"seed {seed} {state}" for seed, state in states.items() if state != "done")
-    if not outcomes:
-        reason = tuning["refused"].get(method) or (
-            "every trial diverged or failed" if study else "not part of this comparison"
-        )
-    return Line(setting, method, numbers, len(good), str(reason), seconds / 3600)
+    kinds = sorted({state for state in states.values() if state != "done"})
+    texts = []
+    for kind in kinds:
+        those = [str(seed) for seed, state in states.items() if state == kind]
+        texts.append(f"{'seeds' if len(those) > 1 else 'seed'} {', '.join(those)} {kind}")
+    return "; ".join(texts)
