@@ -12,7 +12,9 @@ from fedbench.core.errors import integer, number
 from fedbench.data.examples import Examples
 
 _DIM, _CLASSES = 60, 10
-_COVARIANCE = np.diag([j**-1.2 for j in range(1, _DIM + 1)])  # NumPy's own power differs in the last bit
+# standard deviations; NumPy's own power differs in the last bit. NumPy's multivariate normal draws the same numbers, but
+# decomposes the covariance for every client
+_SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
 def leaf(clients: int, *, generator_seed: int = 931231) -> Examples:
@@ -35,7 +37,7 @@ def leaf(clients: int, *, generator_seed: int = 931231) -> Examples:
     for n in sizes:
         rng.random_sample()  # LEAF draws the cluster, of which there is one
         mean = rng.normal(rng.normal(0.0, 1.0), 1.0, _DIM)
-        x = rng.multivariate_normal(mean, _COVARIANCE, n)
+        x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
         logits = np.hstack([np.ones((n, 1)), x]) @ w + rng.normal(0.0, 0.1, (n, _CLASSES))
         xs.append(x)
@@ -72,7 +74,7 @@ def fedprox(seed: int, *, clients: int, alpha: float | None, beta: float | None,
     for k, n in enumerate(sizes):
         if not iid:
             w, b = rng.normal(u[k], 1, (_DIM, _CLASSES)), rng.normal(u[k], 1, _CLASSES)
-        x = rng.multivariate_normal(v[k], _COVARIANCE, n)
+        x = v[k] + _SPREAD * rng.standard_normal((n, _DIM))
         xs.append(x)
         ys.append((x @ w + b).argmax(1))
     kind = "iid" if iid else f"({alpha:g}, {beta:g})"
