@@ -12,8 +12,8 @@ from fedbench.core.errors import integer, number
 from fedbench.data.examples import Examples
 
 _DIM, _CLASSES = 60, 10
-# standard deviations; NumPy's own power differs in the last bit. NumPy's multivariate normal draws the same numbers, but
-# decomposes the covariance for every client
+# Standard deviations; NumPy's own power differs in the last bit. Its multivariate normal draws the same numbers, but
+# decomposes the covariance for every client.
 _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
