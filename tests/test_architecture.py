@@ -25,7 +25,7 @@ ROOMS = {
     "analysis": {"config", "core", "papers", "runs"},
     "tuning": {"config", "core", "runs"},
     "reproduce": {"config", "core", "data", "papers", "runs"},
-    "report": {"analysis", "core", "papers", "runs", "tuning"},
+    "report": {"analysis", "config", "core", "papers", "runs", "tuning"},
     "commands": {
         "analysis",
         "config",

@@ -10,7 +10,6 @@ from pathlib import Path
 import fedbench
 from fedbench.analysis.best import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
-from fedbench.config.comments import citation
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import NotWritten, user_path
 from fedbench.papers.registry import papers
@@ -102,7 +101,7 @@ def _manuscript(folder: Path, asked: Namespace, into: Path | None) -> str:
     runs, target = runs_below(folder), into or folder / "paper"
     compared = [compare(runs, asked.compare or "algo", m, asked.baseline, asked.alpha) for m in metrics]
     try:
-        names = write_manuscript(runs, target, compared, citation)
+        names = write_manuscript(runs, target, compared)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     return "\n".join(f"written: {target / name}" for name in names)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,13 +52,15 @@ class ConfigFile:
 
 
 class Citation(NamedTuple):
-    """Licence and reference of a source.
+    """Name, licence and reference of a source.
 
     Attributes:
+        name: The name of the data as papers print it; empty for the user's own.
         licence: The licence as its publisher states it.
         reference: What a paper that uses the data cites.
     """
 
+    name: str
     licence: str
     reference: str
 
@@ -202,4 +206,11 @@ def citation(target: str) -> Citation | None:
     before, _, name = target.partition("fedbench.data.sources.")
     known = yaml.safe_load((CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8"))
     found = None if before else known.get(name) or known.get(name.partition(".")[0])
-    return Citation(**found) if found else None
+    return Citation(**{"name": "", **found}) if found else None
+
+
+@cache
+def method_name(algo: str) -> str:
+    """The name of a method as papers print it, with which its file in the config tree begins; else its ``algo``."""
+    path = CONFIG_DIR / "algo" / f"{algo}.yaml"
+    return re.split(r" \(|:", read(path).about)[0] if path.is_file() else algo

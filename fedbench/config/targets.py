@@ -51,7 +51,7 @@ MOVED: dict[str, str] = {
 }
 _PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
 _INSTALLED = {Path(path).resolve() for path in _PYTHONS}
-_config_dir: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
+user_folder: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
 _imported: dict[Path, str] = {}  # source file -> its digest when it was imported
 
 
@@ -205,11 +205,11 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
         return
     root, path, before = folder.resolve(), list(sys.path), dict(sys.modules)
     sys.path.append(str(root))
-    token = _config_dir.set(root)
+    token = user_folder.set(root)
     try:
         yield
     finally:
-        _config_dir.reset(token)
+        user_folder.reset(token)
         sys.path[:] = path
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
@@ -239,7 +239,7 @@ def source_files(module: str) -> dict[str, Path]:
     base = origin.parent
     if _is_installed(base) or not (packages or origin.suffix == ".py"):
         return {}
-    if base.resolve() == _config_dir.get():
+    if base.resolve() == user_folder.get():
         found = {file.relative_to(base): file for file in base.rglob("*.py")}
     else:
         found = {file.relative_to(p.parent): file for p in packages for file in p.rglob("*.py")}

@@ -54,6 +54,11 @@ class MetricInfo:
         return -1 if self.direction == "lower" else 1
 
     @property
+    def spread(self) -> bool:
+        """Whether it says how far apart the clients are, and nothing of how good their models are."""
+        return self.name.removesuffix("_weighted") in ("accuracy_std", "accuracy_variance", *_STATISTICS)
+
+    @property
     def difference_unit(self) -> str:
         """Unit of a difference of two values: points of percentages; empty for plain numbers."""
         return "points" if self.unit == "%" else self.unit

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fedbench.analysis.best import BestValues
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
-from fedbench.analysis.stats import seeds_needed
+from fedbench.analysis.stats import least_p, seeds_needed
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo
 from fedbench.report.format import best_names, p_text, plural
@@ -123,8 +123,9 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     enough = seeds_needed(alpha, tests)
     adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
     seeds = "seed" if counts == [1] else "seeds"
+    least = " or ".join(f"{2 * least_p(n):.3g}" for n in counts)
     return [
-        f"always undecided with {' or '.join(map(str, counts))} {seeds} (n seeds give no p below 2^(1-n)): "
+        f"always undecided with {' or '.join(map(str, counts))} {seeds}, whose least p is {least}: "
         f"p ≤ {alpha:g}{adjusted} needs " + (f"{enough} seeds" if enough else "more than 16 seeds")
     ]
 

@@ -21,6 +21,7 @@ from fedbench.papers.registry import LABELS
 from fedbench.papers.schema import Figure, Paper, Row
 from fedbench.report import plots
 from fedbench.report.canvas import Look, looks
+from fedbench.report.methods import title_of_runs
 from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
@@ -318,7 +319,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     more = len(groups) > _MOST_SETTINGS
     figure = DrawnFigure(
         table.name,
-        table.name,
+        f"{title_of_runs(runs)} ({table.name})",
         reduced=tuple(
             f"{line.label} {keys_text(line.keys)}".rstrip() + f": {', '.join(line.found.reduced)}"
             for line in table.lines

@@ -62,8 +62,11 @@ def with_spread(mean: float | None, std: float | None, digits: int) -> str:
 
 
 def best_names(means: Mapping[str, float], metric: MetricInfo) -> set[str]:
-    """Return the names whose mean is printed as the best one; none if neither direction of the metric is better."""
-    if metric.direction is None or not means:
+    """Return the names whose mean is printed as the best one; none if neither direction of the metric is better.
+
+    Spreads over clients have no best: where accuracies are low, they are low too.
+    """
+    if metric.direction is None or metric.spread or not means:
         return set()
     top = metric.text(metric.sign * max(metric.sign * v for v in means.values()))
     return {name for name, v in means.items() if metric.text(v) == top}
@@ -155,7 +158,8 @@ def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
         meta = run.meta
         named = {**meta.get("versions", {}), "device": meta.get("device_name"), "platform": meta.get("platform")}
         commit = f"{meta.get('git_commit')}{' with changes' if meta.get('git_dirty') else ''}"
-        for key, value in {**named, "commit": commit}.items():
+        own = {"commit of the user's code": meta["own_commit"]} if "own_commit" in meta else {}
+        for key, value in {**named, "commit": commit, **own}.items():
             facts.setdefault(key, Counter())[str(value)] += 1
     return {key: dict(sorted(counts.items())) for key, counts in facts.items()}
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
-from fedbench.analysis.settings import by_setting
+from fedbench.config.comments import citation
 from fedbench.core.errors import RequestError
-from fedbench.core.files import config_value, move_files, replace_file, replaced_folder
+from fedbench.core.files import move_files, replace_file, replaced_folder
 from fedbench.core.metrics import MetricInfo
 from fedbench.report import plots
 from fedbench.report.canvas import draw
 from fedbench.report.comparison import best_of, block_notes, mean_cell, too_few
 from fedbench.report.figures import curve_panels
-from fedbench.report.format import environment_items, environment_of, plural
+from fedbench.report.format import plural
+from fedbench.report.methods import described, in_print, listed, printed_names
 from fedbench.report.table import Cell, Values, latex_text, table_of, tabular
 from fedbench.runs.run import Run
 
-Cite = Callable[[str], tuple[str, str] | None]
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 BETTER, WORSE = "\N{ASTERISK OPERATOR}", "†"
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
@@ -32,18 +33,17 @@ _WIDEST = 4  # columns of numbers that fit one column of a two-column page
 _FIGURE = r"""\begin{{figure}}[t]
 \centering
 \includegraphics[width=\columnwidth]{{{name}}}
-\caption{{Mean over seeds; bands from the lowest to the highest seed.}}
+\caption{{{caption}: means over seeds; bands reach from the lowest to the highest seed.}}
 \end{{figure}}"""
 
 
-def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns], cite: Cite) -> list[str]:
+def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]) -> list[str]:
     """Write tables, figures and statement, and return the names of the files.
 
     Args:
         runs: The runs; unfinished ones count in the statement only.
         target: Directory to write into, new or written by an earlier call.
         compared: The comparisons of the runs by each metric.
-        cite: Returns licence and reference of the source that a ``_target_`` names; None for one that is unknown.
 
     Raises:
         RequestError: If the directory has another main.tex.
@@ -56,53 +56,59 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
     with replaced_folder(target) as new:
         fresh = new / ".fresh"
         (fresh / "tables").mkdir(parents=True)
-        tables = manuscript_tables(compared)
+        names = printed_names(runs)
+        tables = manuscript_tables(compared, names)
         for name, text in tables.items():
             replace_file(fresh / "tables" / name, text)
-        names = [f"tables/{name}" for name in tables]
-        figures = _figures(runs, compared, fresh)
+        figures = _figures(runs, compared, names, fresh)
         move_files(fresh, new, _shown(new / "main.tex"))
-        replace_file(new / "statement.tex", statement(runs, compared[0].alpha, cite))
-        replace_file(new / "main.tex", _main(names, figures))
-    return ["main.tex", *names, *figures, "statement.tex"]
+        replace_file(new / "statement.tex", statement(runs, compared[0].alpha))
+        replace_file(new / "main.tex", _main([f"tables/{name}" for name in tables], figures))
+    return ["main.tex", *(f"tables/{name}" for name in tables), *figures, "statement.tex"]
 
 
-def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
+def manuscript_tables(compared: Sequence[ComparedRuns], names: Mapping[str, str]) -> dict[str, str]:
     """Return the floats by file: one per setting with a column per metric; of several settings also one per metric.
 
     Args:
         compared: The comparisons of the same runs by each metric.
+        names: Those of the configuration in print, see ``printed_names``.
     """
     settings, tables = len(compared[0].blocks), {}
     for i in range(settings):
         name, title = f"setting_{i + 1}" if settings > 1 else "setting", compared[0].blocks[i].title
         columns = [(_heading(c.metric), c, c.blocks[i]) for c in compared]
-        tables[f"{name}.tex"] = _float(name, f"{title}, test metrics at the last round", columns)
+        what = listed((c.metric.label for c in compared), "metrics")
+        tables[f"{name}.tex"] = _float(name, f"{what[:1].upper()}{what[1:]} on {title}", columns, names)
     for c in compared if settings > 1 else ():
         name, label = f"all_{c.metric.name}", c.metric.axis
+        on = listed((block.title for block in c.blocks), "settings")
         columns = [(block.title, c, block) for block in c.blocks]
-        tables[f"{name}.tex"] = _float(name, f"{label[:1].upper()}{label[1:]} at the last round", columns)
+        tables[f"{name}.tex"] = _float(name, f"{label[:1].upper()}{label[1:]} on {on}", columns, names)
     return tables
 
 
-def _float(name: str, what: str, columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]]) -> str:
+def _float(
+    name: str, what: str, columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]], names: Mapping[str, str]
+) -> str:
     """Return a table as a float of one column of the page, or of both where it would not fit one.
 
     Args:
         name: Name of its label.
         what: What the numbers are.
         columns: Heading, comparison and setting of every column.
+        names: Those of the configuration in print.
     """
     cells = [marked(compared, block) for _, compared, block in columns]
     methods = [m for m in columns[0][1].names if any(m in column for column in cells)]
-    rows: list[Values] = [(m, *(column.get(m, Cell("–")) for column in cells)) for m in methods]
-    heads = [head for head, _, _ in columns]
+    rows: list[Values] = [(in_print(m, names), *(column.get(m, Cell("–")) for column in cells)) for m in methods]
+    heads = [in_print(head, names) for head, _, _ in columns]
     notes: dict[str, None] = {}
     for head, compared, block in columns:
         where = f"{block.title}: " if head == block.title else ""
         few = too_few(block.short, len(block.differences), compared.alpha) if block.differences else []
         notes |= dict.fromkeys(f"{where}{note}" for note in [*block_notes(block, compared.metric), *few])
-    caption = f"{what}: {_caption(columns[0][1], [block for _, _, block in columns])}"
+    caption = in_print(f"{what} at the last round: {_caption(columns)}", names)
     star = "*" if len(heads) > _WIDEST or sum(map(len, heads)) > _WIDEST * 26 else ""
     lines = [
         rf"\begin{{table{star}}}[t]",
@@ -111,7 +117,7 @@ def _float(name: str, what: str, columns: Sequence[tuple[str, ComparedRuns, Comp
         rf"\label{{tab:{name}}}",
         r"\small",
         tabular(table_of("", ("Method", *heads), rows)).rstrip(),
-        *(rf"\par\smallskip{{\footnotesize {latex_text(note)}.}}" for note in notes),
+        *(rf"\par\smallskip{{\footnotesize {latex_text(in_print(note, names))}.}}" for note in notes),
         rf"\end{{table{star}}}",
     ]
     return "\n".join(lines) + "\n"
@@ -145,13 +151,16 @@ def _heading(metric: MetricInfo) -> str:
     return metric.heading + (f" ({metric.unit})" if metric.unit else "") + arrow
 
 
-def _caption(compared: ComparedRuns, blocks: Sequence[ComparedBlock]) -> str:
+def _caption(columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]]) -> str:
     """Return the caption: what the numbers and the marks are."""
-    counts = sorted({c.n for b in blocks for c in b.numbers.values()})
+    compared, metrics = columns[0][1], [c.metric for _, c, _ in columns]
+    counts = sorted({c.n for _, _, block in columns for c in block.numbers.values()})
     seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     parts = [f"mean ± sample standard deviation over {seeds}" if counts[-1] > 1 else seeds]
-    directed = compared.metric.direction is not None
-    parts += ["the best mean is bold"] if directed else []
+    directed = any(m.direction is not None and not m.spread for m in metrics)
+    spreads = listed((m.heading for m in metrics if m.spread), "metrics") if any(m.spread for m in metrics) else ""
+    but = f", but no {spreads}, which is low too where accuracies are" if spreads else ""
+    parts += [f"the best mean is bold{but}"] if directed else []
     how = (
         f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the "
         "differences of a column"
@@ -163,17 +172,24 @@ def _caption(compared: ComparedRuns, blocks: Sequence[ComparedBlock]) -> str:
     return "; ".join(parts) + "."
 
 
-def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path) -> list[str]:
-    """Draw the curves of every metric, a file per setting that is compared, and return their names."""
-    names = []
+def _figures(
+    runs: Sequence[Run], compared: Sequence[ComparedRuns], names: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """Draw the curves of every metric, a file per setting that is compared, and return their captions by file."""
+    figures = {}
     for of in compared:
         blocks = {block.title: block for block in of.blocks}
         for panel in curve_panels(runs, [of.metric.name], by=of.key):
             if panel.title in blocks:
                 name = f"figures/{of.metric.name}_{list(blocks).index(panel.title) + 1}.pdf"
-                draw(folder / name, plots.curves, "", [panel], reduced=bool(blocks[panel.title].reduced))
-                names.append(name)
-    return names
+                title, lines = (
+                    in_print(panel.title, names),
+                    [replace(s, label=in_print(s.label, names)) for s in panel.series],
+                )
+                shown = replace(panel, title=title, series=lines)
+                draw(folder / name, plots.curves, "", [shown], reduced=bool(blocks[panel.title].reduced))
+                figures[name] = f"{panel.y_label[:1].upper()}{panel.y_label[1:]} on {title}"
+    return figures
 
 
 def _shown(main: Path) -> list[str]:
@@ -183,7 +199,7 @@ def _shown(main: Path) -> list[str]:
     return [*tables, *re.findall(r"figures/[^}]+\.pdf", text)]
 
 
-def _main(tables: Sequence[str], figures: Sequence[str]) -> str:
+def _main(tables: Sequence[str], figures: Mapping[str, str]) -> str:
     """Return a document that shows all of it, from which parts are copied."""
     lines = [
         _FIRST,
@@ -193,7 +209,7 @@ def _main(tables: Sequence[str], figures: Sequence[str]) -> str:
         r"\usepackage{booktabs,graphicx,url}",
         r"\begin{document}",
         *(rf"\input{{{name.removesuffix('.tex')}}}" for name in tables),
-        *(_FIGURE.format(name=name) for name in figures),
+        *(_FIGURE.format(name=name, caption=latex_text(caption)) for name, caption in figures.items()),
         r"\input{statement}",
         r"\end{document}",
     ]
@@ -203,13 +219,12 @@ def _main(tables: Sequence[str], figures: Sequence[str]) -> str:
 # ---- the reproducibility statement
 
 
-def statement(runs: Sequence[Run], alpha: float, cite: Cite) -> str:
+def statement(runs: Sequence[Run], alpha: float) -> str:
     """Return the reproducibility statement on runs as LaTeX, as the checklists of conferences ask for it.
 
     Args:
         runs: All runs that the results rest on, those that did not end well too.
         alpha: Level of the tests.
-        cite: As in ``write_manuscript``.
 
     Raises:
         DamagedRun: If a run cannot be read.
@@ -217,38 +232,23 @@ def statement(runs: Sequence[Run], alpha: float, cite: Cite) -> str:
     done = [run for run in runs if run.done]
     outcomes = sorted(Counter(run.outcome for run in runs).items())
     counted = ", ".join(f"{n} {what}" for what, n in outcomes)
-    tuned = sorted({", ".join(map(str, run.config.get("tuned_on") or ())) for run in done})
     sentences = [
         f"{len(runs)} runs: {counted}; runs that diverged are in no mean and count as worse in the tests",
-        *(_setting(group) for group in by_setting(done).values()),
-        *(f"values chosen on validation examples with the tuning seeds {s}, which no result has" for s in tuned if s),
-        *(["to be added: how values were chosen, which the configurations do not record"] if "" in tuned else []),
+        *described(done),
         "numbers are means ± sample standard deviations (n - 1) over seeds at the last round; bands in figures reach "
         "from the lowest to the highest seed",
         "differences are tested with two-sided exact sign-flip tests, paired by seed, with Holm's adjustment over the "
         f"differences of a setting, at level {alpha:g}",
         f"{sum(run.seconds for run in done) / 3600:.3g} hours of training and evaluation, without runs that are not "
         "reported, such as trials of a search",
-        *(f"{name}: {text}" for name, text in environment_items(environment_of(done))),
     ]
     for data, target in sorted({(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}):
-        found = cite(target) if target else None
-        what = f"licence: {found[0]}; reference: {found[1]}" if found else "to be added: licence and reference"
+        found = citation(target)
+        what = (
+            f"licence: {found.licence}; reference: {found.reference}" if found else "to be added: licence and reference"
+        )
         sentences.append(f"{data}: {what}")
     sentences += dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial))
     items = [rf"  \item {latex_text(sentence)}" for sentence in sentences]
     head = [r"\section*{Reproducibility statement}", r"\begin{itemize}"]
     return "\n".join([*head, *items, r"\end{itemize}"]) + "\n"
-
-
-def _setting(group: Sequence[Run]) -> str:
-    """Return data, model, rounds, seeds, and the keys of method and local solver of a setting."""
-    flat, meta = group[0].flat, group[0].meta
-    keys = [k for k in flat if k.startswith(("algo.", "local.")) and not k.endswith("_target_")]
-    typed = " ".join(f"{k}={config_value(flat[k])}" for k in keys if flat[k] is not None)
-    seeds = ", ".join(str(run.meta["seed"]) for run in group if run.counts)
-    split = "one per seed" if flat.get("data.seed") is None else f"that of seed {flat['data.seed']}"
-    return (
-        f"{meta['algo']} on {meta['data']} with model {meta['model']}: {flat['rounds']} rounds, participation "
-        f"{config_value(flat.get('participation'))}, seeds {seeds}, split of the data {split}; {typed}"
-    )

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Line, TableData, coverage, splits
+from fedbench.core.files import config_value
 from fedbench.papers.readings import ADOPTED
 from fedbench.report import format, paper, tables
 from fedbench.report.paper import PaperReport, all_papers
@@ -50,7 +51,7 @@ class Content:
     """What a report shows.
 
     Attributes:
-        title: Title of the page.
+        title: Title of the page: what was run.
         papers: Papers that have runs or a plan.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
@@ -58,9 +59,10 @@ class Content:
         notes: Notes about the whole page.
         chapters: Further chapters, shown first.
         footer: Text at the end of the page.
+        methods: How runs outside of papers were made, as sentences.
     """
 
-    title: str = "fedbench report"
+    title: str
     papers: tuple[PaperReport, ...] = ()
     tables: tuple[TableData, ...] = ()
     figures: tuple[DrawnFigure, ...] = ()
@@ -68,6 +70,7 @@ class Content:
     notes: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
     footer: str = ""
+    methods: tuple[str, ...] = ()
 
 
 def anchor(*words: str) -> str:
@@ -145,11 +148,16 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(css=Markup(css), js=Markup(js), policy=policy, **values)
 
 
+def render_text(template: str, **values: Any) -> str:
+    """Return a text from a template of ``assets``."""
+    return _environment().get_template(template).render(values)
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(format.ASSETS),
-        autoescape=True,
+        autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -162,6 +170,7 @@ def _environment() -> Environment:
         "run_name": run_name,
         "typed": keys_text,
         "unbroken": unbroken,
+        "value": config_value,
     }
     made.tests["reduced"] = tables.is_reduced
     made.globals |= {"claims": paper, "format": format, "numbers": tables, "badge_of": format.badge_of, "zip": zip}

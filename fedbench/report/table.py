@@ -15,6 +15,7 @@ _LATEX = {
     **{"<": "$<$", ">": "$>$", "|": r"$\vert$", "≤": r"$\leq$"},  # other signs in the encoding that LaTeX has
     **{"\N{ASTERISK OPERATOR}": r"$^{\ast}$", "†": r"$^{\dagger}$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
 }
+_P = re.compile(r"\bp \$(\\leq|<|>)\$ ([\d.]*\d)")  # a p-value in the signs of mathematics
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
@@ -148,7 +149,8 @@ def tabular(table: Table) -> str:
 
 def latex_text(text: str) -> str:
     """Return text as one line with the reserved characters of LaTeX escaped."""
-    return "".join(_LATEX.get(c, c) for c in one_line(text))
+    escaped = "".join(_LATEX.get(c, c) for c in one_line(text))
+    return _P.sub(r"$p \1 \2$", escaped)
 
 
 def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from fedbench.report.comparison import compared_chapter, compared_files
 from fedbench.report.figures import paper_figures, run_figures
 from fedbench.report.format import coverage_text, environment_items, environment_of
 from fedbench.report.manuscript import manuscript_tables
+from fedbench.report.methods import described, listed, printed_names, title_of_runs
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.paper import SUMMARY, PaperReport, Summary, claims_files
 from fedbench.report.tables import table_files, table_markdown
@@ -79,7 +80,8 @@ def write_report(
                 compared = compare(runs)
                 chapters = (compared_chapter(compared), *chapters)
                 (fresh / COMPARED).mkdir()
-                for name, text in (compared_files(compared) | manuscript_tables([compared])).items():
+                latex = manuscript_tables([compared], printed_names(runs))
+                for name, text in (compared_files(compared) | latex).items():
                     replace_file(fresh / COMPARED / name, text)
             names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
             summary = Summary(tuple(r.summary for r in content.papers), environment_of(runs), tuple(names))
@@ -144,7 +146,11 @@ def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -
     for files in [*map(table_files, [*printed, *others]), *map(claims_files, reports)]:
         for name, text in files.items():
             replace_file(new / "tables" / name, text)
+    own = [run for table in others for line in table.lines for run in line.found.runs.values()]
+    names = [report.paper.name for report in reports]
     return Content(
+        f"{listed(names, 'papers')}: printed and measured" if names else title_of_runs(own),
+        methods=tuple(described(own)),
         papers=tuple(reports),
         tables=tuple(others),
         figures=tuple(f for table in others if table.paper is None for f in run_figures(table, new / "figures")),

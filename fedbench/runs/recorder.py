@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import fedbench
+from fedbench.config.targets import user_folder
 from fedbench.core.files import (
     check_files,
     file_checksum,
@@ -253,30 +254,38 @@ def utc_now() -> str:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions, the commit of the checkout that fedbench runs from (None if it is installed), and the device."""
+    """Return versions, the device, and the commit of the checkout that fedbench runs from; None if it is installed.
+
+    With a user's own config directory in a repository, also the commit of that.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
+    versions |= {name: version(name) for name in _RECORDED}
+    root, own = Path(fedbench.__file__).resolve().parent.parent, user_folder.get()
+    # without .git it is installed; a repository around it would be another project's
+    head, dirty = _commit(root, "no") if (root / ".git").exists() else (None, None)
+    own_head, changed = _commit(own, "all") if own else (None, None)
     return {
-        **_software(),
+        "versions": versions,
+        "git_commit": head,
+        "git_dirty": dirty,
+        **({"own_commit": f"{own_head}{' with changes' if changed else ''}"} if own_head else {}),
         "device": str(device),
         "device_name": name,
         "platform": platform.platform(),
     }
 
 
-@cache  # that of this process, whatever is installed or happens in the checkout later
-def _software() -> dict[str, Any]:
-    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
-    versions |= {name: version(name) for name in _RECORDED}
-    root = Path(fedbench.__file__).resolve().parent.parent
-    head = dirty = None
+@cache  # that of this process, whatever happens in the checkout later
+def _commit(folder: Path, untracked: str) -> tuple[str | None, bool | None]:
+    """Return the commit of a directory and whether its files have changed, with untracked ones ``all`` or ``no``."""
+    git = ["git", "-C", str(folder)]
     try:
-        if (root / ".git").exists():  # otherwise it is installed; a repository around it would be another project's
-            git = ["git", "-C", str(root)]
-            head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
-            dirty = bool(subprocess.check_output([*git, "status", "--porcelain"]))
+        head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL).strip()
+        changes = subprocess.check_output([*git, "status", "--porcelain", f"--untracked-files={untracked}", "--", "."])
     except (OSError, subprocess.CalledProcessError):
-        head = dirty = None
-    return {"versions": versions, "git_commit": head, "git_dirty": dirty}
+        return None, None
+    return head, bool(changes)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

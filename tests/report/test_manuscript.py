@@ -86,28 +86,32 @@ def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
         fake(tmp_path / "runs", None, algo, seeds=SEEDS)
         fake(tmp_path / "runs", "smoke", algo, seeds=SEEDS)
     runs = list(Results(tmp_path / "runs"))
-    names = write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])], lambda _: None)
+    names = write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
     assert [n for n in names if n.startswith("tables/")] == [
         "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
     ]  # fmt: skip
     whole = (tmp_path / "out" / "tables" / "all_accuracy_mean.tex").read_text()
     assert r"Method & smoke & synthetic\_leaf \\" in whole
     alone = (tmp_path / "out" / "tables" / "setting_1.tex").read_text()
-    row = re.search(r"^fedavg & (.*) \\\\$", alone, re.M)[1]
-    assert f"fedavg & {row} & " in whole
+    row = re.search(r"^FedAvg & (.*) \\\\$", alone, re.M)[1]
+    assert f"FedAvg & {row} & " in whole
 
 
 def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
-    fake(tmp_path, None, "fedavg", seeds=(0, 1), preset={"data.source._target_": "its.source", "data.seed": 3})
+    source = {"data.source._target_": "fedbench.data.sources.fmnist.load", "data.seed": 3, "data.split": 0.75}
+    fake(tmp_path, None, "fedavg", seeds=(0, 1), preset=source)
     fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
     fake(tmp_path, None, "fedprox", seeds=(2, 3), preset={"tuned_on": [1000, 1001]})
     runs = list(Results(tmp_path))
-    text = statement(runs, 0.05, {"its.source": ("MIT", "A paper")}.get)
+    text = statement(runs, 0.05)
     assert r"\item 5 runs: 4 done, 1 failed" in text
-    assert "seeds 0, 1, split of the data that of seed 3" in text
-    assert r"synthetic\_leaf: licence: MIT; reference: A paper" in text
-    assert "values chosen on validation examples with the tuning seeds 1000, 1001" in text
-    assert "to be added: how values were chosen" in text
+    assert "The seeds are 0, 1 (FedAvg) or 2, 3 (FedProx), by setting" in text
+    assert "The data are Fashion-MNIST (synthetic\\_leaf, partition of the source) (FedAvg)" in text
+    split = r"75 \% of each client's examples for training and the others for testing, drawn once with seed 3"
+    assert f"The split is {split}" in text
+    assert r"synthetic\_leaf: licence: MIT; reference: Xiao, Rasul, Vollgraf" in text
+    assert "by validation examples, with the tuning seeds [1000,1001], which no result has (FedProx)" in text
+    assert "not recorded, and to be added (FedAvg)" in text
     spent = [
         measured(None, a, {}, s, f"seconds_{part}", ROUNDS[-1])
         for a, seeds in (("fedavg", (0, 1)), ("fedprox", (2, 3)))

@@ -71,7 +71,7 @@ def test_long_words_and_hostile_text_do_not_overflow_either(visit, tmp_path):
 
 def test_a_page_without_scripts_can_be_read(visit):
     tab = visit(java_script_enabled=False)
-    assert tab.locator("h1").inner_text() == "fedbench report"
+    assert tab.locator("h1").inner_text() == "AdaFedAdam and FAFED: printed and measured"
     assert tab.locator(".filter").is_visible() is False
     tab.locator(".do summary").first.click()
     assert tab.locator(".do pre").first.is_visible()

@@ -3,15 +3,18 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from command_line import FAST, run_dir
 
+from fedbench.config.targets import user_code_from
 from fedbench.core.files import NotWritten
+from fedbench.runs import recorder as recorder_module
 from fedbench.runs import training
-from fedbench.runs.recorder import Recorder
+from fedbench.runs.recorder import Recorder, environment
 from fedbench.runs.results import Results
 from fedbench.runs.run import DamagedRun, read_run
 
@@ -233,3 +236,21 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
     status, out, _ = fed(*FAST)
     assert status == 0
     assert (run_dir(tmp_path, out) / "model.safetensors").read_bytes() == whole
+
+
+def test_the_commits_are_those_of_fedbench_and_of_the_users_own_code(tmp_path):
+    """Untracked files are no change of fedbench, but may be a method of the user's own."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "mine").mkdir()
+    with user_code_from(tmp_path / "mine"):
+        assert "own_commit" not in environment(torch.device("cpu"))
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    recorder_module._commit.cache_clear()
+    head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    with user_code_from(tmp_path / "mine"):
+        assert environment(torch.device("cpu"))["own_commit"] == head
+    (tmp_path / "mine" / "method.py").write_text("")
+    assert recorder_module._commit(tmp_path, "no") == (head, False)
+    assert recorder_module._commit(tmp_path, "all") == (head, True)
+    assert "own_commit" not in environment(torch.device("cpu"))

@@ -1,0 +1,96 @@
+"""What was run, in sentences: title and methods paragraph of a page, and the statement of a manuscript."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedbench.analysis.settings import by_setting
+from fedbench.config.comments import citation, method_name
+from fedbench.papers.registry import home_of
+from fedbench.report.format import environment_items, environment_of
+from fedbench.report.page import render_text
+from fedbench.runs.run import Run
+
+_MOST = 4  # names that are listed in a title
+
+
+def data_name(run: Run) -> str:
+    """Return the data set of a run as papers print it; that of a user's own is the name of its configuration."""
+    found = citation(str(run.flat.get("data.source._target_")))
+    return found.name if found and found.name else str(run.meta["data"])
+
+
+def printed_names(runs: Iterable[Run]) -> dict[str, str]:
+    """Return the names of methods, data sets and experiments as papers print them, by those of the configuration.
+
+    A data set that runs have in several variants also has the name of its configuration.
+    """
+    runs = list(runs)
+    data = {str(run.meta["data"]): data_name(run) for run in runs}
+    several = {name for name, n in Counter(data.values()).items() if n > 1}
+    names = {name: f"{shown} ({name})" if shown in several else shown for name, shown in data.items()}
+    for experiment in {str(run.meta["experiment"]) for run in runs}:
+        names |= {experiment: home.setup.title} if (home := home_of(experiment)) else {}
+    return names | {run.meta["algo"]: method_name(run.meta["algo"]) for run in runs}
+
+
+def in_print(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with names of the configuration, as ``printed_names`` has them, in their printed form."""
+    return re.sub(r"[\w./+-]*\w", lambda found: names.get(found[0], found[0]), text)
+
+
+def title_of_runs(runs: Iterable[Run]) -> str:
+    """Return a title that says what was run: the methods and the data sets, or their numbers if there are many."""
+    named = [(method_name(run.meta["algo"]), data_name(run)) for run in runs]
+    methods, data = zip(*named, strict=True) if named else (["No methods"], ["no data"])
+    return f"{listed(methods, 'methods')} on {listed(data, 'data sets')}"
+
+
+def listed(names: Iterable[str], what: str) -> str:
+    """Return names as in a sentence, each once: 'A, B and C', or the number of them if there are many."""
+    *most, last = found = list(dict.fromkeys(names))
+    if len(found) > _MOST:
+        return f"{len(found)} {what}"
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def described(runs: Iterable[Run]) -> list[str]:
+    """Return what runs share, then what differs, as sentences for the methods section of a paper.
+
+    Settings without a run that counts are left out; without any run there are no sentences.
+    """
+    groups = [[run for run in group if run.counts] for group in by_setting(runs).values()]
+    found: dict[str, dict[str, list[Run]]] = {}  # runs by the beginning of a sentence and its rest
+    for group in groups:
+        for fact in _facts(group):
+            subject, verb, rest = re.split(r" (is|are) ", fact, maxsplit=1)
+            found.setdefault(f"{subject} {verb}", {}).setdefault(rest, []).append(group[0])
+    sentences = [
+        f"{subject} {_attributed(found[subject])}" for subject in sorted(found, key=lambda s: len(found[s]) > 1)
+    ]
+    software = environment_items(environment_of([run for group in groups for run in group]))
+    last = "The software and hardware are " + ", ".join(f"{name} {text}" for name, text in software)
+    return [*sentences, last] if groups else []
+
+
+def _facts(runs: Sequence[Run]) -> list[str]:
+    """Return the facts of a setting as sentences, which ``assets/methods.txt`` has."""
+    run, seeds = runs[0], ", ".join(str(run.meta["seed"]) for run in runs)
+    flat = defaultdict(lambda: None, run.flat)
+    names = {"method": method_name(run.meta["algo"]), "data": data_name(run)}
+    text = render_text("methods.txt", run=run, flat=flat, seeds=seeds, **names)
+    return [" ".join(fact.split()).replace(" ,", ",") for fact in text.removeprefix("- ").split("\n- ")]
+
+
+def _attributed(found: Mapping[str, Sequence[Run]]) -> str:
+    """Return the texts of a fact, each with the methods or data sets that have it, if each of these has only one."""
+    if len(found) == 1:
+        return next(iter(found))
+    for of in (lambda run: method_name(run.meta["algo"]), lambda run: str(run.meta["data"])):
+        names = {text: sorted(set(map(of, runs))) for text, runs in sorted(found.items())}
+        if len({name for some in names.values() for name in some}) == sum(map(len, names.values())):
+            found = {text if names[text][0] in text else f"{text} ({', '.join(names[text])})": [] for text in names}
+            break
+    return " or ".join(sorted(found)) + ", by setting"
