@@ -89,7 +89,7 @@ def _attributed(found: Mapping[str, Sequence[Run]]) -> str:
     if len(found) == 1:
         return next(iter(found))
     for of in (lambda run: method_name(run.meta["algo"]), lambda run: str(run.meta["data"])):
-        names = {text: sorted(set(map(of, runs))) for text, runs in sorted(found.items())}
+        names = {text: sorted(set(map(of, runs))) for text, runs in found.items()}
         if len({name for some in names.values() for name in some}) == sum(map(len, names.values())):
             found = {text if names[text][0] in text else f"{text} ({', '.join(names[text])})": [] for text in names}
             break

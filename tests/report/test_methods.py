@@ -12,8 +12,9 @@ from fedbench.runs.results import Results
 PRESET = {
     "data.source._target_": "fedbench.data.sources.cifar10.load", "data.split": 0.8, "data.local_test": "split",
     "data.seed": None, "data.clients": 16, "data.partition._target_": "its.rules.dirichlet",
-    "data.partition.alpha": 0.5, "participation": 0.1, "local.optimizer": "sgd", "local.lr": 0.1, "local.epochs": 1, "local.steps": None,
-    "local.batch_size": "full", "local.momentum": 0.9, "local.weight_decay": 0.0, "tuned_on": [1000],
+    "data.partition.alpha": 0.5, "participation": 0.1, "local.optimizer": "sgd", "local.lr": 0.1, "local.epochs": 1,
+    "local.steps": None, "local.batch_size": "full", "local.momentum": 0.9, "local.weight_decay": 0.0,
+    "tuned_on": [1000],
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
 
 def test_a_value_that_goes_with_a_method_is_said_to(tmp_path):
     found = described(runs(tmp_path, fedavg=[{"local.lr": 0.5}], qfedavg=[{}], fedprox=[{}]))
-    assert "The local learning rate is 0.5 (FedAvg) or 0.1 (FedProx, q-FedAvg), by setting" in found
+    assert "The local learning rate is 0.1 (FedProx, q-FedAvg) or 0.5 (FedAvg), by setting" in found
 
 
 def test_every_combination_of_local_work_has_words(tmp_path):
