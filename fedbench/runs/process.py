@@ -25,11 +25,12 @@ class Interrupted(KeyboardInterrupt):
 
     Args:
         number: The signal.
+        where: What it has ended, for a message.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, where: str = "") -> None:
         super().__init__(signal.Signals(number).name)
-        self.number = number
+        self.number, self.where = number, where
 
 
 def exit_status(error: KeyboardInterrupt) -> int:

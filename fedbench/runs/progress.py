@@ -1,4 +1,4 @@
-"""How far runs are: on a terminal a bar, elsewhere a line every ten seconds."""
+"""How far runs are: on a terminal a bar, elsewhere a line at once and every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from fedbench.config.schema import RunConfig
 from fedbench.runs.run import last_row
 
 EVERY = 10.0  # seconds between lines where there is no terminal
 _OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
+_MEASURED = (("accuracy_mean", "accuracy"), ("accuracy_worst30", "worst 30 %"))  # keys of a row, and their labels
 _SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
 
 
@@ -41,28 +43,37 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
         done: Number of rounds already done.
 
     Yields:
-        A function to be called after every round with its number, its number of clients, and what was measured of the
-        model, or None.
+        A function to be called after every round with its number, its number of clients, what was measured of the
+        model, or None, and what comes next if that is no round.
     """
     terminal, shown = sys.stderr.isatty(), _SHOWN.get()
     start = said = time.perf_counter()
     measured, served = "", 0
     bars = _bars(shown and terminal)
     bar = bars.add_task(title, total=total, completed=done, facts="")
+    if shown and (done or not terminal):
+        begins = f"resuming at round {done} of {total}" if done else f"round 0 of {total}, evaluating the initial model"
+        print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
-    def advance(round: int, clients: int, row: Mapping[str, Any] | None) -> None:
-        nonlocal measured, served, said
-        measured, served = measured if row is None else measured_text(row), served + clients
+    def advance(round: int, clients: int, row: Mapping[str, Any] | None, doing: str = "") -> None:
+        nonlocal measured, served, start, said
         if not shown:
             return
+        served += clients
+        if row is not None:
+            known = [(label, value) for key, label in _MEASURED if (value := row.get(key)) is not None]
+            measured = "".join(f"{label} {100 * value:.1f} % " for label, value in known)
         now = time.perf_counter()
-        facts = f"{measured}{served / max(1e-9, now - start):,.0f} clients/s"
+        rate = f"{served / max(1e-9, now - start):,.0f} clients/s"
+        if not served:  # the time of the initial model is none of the rounds
+            rate, start = f"evaluated in {duration(now - start)}", now
+        facts = f"{measured}{doing or rate}"
         if terminal:
             bars.update(bar, completed=round, facts=facts)
         elif now - said >= EVERY:
             said = now
             left = f", {duration((now - start) * (total - round) / (round - done))} left" if round > done else ""
-            _say(f"{title}: round {round} of {total}, {facts}{left}")
+            print(f"fedbench: {title}: round {round} of {total}, {facts}{left}", file=sys.stderr, flush=True)
 
     with bars:
         yield advance
@@ -92,7 +103,7 @@ class PoolView:
             self.bars.update(self._bar, completed=len(ended), facts=self.line(ended, going))
         elif time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
-            _say(self.line(ended, going))
+            print(f"fedbench: {self.line(ended, going)}", file=sys.stderr, flush=True)
 
     def line(self, ended: Sequence[str], going: Iterable[RunConfig]) -> str:
         """Return how far the runs are in one line."""
@@ -107,22 +118,10 @@ class PoolView:
 
 def _bars(shown: bool) -> Progress:
     """Return bars on standard error, or ones that are not shown."""
-    numbers = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10))
-    texts = (TextColumn("{task.fields[facts]}"), TextColumn("{task.description}"))
-    return Progress(*numbers, *texts, console=Console(stderr=True), transient=True, disable=not shown)
-
-
-def _say(line: str) -> None:
-    """Print a line: one write, so that lines of several processes do not mix."""
-    sys.stderr.write(f"fedbench: {line}\n")
-    sys.stderr.flush()
-
-
-def measured_text(row: Mapping[str, Any]) -> str:
-    """Return the mean accuracy and that of the worst 30 % in percent, with a space behind, as far as they are known."""
-    names = (("accuracy_mean", "accuracy"), ("accuracy_worst30", "worst 30 %"))
-    known = [(label, value) for key, label in names if (value := row.get(key)) is not None]
-    return "".join(f"{label} {100 * value:.1f} % " for label, value in known)
+    # a narrow terminal cuts the text, and not the bar
+    text = TextColumn("{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1))
+    columns = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10), text)
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown, expand=True)
 
 
 def duration(seconds: float) -> str:

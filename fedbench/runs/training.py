@@ -203,8 +203,11 @@ class Session:
         shown = shown_progress(self.title, self.rounds, self.last.round if self.last else 0)
         with trace or nullcontext(lambda: None) as step, shown as advance:
             for snapshot in self.snapshots():
-                row = self.record(snapshot) if self.evaluates(snapshot.round) else None
-                advance(snapshot.round, len(snapshot.cohort), row)
+                evaluates = self.evaluates(snapshot.round)
+                slow = evaluates and self.seconds["eval"] > 1 + snapshot.round  # a second each time
+                advance(snapshot.round, len(snapshot.cohort), None, "evaluating" if slow else "")
+                if evaluates:
+                    advance(snapshot.round, 0, self.record(snapshot))
                 if not self.finite:
                     return
                 if left := self.rounds - snapshot.round:
@@ -212,7 +215,8 @@ class Session:
                     if due or number is not None or (config.keep_state and left == 1):
                         self._save(snapshot)
                     if number is not None:
-                        raise Interrupted(number)
+                        where = f" at round {snapshot.round} of {self.rounds}, which is saved in {self.recorder.path}"
+                        raise Interrupted(number, where)
                 step()
 
     def snapshots(self) -> Iterator[Snapshot]:

@@ -44,16 +44,18 @@ def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, m
         status, out, err = fed(*FAST)
     assert status == 128 + number
     assert "ending after this round" in err
-    assert err.endswith("fedbench: interrupted; run the same command again to resume\n")
     (meta,) = (tmp_path / "results").rglob("meta.json")
+    where = f"at round 2 of 4, which is saved in {meta.parent.relative_to(tmp_path)}"
+    assert err.endswith(f"fedbench: interrupted {where}; run the same command again to resume\n")
     assert json.loads(meta.read_text())["status"] == "interrupted"
     saved = Recorder(meta.parent).load()
     assert saved[1]["round"] == 2
     assert [signal.getsignal(getattr(signal, n)) for n in SIGNALS] == handlers
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    status, out, _ = fed(*FAST)
+    status, out, err = fed(*FAST)
     assert status == 0
+    assert "resuming at round 2 of 4" in err
     assert (run_dir(tmp_path, out) / "model.safetensors").read_bytes() == whole
 
 

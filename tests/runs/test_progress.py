@@ -23,6 +23,16 @@ def test_a_bar_shows_rounds_accuracy_and_rate(monkeypatch):
     assert "adafedadam seed 0" in line
 
 
+def test_a_narrow_terminal_cuts_the_text_and_not_the_bar(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(width=100, force_terminal=True, file=screen))
+    with shown_progress("adafedadam seed 0 adafedadam/table5_synthetic", 1000) as advance:
+        advance(500, 12_345, {"accuracy_mean": 0.98765, "accuracy_worst30": 0.91234})
+    assert "━" * 5 in screen.getvalue()
+    assert "accuracy 98.8 %" in screen.getvalue()
+
+
 def test_off_a_terminal_a_line_says_how_far_a_run_is(monkeypatch, capsys):
     """10 of 20 rounds were done before; 5 of the 10 others have taken as long as the 5 that are left will."""
     clock = iter([0.0, 9.0, 61.0, 62.0])
@@ -31,9 +41,26 @@ def test_off_a_terminal_a_line_says_how_far_a_run_is(monkeypatch, capsys):
         advance(11, 20, None)
         advance(15, 102, {"accuracy_mean": 0.5, "accuracy_worst30": 0.25})
         advance(16, 1, None)
-    (line,) = capsys.readouterr().err.splitlines()
+    first, line = capsys.readouterr().err.splitlines()
+    assert first == "fedbench: a run: resuming at round 10 of 20"
     measured = "accuracy 50.0 % worst 30 % 25.0 % 2 clients/s"
     assert line == f"fedbench: a run: round 15 of 20, {measured}, 61 s left"
+
+
+def test_the_phase_before_the_first_round_is_named_at_once_and_its_time_after_it(monkeypatch, capsys):
+    """The rate counts from the end of that phase: 6 clients in the 3 seconds after it."""
+    clock = iter([0.0, 200.0, 203.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress, "EVERY", 0)
+    with shown_progress("a run", 2) as advance:
+        first = capsys.readouterr().err
+        advance(0, 0, {"accuracy_mean": 0.5})
+        advance(1, 6, None, "evaluating")
+    assert first == "fedbench: a run: round 0 of 2, evaluating the initial model\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "fedbench: a run: round 0 of 2, accuracy 50.0 % evaluated in 3 min",
+        "fedbench: a run: round 1 of 2, accuracy 50.0 % evaluating, 3 s left",
+    ]
 
 
 def test_nothing_is_said_of_a_run_that_is_hidden(monkeypatch, capsys):
@@ -41,4 +68,4 @@ def test_nothing_is_said_of_a_run_that_is_hidden(monkeypatch, capsys):
     for shown in (True, False):
         with nullcontext() if shown else hidden(), shown_progress("a run", 10) as advance:
             advance(1, 2, None)
-        assert capsys.readouterr().err.count("\n") == shown
+        assert capsys.readouterr().err.count("\n") == 2 * shown

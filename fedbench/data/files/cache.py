@@ -57,6 +57,7 @@ def prepared(
                 return _read(folder)
             except (OSError, ValueError, EOFError) as error:
                 print(f"fedbench: {folder} is corrupt; rebuilding it: {error}", file=sys.stderr)
+        print(f"fedbench: preparing {name}, once for all runs", file=sys.stderr, flush=True)
         examples = make()
         try:
             _write(folder, examples)
