@@ -163,7 +163,10 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _flag("--all", help="list finished runs too, which are only counted otherwise"),
         _flag("--verify", help="compare the files of finished runs with their checksums"),
     ),
-    "show": (_argument("run", metavar="RUN", help="directory of the run, which it prints as its last line"),),
+    "show": (
+        _argument("run", metavar="RUN", help="directory of the run, which it prints as its last line"),
+        _flag("--plot", help="also draw its curves in RUN/curves.png"),
+    ),
     "plot": (
         _RESULTS,
         _argument("--x", default="round", help="round, bytes, bytes_up, bytes_down or seconds (default: round)"),

@@ -19,15 +19,23 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def carry_out(asked: Namespace) -> int:
-    """Print one run.
+    """Print one run, and draw its curves if that is asked for.
 
     Raises:
-        RequestError: If there is no such run.
+        NotWritten: If the picture cannot be written.
+        RequestError: If there is no such run, or one to be drawn is not done.
         DamagedRun: If the run's files cannot be read.
     """
     path = _located(user_path("RUN", asked.run))
     run = read_run(path)
     print("\n".join([*_head(run), *_numbers(run), "", f"in Python: fedbench.load_results({str(path)!r})"]))
+    if asked.plot:
+        from fedbench.report import canvas, figures, plots  # which import matplotlib
+
+        panels = figures.curve_panels(
+            [run], [name for name in figures.OWN_FIELDS if run.last_round().get(name) is not None]
+        )
+        print("\n".join(f"written: {file}" for file in canvas.draw(path / "curves.png", plots.curves, "", panels)))
     return 0
 
 

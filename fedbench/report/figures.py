@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -26,7 +27,7 @@ from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, d
 from fedbench.runs.run import Run
 
 BANDS = {"t": "band: 95 % t interval over seeds", "range": plots.RANGE, "none": ""}
-_OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
+OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 _MOST_SETTINGS = 8  # settings of own runs that are drawn
 
 
@@ -276,6 +277,8 @@ def curve_panels(
 ) -> list[Panel]:
     """Return the curves of runs: a panel per setting and field, a line per value of a key.
 
+    Lines of several methods with one value also have the name of the method.
+
     Args:
         runs: The runs; those that are not done do not count.
         fields: The metrics.
@@ -287,6 +290,8 @@ def curve_panels(
         RequestError: If a key is unknown, or no run measured a metric.
     """
     found = [(name, curve) for name in fields for curve in run_curves(runs, x, name, by)]
+    methods = Counter(name for name, _ in {(c.name, c.algo) for _, c in found})
+    found = [(name, replace(c, name=f"{c.algo} {c.name}") if methods[c.name] > 1 else c) for name, c in found]
     look = looks([(c.algo, c.name) for _, c in found])
     settings = sorted({c.setting for _, c in found})
     panels = []
@@ -309,7 +314,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     runs = [run for line in table.lines for run in line.found.runs.values()]
     if not runs:
         return []
-    fields = [name for name in _OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)]
+    fields = [name for name in OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)]
     curves = curve_panels(runs, fields)
     groups = [(block.title, block.lines) for block in blocks_of(runs, "algo")]
     look = looks([(str(of[0].meta["algo"]), name) for _, lines in groups for name, of in lines.items()])

@@ -9,6 +9,7 @@ from report_runs import call, files
 
 from fedbench.analysis.curves import run_curves
 from fedbench.commands import plot
+from fedbench.report.figures import curve_panels
 from fedbench.runs.results import Results
 
 SEEDS = (0, 1, 2, 3)
@@ -103,3 +104,18 @@ def test_too_much_for_one_figure_is_refused(tmp_path):
     status, _, err = call("plot", str(tmp_path), "--by", "algo.mu")
     assert status == 2
     assert "up to 25 lines each are too many to tell apart" in err
+
+
+def test_lines_of_two_methods_with_one_value_have_the_name_of_the_method(root):
+    panels = curve_panels(list(Results(root)), ["accuracy_mean"], by="rounds")
+    labels = {s.label for panel in panels for s in panel.series}
+    assert labels == {"fedavg rounds=1000", "qfedavg rounds=1000"}
+
+
+def test_show_draws_the_curves_of_one_run(root, tmp_path):
+    (run,) = fake(tmp_path, None, "fedavg", seeds=(0,))
+    status, out, _ = call("show", str(run), "--plot")
+    assert (status, out.splitlines()[-1]) == (0, f"written: {run / 'curves.png'}")
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    (failed,) = fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
+    assert call("show", str(failed), "--plot")[::2] == (2, "fedbench: none of 1 runs is done\n")
