@@ -1,7 +1,8 @@
 """fedbench: a benchmark harness for federated optimization and fairness across clients.
 
-``run`` runs an experiment, ``load_results`` reads finished runs as pandas frames; ``Algorithm``, ``Averaging``,
-``Stage``, ``descent`` and ``server_descent`` are what a method of one's own is made of.
+``run`` runs an experiment and ``sweep`` many; ``load_results`` reads finished runs as pandas frames; ``tune``,
+``compare``, ``report`` and ``plot`` do what the command line does; ``Algorithm``, ``Averaging``, ``Stage``,
+``descent`` and ``server_descent`` are what a method of one's own is made of.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
+    from fedbench.python import compare, plot, report, sweep, tune
     from fedbench.runs.cached_run import run
     from fedbench.runs.results import load_results
 
-__all__ = ["Algorithm", "Averaging", "Stage", "descent", "load_results", "run", "server_descent"]
+__all__ = ["Algorithm", "Averaging", "Stage", "compare", "descent", "load_results", "plot", "report", "run"]
+__all__ += ["server_descent", "sweep", "tune"]
 
 try:
     __version__ = version("fedbench-harness")
@@ -23,6 +26,7 @@ except PackageNotFoundError:  # the sources are on the path but the package is n
     __version__ = "0+unknown"
 
 _OTHER_HOMES = {"load_results": "fedbench.runs.results", "run": "fedbench.runs.cached_run"}
+_OTHER_HOMES |= dict.fromkeys(("compare", "plot", "report", "sweep", "tune"), "fedbench.python")
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +37,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

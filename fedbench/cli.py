@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
     try:
         with answered_by(raise_interrupted):
-            status = _carried_out([a for a in args if a != "debug=true"], loud)
+            status = carried_out([a for a in args if a != "debug=true"], loud)
             sys.stdout.flush()
             return status
     except BrokenPipeError:
@@ -39,7 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _explained(error, loud)
 
 
-def _carried_out(args: list[str], loud: bool) -> int:
+def carried_out(args: list[str], loud: bool = False) -> int:
+    """Carry out a command line and return its exit status.
+
+    Raises:
+        RequestError: If it is wrong.
+        Exception: Whatever else ended it.
+    """
     if args[:1] == ["--version"]:
         print(f"fedbench {fedbench.__version__}")
         return 0

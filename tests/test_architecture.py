@@ -39,7 +39,8 @@ ROOMS = {
     },
     "cli": {"commands", "config", "core", "runs"},
     "__main__": {"cli"},
-    "__init__": {"core", "runs"},  # when a public name is first used
+    "python": {"cli", "commands", "config", "core", "runs"},
+    "__init__": {"core", "python", "runs"},  # when a public name is first used
 }
 
 

@@ -1,5 +1,6 @@
 """fedbench from Python: ``run``, ``load_results`` and the names for methods of one's own."""
 
+import importlib
 import json
 import signal
 import subprocess
@@ -225,3 +226,42 @@ def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(t
     assert fedbench.run(f"{asked} force=true", config_dir="one").last_round()["train_loss"] == alone["one"]
     assert (sys.modules["door_method"], sys.modules["door_rate"]) == (door_method, door_rate)
     del sys.modules["door_method"], sys.modules["door_rate"]
+
+
+def test_only_public_names_are_listed():
+    assert dir(fedbench) == sorted(fedbench.__all__)
+    assert all(getattr(fedbench, name) is not None for name in dir(fedbench))
+
+
+def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, capsys):
+    small = parse_overrides(FAST)
+    runs = fedbench.sweep({"algo": ["fedavg", "qfedavg"], "seed": range(2), **{o.key: o.value for o in small}})
+    assert [(run.meta["algo"], run.meta["seed"]) for run in runs] == [
+        ("fedavg", 0), ("fedavg", 1), ("qfedavg", 0), ("qfedavg", 1),
+    ]  # fmt: skip
+    assert [run.path for run in fedbench.sweep(f"algo=fedavg,qfedavg seed=0,1 {SMALL}")] == [run.path for run in runs]
+    capsys.readouterr()
+    written = fedbench.report(compare="algo", metric="test_loss")
+    assert written is not None
+    assert written.exists()
+    assert "differences in test loss" in capsys.readouterr().out
+    drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True)
+    assert drawn == Path("results/plots/test_loss_over_round_by_algo.png")
+    assert drawn.exists()
+    assert importlib.import_module("fedbench.report")("results") == fedbench.report(Path("results"), latex=False)
+
+
+def test_tune_and_compare_return_where_their_tables_are():
+    small = [text for text in FAST if not text.startswith("seed=")]
+    folder = fedbench.tune(["algo=fedavg", "budget=1", "local.lr=0.1,0.2", *small])
+    assert folder is not None
+    assert (folder / "tuned.json").exists()
+    assert fedbench.compare(["methods=fedavg,term", "budget=1", "seeds=2", *small]).exists()
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: fedbench.plot(foo=1), lambda: fedbench.report("nowhere"), lambda: fedbench.tune("x")]
+)
+def test_wrong_requests_of_words_are_raised(call):
+    with pytest.raises(RequestError):
+        call()

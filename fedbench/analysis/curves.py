@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.settings import blocks_of
-from fedbench.analysis.stats import interval
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import CATALOGUE, lower_is_better, metric_info
 from fedbench.runs.run import Run
@@ -109,12 +108,6 @@ class RunCurve:
     algo: str
     x: np.ndarray
     y: np.ndarray
-
-    def t_interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ends [T] of the 95 % t interval of the mean over seeds; NaN for fewer than two values."""
-        ends = [interval(column[~np.isnan(column)]) or (np.nan, np.nan) for column in self.y.T]
-        low, high = np.array(ends).T
-        return low, high
 
 
 def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:

@@ -174,8 +174,6 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--by", default="algo", help="a line per value of this key (default: algo)"),
         _argument("--where", action="append", default=[], metavar="KEY=VALUE",
                   help="only runs with this value; may be repeated"),
-        _argument("--interval", default="range", choices=("t", "range", "none"),
-                  help="band around the mean: 95 %% t interval, range (lowest to highest seed, default), none"),
         _flag("--log", help="logarithmic axis of the metric"),
         _argument("--out", metavar="FILE", help="file ending in .pdf, .png or .svg (default: DIR/plots/..., .png)"),
     ),

@@ -10,7 +10,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, config_value, user_path
 from fedbench.report import plots
 from fedbench.report.canvas import KINDS, draw
-from fedbench.report.figures import BANDS, curve_panels
+from fedbench.report.figures import curve_panels
 from fedbench.runs.run import Run
 
 _MOST_LINES, _MOST_PANELS = 24, 12
@@ -30,12 +30,12 @@ def carry_out(asked: Namespace) -> int:
     runs = runs_below(asked.folder)
     for text in asked.where:
         runs = _chosen(runs, text)
-    panels = curve_panels(runs, [asked.y], asked.x, asked.by, asked.interval)
+    panels = curve_panels(runs, [asked.y], asked.x, asked.by)
     _refuse_illegible(panels)
     if asked.log and not any((series.y > 0).any() for panel in panels for series in panel.series):
         raise RequestError(f"--log needs values above 0, and {asked.y} has none")
     try:
-        written = draw(file, plots.curves, "", panels, log_y=asked.log, band_label=BANDS[asked.interval])
+        written = draw(file, plots.curves, "", panels, log_y=asked.log)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     print("\n".join(f"written: {path}" for path in written))

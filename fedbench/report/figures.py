@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.curves import low_and_high, moments
-from fedbench.analysis.curves import POSITIONS, RunCurve, run_curves
+from fedbench.analysis.curves import POSITIONS, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of, keys_text
 from fedbench.analysis.table import TableData
@@ -26,7 +26,6 @@ from fedbench.report.methods import title_of_runs
 from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
-BANDS = {"t": "band: 95 % t interval over seeds", "range": plots.RANGE, "none": ""}
 OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 _MOST_SETTINGS = 8  # settings of own runs that are drawn
 
@@ -272,9 +271,7 @@ def client_panels(title: str, lines: dict[str, tuple[Look, Sequence[Run]]]) -> l
     ]
 
 
-def curve_panels(
-    runs: Sequence[Run], fields: Sequence[str], x: str = "round", by: str = "algo", band: str = "range"
-) -> list[Panel]:
+def curve_panels(runs: Sequence[Run], fields: Sequence[str], x: str = "round", by: str = "algo") -> list[Panel]:
     """Return the curves of runs: a panel per setting and field, a line per value of a key.
 
     Lines of several methods with one value also have the name of the method.
@@ -284,7 +281,6 @@ def curve_panels(
         fields: The metrics.
         x: One of ``POSITIONS``.
         by: The key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
-        band: One of ``BANDS``: what is drawn around a mean over several seeds.
 
     Raises:
         RequestError: If a key is unknown, or no run measured a metric.
@@ -298,15 +294,10 @@ def curve_panels(
     for setting in settings:
         for name in fields:
             members = [c for of, c in found if (of, c.setting) == (name, setting)]
-            series = [Series(c.name, c.x, c.y, look[c.algo, c.name], band=_band(c, band)) for c in members]
+            series = [Series(c.name, c.x, c.y, look[c.algo, c.name]) for c in members]
             if series:
                 panels.append(Panel(setting, series, POSITIONS[x][0], metric_info(name).axis))
     return panels
-
-
-def _band(curve: RunCurve, band: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the ends of the band around a mean; None for the lowest and highest value."""
-    return curve.t_interval() if band == "t" and len(curve.y) > 1 else None
 
 
 def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:

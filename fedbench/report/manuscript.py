@@ -23,6 +23,7 @@ from fedbench.report.comparison import best_of, block_notes, mean_cell, too_few
 from fedbench.report.figures import curve_panels
 from fedbench.report.format import plural
 from fedbench.report.methods import described, in_print, listed, printed_names
+from fedbench.report.page import render_text
 from fedbench.report.table import Cell, Values, latex_text, table_of, tabular
 from fedbench.runs.run import Run
 
@@ -30,11 +31,6 @@ METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 BETTER, WORSE = "\N{ASTERISK OPERATOR}", "†"
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
 _WIDEST = 4  # columns of numbers that fit one column of a two-column page
-_FIGURE = r"""\begin{{figure}}[t]
-\centering
-\includegraphics[width=\columnwidth]{{{name}}}
-\caption{{{caption}: means over seeds; bands reach from the lowest to the highest seed.}}
-\end{{figure}}"""
 
 
 def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]) -> list[str]:
@@ -63,7 +59,8 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
         figures = _figures(runs, compared, names, fresh)
         move_files(fresh, new, _shown(new / "main.tex"))
         replace_file(new / "statement.tex", statement(runs, compared[0].alpha))
-        replace_file(new / "main.tex", _main([f"tables/{name}" for name in tables], figures))
+        inputs = [f"tables/{name.removesuffix('.tex')}" for name in tables]
+        replace_file(new / "main.tex", render_text("main.tex", first=_FIRST, tables=inputs, figures=figures))
     return ["main.tex", *(f"tables/{name}" for name in tables), *figures, "statement.tex"]
 
 
@@ -103,24 +100,16 @@ def _float(
     methods = [m for m in columns[0][1].names if any(m in column for column in cells)]
     rows: list[Values] = [(in_print(m, names), *(column.get(m, Cell("–")) for column in cells)) for m in methods]
     heads = [in_print(head, names) for head, _, _ in columns]
-    notes: dict[str, None] = {}
+    said: dict[str, None] = {}
     for head, compared, block in columns:
         where = f"{block.title}: " if head == block.title else ""
         few = too_few(block.short, len(block.differences), compared.alpha) if block.differences else []
-        notes |= dict.fromkeys(f"{where}{note}" for note in [*block_notes(block, compared.metric), *few])
+        said |= dict.fromkeys(f"{where}{note}" for note in [*block_notes(block, compared.metric), *few])
     caption = in_print(f"{what} at the last round: {_caption(columns)}", names)
     star = "*" if len(heads) > _WIDEST or sum(map(len, heads)) > _WIDEST * 26 else ""
-    lines = [
-        rf"\begin{{table{star}}}[t]",
-        r"\centering",
-        rf"\caption{{{latex_text(caption)}}}",
-        rf"\label{{tab:{name}}}",
-        r"\small",
-        tabular(table_of("", ("Method", *heads), rows)).rstrip(),
-        *(rf"\par\smallskip{{\footnotesize {latex_text(in_print(note, names))}.}}" for note in notes),
-        rf"\end{{table{star}}}",
-    ]
-    return "\n".join(lines) + "\n"
+    notes = [latex_text(in_print(note, names)) for note in said]
+    table = tabular(table_of("", ("Method", *heads), rows))
+    return render_text("float.tex", name=name, caption=latex_text(caption), star=star, tabular=table, notes=notes)
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
@@ -158,8 +147,9 @@ def _caption(columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]]) -> str:
     seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     parts = [f"mean ± sample standard deviation over {seeds}" if counts[-1] > 1 else seeds]
     directed = any(m.direction is not None and not m.spread for m in metrics)
-    spreads = listed((m.heading for m in metrics if m.spread), "metrics") if any(m.spread for m in metrics) else ""
-    but = f", but no {spreads}, which is low too where accuracies are" if spreads else ""
+    but = (
+        ", but no spread over clients, which is low too where accuracies are" if any(m.spread for m in metrics) else ""
+    )
     parts += [f"the best mean is bold{but}"] if directed else []
     how = (
         f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the "
@@ -188,7 +178,7 @@ def _figures(
                 )
                 shown = replace(panel, title=title, series=lines)
                 draw(folder / name, plots.curves, "", [shown], reduced=bool(blocks[panel.title].reduced))
-                figures[name] = f"{panel.y_label[:1].upper()}{panel.y_label[1:]} on {title}"
+                figures[name] = latex_text(f"{panel.y_label[:1].upper()}{panel.y_label[1:]} on {title}")
     return figures
 
 
@@ -197,23 +187,6 @@ def _shown(main: Path) -> list[str]:
     text = main.read_text(encoding="utf-8") if main.exists() else ""
     tables = [f"{name}.tex" for name in re.findall(r"\\input\{(tables/[^}]+)\}", text)]
     return [*tables, *re.findall(r"figures/[^}]+\.pdf", text)]
-
-
-def _main(tables: Sequence[str], figures: Mapping[str, str]) -> str:
-    """Return a document that shows all of it, from which parts are copied."""
-    lines = [
-        _FIRST,
-        r"\documentclass[twocolumn]{article}",
-        r"\usepackage[T1]{fontenc}",
-        r"\usepackage[utf8]{inputenc}",
-        r"\usepackage{booktabs,graphicx,url}",
-        r"\begin{document}",
-        *(rf"\input{{{name.removesuffix('.tex')}}}" for name in tables),
-        *(_FIGURE.format(name=name, caption=latex_text(caption)) for name, caption in figures.items()),
-        r"\input{statement}",
-        r"\end{document}",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 # ---- the reproducibility statement

@@ -149,8 +149,8 @@ def render(template: str, **values: Any) -> str:
 
 
 def render_text(template: str, **values: Any) -> str:
-    """Return a text from a template of ``assets``."""
-    return _environment().get_template(template).render(values)
+    """Return a text from a template of ``assets``, with a line break at its end."""
+    return _environment().get_template(template).render(values) + "\n"
 
 
 @cache

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 
 from fedbench.report.canvas import SIZE, WIDTH, Figure, Look, draw, legend_lines, plain_numbers, sheet, wrap
 
-RANGE = "band: lowest to highest seed"
+_RANGE = "band: lowest to highest seed"
 _POINTS = 400  # most points of a curve
 
 
@@ -33,7 +33,6 @@ class Series:
         x: Positions [T]; [S, T] for points whose position has a spread over seeds.
         y: Values [S, T], a row per seed; NaN where missing.
         texts: What is written at the points; empty for nothing.
-        band: Ends [T] of the band around the mean; None for the lowest and highest value of several seeds.
     """
 
     label: str
@@ -41,7 +40,6 @@ class Series:
     y: np.ndarray
     look: Look
     texts: tuple[str, ...] = ()
-    band: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,18 +72,15 @@ class Image:
     scale: str
 
 
-def curves(
-    title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False, band_label: str = RANGE
-) -> Figure:
-    """Draw the mean over seeds as a line and, for several seeds, a band, by default from lowest to highest value.
+def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False) -> Figure:
+    """Draw the mean over seeds as a line and, for several seeds, a band from lowest to highest value.
 
     Points at which no seed has a value are left out. If there are more than 400 points, 400 of them are drawn, evenly
     spread from the first to the last. A logarithmic axis (``log_y``) cuts off values of 0 and below at its lower end.
-    ``band_label`` explains the bands in the legend; empty for no bands.
     """
     notes: list[Any] = []
-    if band_label and any(len(s.y) > 1 for p in panels for s in p.series):
-        notes.append(Patch(facecolor="0.5", alpha=0.3, label=band_label))
+    if any(len(s.y) > 1 for p in panels for s in p.series):
+        notes.append(Patch(facecolor="0.5", alpha=0.3, label=_RANGE))
     figure, places = _frames(title, panels, reduced, notes)
     for axes, panel in zip(places, panels, strict=True):
         for number, series in _in_order(panel.series):
@@ -95,9 +90,10 @@ def curves(
             look = {**series.look.line, "drawstyle": "steps-post", "marker": ""} if panel.steps else series.look.line
             every = max(1, round(len(x) / 8))
             axes.plot(x, mean_of(y), label=series.label, markevery=(number * every // 3 % every, every), **look)
-            if len(y) > 1 and band_label:
-                ends = (np.nanmin(y, 0), np.nanmax(y, 0)) if series.band is None else [b[kept] for b in series.band]
-                axes.fill_between(x, *ends, color=colour, alpha=0.18, linewidth=0, zorder=1.5)
+            if len(y) > 1:
+                axes.fill_between(
+                    x, np.nanmin(y, 0), np.nanmax(y, 0), color=colour, alpha=0.18, linewidth=0, zorder=1.5
+                )
         if log_y and any((series.y > 0).any() for series in panel.series):
             axes.set_yscale("log")
             plain_numbers(axes.yaxis)

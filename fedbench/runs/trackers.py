@@ -17,6 +17,10 @@ from fedbench.runs.run import Fields, last_row
 _MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100  # characters of a value, and values of a request, that every store takes
 
 
+_HYPERPARAMETERS = ("algo.", "local.", "data.", "model.", "rounds", "participation", "seed")  # keys for TensorBoard
+_JUDGED = ("accuracy_mean", "accuracy_worst30", "accuracy_std", "test_loss")  # metrics next to them
+
+
 class Tracker:
     """Follows one run. Every default does nothing: the files of the run are complete without a tracker.
 
@@ -98,7 +102,11 @@ class WandbTracker(Tracker):
 
 
 class TensorboardTracker(Tracker):
-    """Writes every evaluated round to ``tensorboard/`` in the run's directory."""
+    """Writes every evaluated round to ``tensorboard/`` in the run's directory.
+
+    Charts are in groups (``accuracy/mean``, ``loss/train``), and the keys of method, local solver, data and model are
+    hyperparameters, by which TensorBoard compares runs.
+    """
 
     def __init__(self) -> None:
         _package("tensorboard")
@@ -109,11 +117,15 @@ class TensorboardTracker(Tracker):
         """Open a further event file, from whose first round on the earlier ones no longer count."""
         last = last_row(path / "rounds.jsonl") or {"round": -1}
         self._writer = self._events.SummaryWriter(str(path / "tensorboard"), purge_step=last["round"] + 1)
+        keys = {k: v for k, v in leaves(config).items() if k.startswith(_HYPERPARAMETERS) and v is not None}
+        typed = {k: v if isinstance(v, int | float) else config_value(v) for k, v in keys.items()}
+        for part in self._events.summary.hparams(typed, dict.fromkeys(map(tag, _JUDGED), 0.0)):
+            self._writer.file_writer.add_summary(part)
 
     def log(self, row: Fields) -> None:
         """Write one evaluated round."""
         for key, value in numbers(row).items():
-            self._writer.add_scalar(key, value, row["round"])
+            self._writer.add_scalar(tag(key), value, row["round"])
 
     def finish(self, status: str) -> None:
         """Close the event file."""
@@ -155,6 +167,12 @@ class MlflowTracker(Tracker):
     def finish(self, status: str) -> None:
         """End the run."""
         self._mlflow.end_run({"done": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED"))
+
+
+def tag(key: str) -> str:
+    """Return the name of a metric in TensorBoard, whose first part is the group of its chart."""
+    first, _, rest = key.partition("_")
+    return f"loss/{first}" if rest == "loss" else key.replace("_", "/", 1)
 
 
 def numbers(row: Fields) -> dict[str, float]:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fedbench.runs.trackers import Guarded, TensorboardTracker, Tracker, numbers
+from fedbench.runs.trackers import Guarded, TensorboardTracker, Tracker, numbers, tag
 
 ROWS = [
     {"round": 0, "accuracy_mean": 0.25, "train_loss": 2.5, "improved_clients": None},
@@ -31,8 +31,30 @@ def test_tensorboard_writes_events(tmp_path):
 
     follow(TensorboardTracker(), tmp_path)
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [(e.step, e.value) for e in events.Scalars("accuracy_mean")] == [(0, 0.25), (3, 0.5)]
-    assert [e.step for e in events.Scalars("train_loss")] == [0]
+    assert [(e.step, e.value) for e in events.Scalars("accuracy/mean")] == [(0, 0.25), (3, 0.5)]
+    assert [e.step for e in events.Scalars("loss/train")] == [0]
+
+
+def test_tensorboard_has_the_keys_of_a_run_as_hyperparameters(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    tracker = TensorboardTracker()
+    local = {"lr": 0.1, "epochs": [1, 3], "nesterov": False, "steps": None}
+    tracker.start(tmp_path, "a run", {"rounds": 3, "data_dir": "/here", "local": local, "algo": {"_target_": "a.b"}})
+    tracker.finish("done")
+    written = EventAccumulator(str(tmp_path / "tensorboard")).Reload().PluginTagToContent("hparams")
+    start = HParamsPluginData.FromString(written["_hparams_/session_start_info"]).session_start_info.hparams
+    assert {k: v.number_value or v.string_value or v.bool_value for k, v in start.items()} == {
+        "rounds": 3, "local.lr": 0.1, "local.epochs": "[1,3]", "local.nesterov": False, "algo._target_": "a.b",
+    }  # fmt: skip
+    experiment = HParamsPluginData.FromString(written["_hparams_/experiment"]).experiment
+    assert "accuracy/mean" in {m.name.tag for m in experiment.metric_infos}
+
+
+def test_charts_in_tensorboard_are_in_groups():
+    keys = ("accuracy_mean_weighted", "train_loss", "val_loss", "bytes_up", "clients")
+    assert [tag(key) for key in keys] == ["accuracy/mean_weighted", "loss/train", "loss/val", "bytes/up", "clients"]
 
 
 def wandb_records(folder):
@@ -138,7 +160,7 @@ def test_a_resumed_run_is_one_curve_in_tensorboard(tmp_path):
     (tmp_path / "rounds.jsonl").write_text('{"round": 0}\n{"round": 1}\n')  # cut back to the checkpoint
     time.sleep(1.1)  # names of event files have seconds
     log([(2, 0.75), (3, 1.0)])
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("accuracy_mean")
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("accuracy/mean")
     assert [(e.step, e.value) for e in events] == [(0, 0.25), (1, 0.5), (2, 0.75), (3, 1.0)]
 
 
