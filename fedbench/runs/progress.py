@@ -20,6 +20,7 @@ from fedbench.runs.run import last_row
 EVERY = 10.0  # seconds between lines where there is no terminal
 _OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
 _MEASURED = (("accuracy_mean", "accuracy"), ("accuracy_worst30", "worst 30 %"))  # keys of a row, and their labels
+_NOTEBOOK = "ipykernel"  # the module of a notebook's process, whose output redraws a line as a terminal does
 _SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
 
 
@@ -46,7 +47,7 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
         A function to be called after every round with its number, its number of clients, what was measured of the
         model, or None, and what comes next if that is no round.
     """
-    terminal, shown = sys.stderr.isatty(), _SHOWN.get()
+    terminal, shown = sys.stderr.isatty() or _NOTEBOOK in sys.modules, _SHOWN.get()
     start = said = time.perf_counter()
     measured, served = "", 0
     bars = _bars(shown and terminal)
@@ -91,7 +92,7 @@ class PoolView:
     """
 
     def __init__(self, total: int) -> None:
-        self._total, self._terminal = total, sys.stderr.isatty()
+        self._total, self._terminal = total, sys.stderr.isatty() or _NOTEBOOK in sys.modules
         self._began = self._said = time.monotonic()
         self.bars = _bars(self._terminal)
         self.every = _OFTEN if self._terminal else EVERY
@@ -121,7 +122,9 @@ def _bars(shown: bool) -> Progress:
     # a narrow terminal cuts the text, and not the bar
     text = TextColumn("{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1))
     columns = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10), text)
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown, expand=True)
+    # where no widgets are installed, rich draws nothing in a notebook that it knows as one
+    console = Console(stderr=True, force_jupyter=False, force_terminal=True if _NOTEBOOK in sys.modules else None)
+    return Progress(*columns, console=console, transient=True, disable=not shown, expand=True)
 
 
 def duration(seconds: float) -> str:
