@@ -97,6 +97,9 @@ class Composer:
         config = parse(tree, choices, [o.text for o in overrides])
         config = replace(config, stored_tree=stored(written, config.tree))
         if config.names.experiment is None:
+            # with an experiment they may be those of a paper's row and of a reduced profile
+            if config.local.steps and {"local.epochs", "local.steps"} <= {key for o in overrides for key in o.keys}:
+                raise RequestError("local.epochs and local.steps are both given; steps replace epochs: remove one")
             return config
         return replace(config, departures=self._departures(config))
 

@@ -325,6 +325,10 @@ BAD = [
         ["participation=1.5"],
         "must be a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1, got",
     ),
+    (
+        ["local.epochs=1", "local.steps=5"],
+        "local.epochs and local.steps are both given; steps replace epochs: remove one",
+    ),
     (["keep_clients=first"], "keep_clients must be last, all or a list of rounds"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
     (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),

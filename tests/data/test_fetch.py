@@ -12,6 +12,7 @@ from loopback import serving
 
 from fedbench.core.errors import RequestError
 from fedbench.data import sources
+from fedbench.data.files import fetch
 from fedbench.data.files.fetch import Files, MissingFiles, Remote, ensure, mirrors, verify
 
 CONTENT = b"the published file\n" * 9000
@@ -88,12 +89,33 @@ def test_without_downloads_the_error_says_what_to_place_where(server, tmp_path, 
     assert not server.asked
 
 
+def test_a_data_directory_that_does_not_exist_is_not_created(server, tmp_path, monkeypatch):
+    """It is probably a typing error; only the default is created."""
+    server.files["a"] = CONTENT
+    with pytest.raises(RequestError, match="data_dir=.*typo is not a directory; correct it") as error:
+        ensure([remote(server, "a")], tmp_path / "typo", download=True, what="A set")
+    assert "\n" not in str(error.value)
+    assert not [*tmp_path.iterdir(), *server.asked]
+    monkeypatch.setattr(fetch, "_DEFAULT", tmp_path / "default")
+    assert ensure([remote(server, "a")], tmp_path / "default", download=True, what="A set")[0].is_file()
+
+
+def test_a_server_that_cannot_be_reached_is_said_in_two_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
+    file = Remote("file", ("http://127.0.0.1:9/file",), None)  # a port at which nothing listens
+    with pytest.raises(MissingFiles, match=r"could not be downloaded \(http://127.0.0.1:9/file: no connection\)"):
+        ensure([file], tmp_path, download=True, what="A set")
+
+
 @pytest.mark.parametrize("by", ["key", "variable"])
 def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(server, tmp_path, monkeypatch, by):
     server.files |= {"mirror/set/file.bin": CONTENT, "a": CONTENT}
     bases = (f"{server.root}/none/", f"{server.root}/mirror")
     if by == "variable":
         monkeypatch.setenv("FEDBENCH_MIRRORS", ", ".join(bases))
+    for name in "12":
+        (tmp_path / name).mkdir()
     with mirrors(bases if by == "key" else ()):
         ensure([remote(server, "a")], tmp_path / "1", download=True, what="A set")
         ensure([remote(server, "a", hash=None)], tmp_path / "2", download=True, what="A set")

@@ -474,6 +474,7 @@ def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
         assert server.asked == [*WIKI]
         with pytest.raises(RequestError, match=r"3 files missing: downloads are disabled .*wiki.train.tokens"):
             wikitext2.load(tmp_path / "none", download=False)
+        (tmp_path / "none").mkdir()
         wrong = [replace(files[0], hash="sha1:" + "0" * 40)]
         monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=wrong),))
         with pytest.raises(RequestError, match=r"wiki.train.tokens could not be downloaded.*SHA1 hash"):

@@ -24,6 +24,7 @@ from fedbench.core.errors import RequestError
 
 _CHUNK = 1 << 16  # bytes that are read at once
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
+_DEFAULT = Path("~/.cache/fedbench").expanduser()  # as conf/config.yaml has it
 _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
 
 
@@ -128,6 +129,8 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
     if missing and (offline() or not download):
         by = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
         raise _missing(what, f"downloads are disabled by {by}", missing, data_dir)
+    if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
+        raise RequestError(f"{what}: data_dir={data_dir} is not a directory; correct it, or create it for the download")
     for k, remote in enumerate(missing):
         path = data_dir / remote.path
         try:
@@ -220,7 +223,8 @@ def _download(remote: Remote, path: Path) -> list[str]:
             pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=fetch)
             return failures
         except (requests.RequestException, ValueError) as error:  # ValueError: another checksum
-            failures.append(f"{url}: {str(error).splitlines()[0][:200]}")
+            unreachable = type(error) is requests.ConnectionError  # whose text is nested representations of objects
+            failures.append(f"{url}: {'no connection' if unreachable else str(error).splitlines()[0][:200]}")
             print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
     return failures
 
