@@ -267,7 +267,10 @@ class Claim(Entry):
 
 @dataclass(frozen=True)
 class Head(Entry):
-    """What identifies a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's."""
+    """What identifies a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's.
+
+    ``note`` is what a reader has to know before the counts.
+    """
 
     id: str
     name: str
@@ -275,6 +278,7 @@ class Head(Entry):
     authors: tuple[str, ...]
     year: int
     venue: str
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)

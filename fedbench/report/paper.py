@@ -40,6 +40,7 @@ class PaperSummary:
         runs: Number of runs.
         hours: Hours of training and evaluation.
         figures: The pictures, without their content.
+        note: What a reader has to know before the counts.
     """
 
     id: str
@@ -50,6 +51,7 @@ class PaperSummary:
     runs: int
     hours: float
     figures: tuple[DrawnFigure, ...]
+    note: str = ""
 
     @property
     def counts(self) -> ClaimCounts:
@@ -113,6 +115,7 @@ class PaperReport:
             len(self.runs),
             sum(run.seconds for run in self.runs if run.done) / 3600,
             tuple(replace(figure, svg="") for figure in self.figures if figure.svg),
+            self.paper.paper.note,
         )
 
 

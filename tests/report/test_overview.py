@@ -20,7 +20,9 @@ from fedbench.report import write
 from fedbench.report.canvas import method_look
 from fedbench.report.format import count_claims
 from fedbench.report.overview import is_collection, write_overview
-from fedbench.report.paper import SUMMARY
+from fedbench.report.page import Content
+from fedbench.report.page import page as whole_page
+from fedbench.report.paper import SUMMARY, PaperReport
 from fedbench.report.plots import DrawnFigure, Panel, Series, curves, drawn
 from fedbench.report.write import write_report
 
@@ -108,6 +110,29 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
     tiles = text((shelf.place / "index.html").read_text().partition('<dl class="tiles">')[2].partition("</dl>")[0])
     assert f"settings 7 of {len(PAPER.claims)} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
     assert "scaled-down checks of the others 5 2 same direction, 1 opposite direction, 0 mixed, 2 unclear" in tiles
+
+
+def test_every_page_begins_with_a_picture(shelf):
+    """A square per claim; on the page of the paper also a point per measured percentage, a ring if it is reduced."""
+    for file in (shelf.place / "index.html", shelf.place / PAPER.id / "index.html"):
+        html = file.read_text()
+        board = html.partition('<figure class="board">')[2].partition("</figure>")[0]
+        assert board.count("<li ") == len(PAPER.claims)
+        for word, (number, _) in GIVEN.items():
+            assert f"{number} {word}" in text(board)
+            assert len(re.findall(rf'title="\w+: {word}"', board)) == number
+        assert html.index('<figure class="board">') < html.index('id="summary-head"')
+    scatter = html.partition('<figure class="scatter">')[2].partition("</figure>")[0]
+    points = re.findall(r'<circle class="(\w+)( ring)?"', scatter)
+    shown = [line for t in PAPER.tables.values() for line in t.rows if line in ROWS for _ in line.values]
+    assert (len(points), sum(bool(ring) for _, ring in points)) == (len(shown), 1)
+
+
+def test_what_is_to_be_known_before_the_counts_stands_before_them():
+    note = papers()["known"].paper.note
+    assert "do not print" in note
+    html = whole_page(Content("Known", (PaperReport(papers()["known"], (), (), ()),)))
+    assert 0 < text(html).index(note) < text(html).index("distinct printed numbers")
 
 
 def test_the_counts_of_a_small_bundle(shelf):
