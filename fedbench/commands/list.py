@@ -103,7 +103,8 @@ def card(group: str, name: str, own: Path | None) -> str:
         lines.append(f"  {section}.{key.name}: default {key.value or 'a section'}{tuned}")
         lines += textwrap.wrap(key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      ")
     first = f" {section}.{next(iter(keys))}=..." if keys else ""
-    return "\n".join([*lines, "", f"use: fedbench {group}={name}{first}"])
+    where = f"--config-dir {own} " if own is not None and files[name].is_relative_to(own) else ""
+    return "\n".join([*lines, "", f"use: fedbench {where}{group}={name}{first}"])
 
 
 def _keys(name: str, files: Mapping[str, Path]) -> dict[str, Key]:

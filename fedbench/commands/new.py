@@ -20,7 +20,7 @@ KINDS = {  # the config group of a kind, and what a run of the part is typed wit
     "model": ("model", "model={} data=synthetic_leaf rounds=20"),
     "data": ("data", "data={} rounds=20"),
     "partition": ("data/partition", "data=mnist_iid data/partition={} data.clients=10 rounds=5"),
-    "metric": ("metrics", "+metrics={} data=synthetic_leaf rounds=20"),
+    "metric": ("metrics", "metrics={} data=synthetic_leaf rounds=20"),
 }
 
 

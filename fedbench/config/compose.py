@@ -221,6 +221,8 @@ class Composer:
             return f"{error.full_key}: {str(error).splitlines()[0]}"
         if "Could not load 'hydra/launcher/submitit_" in text:
             return f"this launcher needs submitit; type {install_hint('slurm')}"
+        if "An item is already at 'metrics'" in text:
+            return "metrics are files of your own: metrics/NAME.yaml in a directory that --config-dir DIR names"
         found = re.search(r"Could not override '([^'@]*)", text)
         if found is None:
             return text

@@ -90,7 +90,8 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
         if group in _OPTIONAL and (value in ("null", "None", "") or text in ("debug=true", "debug=false")):
             found = [o for o in found if o.key != group]
         else:
-            found.append(_parsed(text))
+            adds = group == "metrics" and not value.startswith("{")  # files of the user's own, none by default
+            found.append(_parsed(f"+{text}" if adds else text))
     return found
 
 

@@ -166,6 +166,8 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
         missing = str(error.name)
         if f"{target}.".startswith(f"{missing}."):
             raise RequestError(f"{what}._target_={target}: there is no module {missing}") from error
+        if own:
+            raise _error_of_own(error, f"{what}._target_={target}: ") from error
         extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
         raise RequestError(f"{what} needs the package {missing}, which is not installed{extra}") from error
     except Exception as error:

@@ -30,8 +30,11 @@ def refused(tmp_path, monkeypatch):
     [
         ("\nx = y", "algo._target_=mine.make: mine.py, line 2: NameError: name 'y' is not defined"),
         ("from fedbench import nothing", "mine.py, line 1: ImportError: cannot import name 'nothing' from 'fedbench'"),
-        ("import nowhere", "algo needs the package nowhere, which is not installed"),
-        ("import nowhere.near", "algo needs the package nowhere, which is not installed"),
+        (
+            "\nimport nowhere",
+            "algo._target_=mine.make: mine.py, line 2: ModuleNotFoundError: No module named 'nowhere'",
+        ),
+        ("import nowhere.near", "mine.py, line 1: ModuleNotFoundError: No module named 'nowhere'"),
         ("def maker(): pass", "algo._target_=mine.make: mine has no function make; did you mean maker?"),
         ("make = 3", "algo._target_=mine.make: mine has no function make"),
         ("make(", "algo._target_=mine.make: mine.py, line 1: SyntaxError: '(' was never closed"),
