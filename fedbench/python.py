@@ -129,4 +129,5 @@ def _written(word: str, *texts: str, **flags: Any) -> Path | None:
     finally:
         print(said.getvalue(), end="")
     found = [Path(line.removeprefix("written: ")) for line in said.getvalue().splitlines() if "written: " in line]
+    found = [path.parent if path.name == "index.html" else path for path in found]
     return next((path for path in found if path.suffix), found[-1] if found else None)

@@ -114,7 +114,7 @@ def test_it_runs_from_another_directory(run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / done.stdout.splitlines()[-1] / "DONE").exists()
     report = run("report")
-    assert report.stdout.endswith("written: results/report\n"), report.stderr
+    assert report.stdout.endswith("written: results/report/index.html\n"), report.stderr
     assert "<!DOCTYPE html>" in (tmp_path / "results" / "report" / "index.html").read_text()
     shown = run("reproduce", "adafedadam/table4", "--plan", "--profile", "smoke")
     assert shown.stdout.splitlines()[2].split()[:3] == ["adafedadam/table4", "3", "0"], shown.stderr

@@ -96,7 +96,7 @@ def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str
         replace_file(file, tuned_experiment(studies, found, command))
         use = f"-m experiment=tuned/{folder.name} algo={methods} seed=0,1,2"
         text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
-    return f"{text}\nwritten: {folder}", chapter
+    return f"{text}\nwritten: {folder / 'index.html'}", chapter
 
 
 def _folder(studies: Sequence[Study]) -> Path:
@@ -132,4 +132,4 @@ def _write_comparison(request: TuningRequest, studies: Sequence[Study], runs: Se
     replace_file(folder / "compared.md", text + "\n")
     place = config.results_dir / config.task_name
     said = write_report(place, compare=lambda _: compared, chapters=(tuning,)).splitlines()[-1]
-    return f"{text}\n\nwritten: {folder}\n{said}"
+    return f"{text}\n\nwritten: {folder / 'index.html'}\n{said}"

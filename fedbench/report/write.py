@@ -98,7 +98,7 @@ def write_report(
     own = [table_markdown(table) for table in content.tables if table.paper is None]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
-    return "\n".join([*own, *totals, f"written: {target}"])
+    return "\n".join([*own, *totals, f"written: {target / 'index.html'}"])
 
 
 def _begun_in(folder: Path) -> list[str]:

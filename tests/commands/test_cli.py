@@ -633,7 +633,7 @@ def test_report_writes_tables(fed, tmp_path):
     assert csv["settings"].tolist() == ["algo.server_lr=0.5", "algo.server_lr=1"] * 2 or set(csv["settings"]) == {
         "algo.server_lr=0.5", "algo.server_lr=1",
     }  # fmt: skip
-    assert out[-1] == "written: results/report"
+    assert out[-1] == "written: results/report/index.html"
 
 
 # ---- data words

@@ -385,7 +385,7 @@ def test_a_plan_is_carried_out(done):
         assert run.done
         assert run.rounds()["round"].tolist() == [0, 1, 2]
         assert (run.config["local"]["steps"], run.meta["seed"]) == (2, 0)
-    assert f"written: {done.results / 'report'}" in done.out
+    assert f"written: {done.results / 'report' / 'index.html'}" in done.out
 
 
 def test_doing_it_again_trains_nothing(copied, monkeypatch, no_figures):

@@ -39,8 +39,8 @@ def losses(algo):
 
 def test_the_comparison_is_printed_and_in_files(written):
     root, below, said = written
-    text = below.removesuffix(f"\nwritten: {root / 'results' / 'report'}\n")
-    assert said == f"{text}\nwritten: {root / 'out'}\n"
+    text = below.removesuffix(f"\nwritten: {root / 'results' / 'report' / 'index.html'}\n")
+    assert said == f"{text}\nwritten: {root / 'out' / 'index.html'}\n"
     found = files(root / "out" / "compared")
     assert sorted(found) == ["compared.md", "differences.csv", "means.csv", "setting.tex"]
     assert found["compared.md"].decode() == text

@@ -64,7 +64,7 @@ def test_the_report_below_a_published_one_has_no_bundle_of_its_own(published, tm
     shutil.copytree(published, tmp_path / "copy")
     status, said, _ = call("report", str(tmp_path / "copy"))
     assert status == 0
-    assert said.splitlines()[-1] == f"written: {tmp_path / 'copy' / 'report'}"
+    assert said.splitlines()[-1] == f"written: {tmp_path / 'copy' / 'report' / 'index.html'}"
     new = files(tmp_path / "copy" / "report")
     assert new == {name: content for name, content in files(published).items() if not name.startswith("evidence/")}
 

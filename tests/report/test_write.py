@@ -102,7 +102,7 @@ def test_what_is_written(mixed):
 def test_what_is_said(mixed):
     assert "left out: " not in mixed.said
     assert "fedavg" in next(x for x in mixed.warned.splitlines() if "left out: " in x)
-    assert mixed.said.splitlines()[-1] == f"written: {mixed.report}"
+    assert mixed.said.splitlines()[-1] == f"written: {mixed.report / 'index.html'}"
     assert "adafedadam/table7_synthetic_momentum" not in mixed.said  # papers in a line each, one's own as tables
     assert [x for x in mixed.said.splitlines() if x.startswith("| qfedavg")]
     (short,) = [x for x in mixed.said.splitlines() if x.startswith("AdaFedAdam: ")]
@@ -349,7 +349,7 @@ def test_a_paper_without_runs_is_a_report(tmp_path):
 def test_into_another_place_without_links(small, tmp_path):
     status, out, _ = call("report", str(small), "--into", str(tmp_path / "a" / "b"))
     assert status == 0
-    assert out.endswith(f"written: {tmp_path / 'a' / 'b'}\n")
+    assert out.endswith(f"written: {tmp_path / 'a' / 'b' / 'index.html'}\n")
     assert not (small / "report").exists()
     there = files(tmp_path / "a" / "b")
     assert {"index.html", "runs.parquet", "tables/synthetic_leaf.csv", "figures/synthetic_leaf_curves.svg"} <= set(
