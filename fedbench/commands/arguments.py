@@ -56,7 +56,7 @@ Keys of the runs follow. A key with several values, such as local.lr=0.01,0.1, r
 """,
     "compare": f"""{_SEARCH}\
   methods=A,B       the methods
-  seeds=5           number of seeds of the table, or a list
+  seeds=10          number of seeds of the table, or a list
   tuning_seeds=1    number of tuning seeds, or a list
   metric=accuracy_mean, baseline=METHOD
                     what is tested, and the method that all others are compared with (default: all pairs)

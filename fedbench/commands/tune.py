@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.compare import compare
+from fedbench.analysis.stats import seeds_needed
 from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
@@ -23,11 +24,13 @@ from fedbench.report.comparison import compared_text
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.report.write import write_report
-from fedbench.runs.pool import Ended
+from fedbench.reproduce.durations import Durations
+from fedbench.runs.pool import Ended, jobs_by_default
+from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
 from fedbench.tuning.chosen import tuned_experiment
-from fedbench.tuning.request import TuningRequest, read_request
+from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned
 
 
@@ -49,6 +52,7 @@ def carry_out(asked: Namespace) -> int:
             choice("baseline", request.baseline, request.methods)
         own = {name for study in studies for name in study.config.metrics}
         choice("metric", request.metric, [*(k for k, m in CATALOGUE.items() if m.formula is None), *sorted(own)])
+    print(f"fedbench: {_outlook(request, studies)}", file=sys.stderr, flush=True)
     found = [study.search() for study in studies]
     command = shlex.join(["fedbench", asked.word, *asked.typed])
     text, chapter = _write_search(studies, found, command)
@@ -66,6 +70,28 @@ def carry_out(asked: Namespace) -> int:
         runs = [read_run(e.path) for e in ended if e.path is not None]
         print(f"\n{_write_comparison(request, studies, runs, chapter)}")
     return 0 if len(chosen) == len(studies) and all(e.status == "done" for e in ended) else 1
+
+
+def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
+    """Return what there is to run, about how long it takes, and what the seeds can decide."""
+    config, trials, seeds = studies[0].config, request.budget * len(request.seeds), len(request.table_seeds)
+    rounds = [Durations(config.results_dir).per_round(config.task_name, study.method) for study in studies]
+    runs = (trials + seeds) * len(studies)
+    jobs = min(runs, request.jobs or jobs_by_default([study.config for study in studies], runs))
+    known = [seconds for seconds in rounds if seconds is not None]
+    time = f"about {duration(sum(known) * config.rounds * runs / len(studies) / jobs)}"
+    if len(known) < len(rounds):
+        time = "which takes an unknown time, since no run of this kind is finished"
+    plan = f"at most {trials * len(studies)} runs of {config.rounds} rounds to tune"
+    if not seeds:
+        return f"{plan}, {time}; a score chooses values, and decides nothing between methods, for which type compare"
+    many = len(studies)
+    tests = many * (many - 1) // 2 if request.baseline is None else many - 1
+    needed = seeds_needed(0.05, tests)
+    can = f"can decide {tests} difference{'' if tests == 1 else 's'} at 5 %"
+    if needed is not None and needed > seeds:
+        can = f"can never decide: {tests} difference{'' if tests == 1 else 's'} at 5 % need seeds={needed}"
+    return f"{plan} and {seeds * many} to compare, {time}; {seeds} seeds {can}"
 
 
 def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
@@ -94,7 +120,7 @@ def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str
         file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, tuned_experiment(studies, found, command))
-        use = f"-m experiment=tuned/{folder.name} algo={methods} seed=0,1,2"
+        use = f"-m experiment=tuned/{folder.name} algo={methods} seed={','.join(map(str, range(TABLE_SEEDS)))}"
         text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
     return f"{text}\nwritten: {folder / 'index.html'}", chapter
 

@@ -31,16 +31,20 @@ class Durations:
 
     Args:
         results: Directory of the finished runs.
+
+    Attributes:
+        per_round: Returns the mean seconds of a round, given an experiment or data set and an algorithm; None if
+            nothing is known of them.
     """
 
     def __init__(self, results: Path) -> None:
         self.results = results
         self._stored = json.loads(FILE.read_text(encoding="utf-8"))["seconds_per_round"]
-        self._per_round = cache(self._measured)
+        self.per_round = cache(self._measured)
 
     def of(self, run: PlannedRun) -> float | None:
         """Return the seconds that a run takes; None if nothing is known of its experiment and algorithm."""
-        per_round = self._per_round(run.experiment, run.algo)
+        per_round = self.per_round(run.experiment, run.algo)
         return None if per_round is None or run.config is None else per_round * run.config.rounds
 
     def text(self, runs: Iterable[PlannedRun], jobs: int = 1) -> str:

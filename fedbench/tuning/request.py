@@ -10,6 +10,7 @@ from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError, choice, integer
 
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
+TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
 _OURS: dict[str, tuple[str, ...]] = {"tune": ("budget", "seeds", "sampler", "pruning")}
 _OURS["compare"] = (*_OURS["tune"], "methods", "tuning_seeds", "metric", "baseline")
 
@@ -62,7 +63,11 @@ def read_request(word: Literal["tune", "compare"], args: Sequence[str], jobs: in
         if o.key == "algo":
             raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
         if o.key == "seed":
-            names = "seeds=5 for those of the table, tuning_seeds=1 for those of tuning" if compare else "seeds=2"
+            names = (
+                f"seeds={TABLE_SEEDS} for those of the table, tuning_seeds=1 for those of tuning"
+                if compare
+                else "seeds=2"
+            )
             raise RequestError(f"{o.text}: tuning has seeds of its own; type a number of them, such as {names}")
         if o.key == "rounds" and o.sweeps:
             raise RequestError(f"{o.text}: trials are compared after the same number of rounds; type one value")
@@ -74,7 +79,7 @@ def read_request(word: Literal["tune", "compare"], args: Sequence[str], jobs: in
         raise RequestError(f"{word} needs {'different methods' if methods else 'a method'}, such as {example}")
     name = "tuning_seeds" if compare else "seeds"
     tuning = _seeds(name, own.get(name, 1), FIRST_TUNING_SEED)
-    table = _seeds("seeds", own.get("seeds", 5), 0) if compare else ()
+    table = _seeds("seeds", own.get("seeds", TABLE_SEEDS), 0) if compare else ()
     if both := sorted(set(tuning) & set(table)):
         raise RequestError(f"seed {both[0]} is one of the table and one of tuning; they must be apart")
     return TuningRequest(
