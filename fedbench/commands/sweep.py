@@ -14,11 +14,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from fedbench.analysis.tables import closing_tables
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
-from fedbench.report.tables import summary
+from fedbench.report.closing import closing_text
 from fedbench.runs.build import method_of
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
@@ -60,9 +61,9 @@ def carry_out(asked: Namespace) -> int:
     try:
         start(runs, composer, configs, asked.jobs, launcher, ended, asked.loud)
     except KeyboardInterrupt:
-        _close(ended, asked.config_dir)
+        _close(ended, asked.config_dir, configs[0].results_dir)
         raise
-    return _close(ended, asked.config_dir)
+    return _close(ended, asked.config_dir, configs[0].results_dir)
 
 
 def start(
@@ -148,7 +149,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
     return todo
 
 
-def _close(ended: Sequence[Ended], config_dir: Path | None) -> int:
+def _close(ended: Sequence[Ended], config_dir: Path | None, results: Path) -> int:
     """Print the results of a sweep and return its exit status."""
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
     for e in ended:
@@ -160,5 +161,6 @@ def _close(ended: Sequence[Ended], config_dir: Path | None) -> int:
     runs = [read_run(path) for path in dict.fromkeys(e.path for e in ended) if path is not None]
     if not runs:
         return 2
-    print("\n" + summary(runs))
+    print(f"\n{closing_text(closing_tables(runs))}\n")
+    print(f"next: {shlex.join(['fedbench', 'report', str(results)])}  # page, figures; --compare algo for tests")
     return 0 if all(e.status == "done" for e in ended) else 1

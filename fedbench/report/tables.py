@@ -10,13 +10,11 @@ from typing import Any
 from fedbench.analysis import table as data
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Column, Line, TableData
-from fedbench.analysis.tables import closing_tables
 from fedbench.core.files import config_value
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, Row
 from fedbench.report.format import CELLS, best_names, with_spread
 from fedbench.report.table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
-from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
 _OF_MACHINE = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
@@ -56,12 +54,12 @@ def is_reduced(line: Line) -> bool:
 
 
 def best_columns(table: TableData, block: Block) -> list[set[int]]:
-    """Return for each row the columns in which it has the best mean of several; none for a paper's table.
+    """Return for each row the columns in which it has the best mean of several.
 
     Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
     """
     found: list[set[int]] = [set() for _ in block.lines]
-    if table.table is None and len(block.lines) > 1:
+    if len(block.lines) > 1:
         whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others}
         for place, column in enumerate(table.columns):
             means = {i: m for i, line in whole.items() if (m := line.cells[place].mean) is not None}
@@ -179,7 +177,7 @@ def notes_of(table: TableData) -> list[str]:
     notes = [f"{metric.label}: {metric.definition}" for metric in definitions if metric.definition]
     gaps = sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps})
     if gaps:
-        notes.append(f"gaps of the paper that concern this table: {', '.join(gaps)}; they are listed with the paper")
+        notes.append(f"gaps of the paper that concern this table: {', '.join(gaps)}; the page lists them under Gaps")
     if table.paper is not None:
         notes += _values_notes(table.paper, [line.row for line in table.lines if line.row is not None])
     if table.table is not None and table.table.round == "best":
@@ -224,7 +222,7 @@ def _text_table(table: TableData, block: Block) -> Table:
     places, of_paper = main_columns(table), table.table is not None
     settings = any(line.keys for line in block.lines)
     status = of_paper or any(line.status != "full" for line in block.lines)
-    best = best_columns(table, block)
+    best = [set[int]() for _ in block.lines] if of_paper else best_columns(table, block)
     heads = ["method", "settings", "seeds"] if settings else ["method", "seeds"]
     for i in places:
         heads += [table.columns[i].metric.label, *(("paper", "diff.", "") if of_paper else ())]
@@ -240,10 +238,10 @@ def _text_table(table: TableData, block: Block) -> Table:
                 cells.append(Cell(CELLS[cell.agreement].sign))
         rows.append((*cells, *([line.status] if status else [])))
     title = block.setup.title if block.setup else ""
-    return table_of(title, [*heads, *(["status"] if status else [])], rows, "", _row_notes(table, block))
+    return table_of(title, [*heads, *(["status"] if status else [])], rows, "", row_notes(table, block))
 
 
-def _row_notes(table: TableData, block: Block) -> list[str]:
+def row_notes(table: TableData, block: Block) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in block.lines:
@@ -312,8 +310,3 @@ def table_files(table: TableData) -> dict[str, str]:
     name = table.name.replace("/", "_")
     texts = {"md": table_markdown(table), "csv": table_csv(table), "tex": table_latex(table)}
     return {f"{name}.{kind}": text for kind, text in texts.items()}
-
-
-def summary(runs: Sequence[Run]) -> str:
-    """Return the tables of the runs of a sweep as Markdown."""
-    return "\n".join(map(table_markdown, closing_tables(runs))).rstrip()

@@ -19,6 +19,7 @@ from fedbench.core.files import NotWritten, move_files, replace_file, replaced_f
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
+from fedbench.report.closing import closing_text
 from fedbench.report.comparison import compared_chapter, compared_files
 from fedbench.report.figures import paper_figures, run_figures
 from fedbench.report.format import coverage_text, environment_items, environment_of
@@ -26,7 +27,7 @@ from fedbench.report.manuscript import manuscript_tables
 from fedbench.report.methods import described, listed, printed_names, title_of_runs
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.paper import SUMMARY, PaperReport, Summary, claims_files
-from fedbench.report.tables import table_files, table_markdown
+from fedbench.report.tables import table_files
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
@@ -95,7 +96,7 @@ def write_report(
     except NotWritten as error:
         raise RequestError(str(error)) from error
     name_left_out(damaged)
-    own = [table_markdown(table) for table in content.tables if table.paper is None]
+    own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
     return "\n".join([*own, *totals, f"written: {target / 'index.html'}"])

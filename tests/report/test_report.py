@@ -13,7 +13,8 @@ from fedbench.analysis.tables import closing_tables, paper_table, run_tables
 from fedbench.config.overrides import options
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
-from fedbench.report.tables import notes_of, summary, table_csv, table_latex, table_markdown
+from fedbench.report.closing import closing_text
+from fedbench.report.tables import notes_of, table_csv, table_latex, table_markdown
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
@@ -41,6 +42,10 @@ def closing(root):
     first, *others = closing_tables(list(Results(root)))
     assert len(others) < 2
     return (first, *others) if others else first
+
+
+def said(root):
+    return closing_text(closing_tables(list(Results(root))))
 
 
 def own(root):
@@ -177,11 +182,11 @@ def test_data_that_are_not_official_are_named(tmp_path):
     facts = json.loads(meta.read_text())
     known = {"unofficial": ["X: a lossy copy"]}
     meta.write_text(json.dumps(facts | known))
-    assert ", data: X: a lossy copy" in summary(list(Results(tmp_path)))
+    assert ", data: X: a lossy copy" in " ".join(said(tmp_path).split())
     meta.write_text(json.dumps(facts | known | {"experiment": None}))
-    assert "\n- X: a lossy copy" in summary(list(Results(tmp_path)))
+    assert "\n- X: a lossy copy" in said(tmp_path)
     meta.write_text(json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}))
-    assert "official" not in summary(list(Results(tmp_path)))
+    assert "official" not in said(tmp_path)
 
 
 # ---- runs of no row
@@ -261,3 +266,37 @@ def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
     assert setups <= set(options("experiment"))
     others = {name for name in set(options("experiment")) - setups if not name.startswith("fairness/")}
     assert others == {"smoke", "adafedadam/table7_synthetic"}
+
+
+# ---- the text at the end of a sweep
+
+
+def test_the_closing_text_fits_a_terminal_and_says_which_is_best(tmp_path):
+    for algo, shift in (("fedavg", 0.0), ("adafedadam", 0.05)):
+        for seed in range(3):
+            write_run(tmp_path, algo, seed, 0.89 + shift + seed / 1000)
+    text = said(tmp_path)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "\n## AdaFedAdam, Table 5: Synthetic, vanilla SGD\n" in f"\n{text}"
+    assert " over 3 seeds, then the paper's number" in " ".join(text.split())
+    first, second = (line for line in text.splitlines() if line.startswith(("| FedAvg", "| AdaFedAdam")))
+    assert first.split("|")[2].strip() == "89.10±0.10  ≈ 88.34±0.55"
+    assert second.split("|")[2].strip() == "94.10±0.10* ≈ 94.18±0.45"
+    assert "AdaFedAdam has the best average % (94.10) and worst 30 % (94.10); 2 of 6 numbers of the paper" in " ".join(
+        text.split()
+    )
+
+
+def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path):
+    for seed in range(3):
+        for algo, lr in (("fedavg", 0.1), ("fedavg", 0.2)):
+            config = {"data": {"name": "x" * 9}, "local": {"lr": lr}}
+            write_run(tmp_path, algo, seed, lr, experiment=None, config=config, digest=str(lr))
+    text = said(tmp_path)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in rows[0].split("|")[1:-1]][:5] == ["method", "settings", "seeds", "mean", "STD"]
+    assert max(map(len, rows)) <= 100
+    assert "\n- also on the page: " in text
+    assert text.endswith("fedavg local.lr=0.2 has the best mean (20.00), worst 30% (20.00) and mean (w) (20.00).")
+    write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1, 1000]})
+    assert "## adafedadam/table5_synthetic (reduced)\n" in said(tmp_path)
