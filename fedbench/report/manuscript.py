@@ -30,7 +30,7 @@ from fedbench.runs.run import Run
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 BETTER, WORSE = "\N{ASTERISK OPERATOR}", "†"
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
-_WIDEST = 4  # columns of numbers that fit one column of a two-column page
+_WIDEST = 49  # characters that fit one column of a two-column page; the space of a column counts as 2.6 of them
 
 
 def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]) -> list[str]:
@@ -106,10 +106,13 @@ def _float(
         few = too_few(block.short, len(block.differences), compared.alpha) if block.differences else []
         said |= dict.fromkeys(f"{where}{note}" for note in [*block_notes(block, compared.metric), *few])
     caption = in_print(f"{what} at the last round: {_caption(columns)}", names)
-    star = "*" if len(heads) > _WIDEST or sum(map(len, heads)) > _WIDEST * 26 else ""
     notes = [latex_text(in_print(note, names)) for note in said]
-    table = tabular(table_of("", ("Method", *heads), rows))
-    return render_text("float.tex", name=name, caption=latex_text(caption), star=star, tabular=table, notes=notes)
+    table = table_of("", ("Method", *heads), rows)
+    wide = sum(
+        2.6 + max(map(len, (head, *(row[i].text for row in table.rows)))) for i, head in enumerate(table.columns)
+    )
+    parts = {"caption": latex_text(caption), "star": "*" if wide > _WIDEST else "", "tabular": tabular(table)}
+    return render_text("float.tex", name=name, notes=notes, **parts)
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
