@@ -78,15 +78,7 @@ def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
     found: list[ComparedRuns] = []
 
     def work(runs: Sequence[Run]) -> ComparedRuns:
-        found.append(
-            compare(
-                runs,
-                asked.compare,
-                asked.metric or "accuracy_mean",
-                asked.baseline,
-                asked.alpha,
-            )
-        )
+        found.append(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, asked.alpha))
         return found[-1]
 
     # no date by default, so that equal runs give equal bytes

@@ -67,12 +67,11 @@ def described(runs: Iterable[Run]) -> list[str]:
         for fact in _facts(group):
             subject, verb, rest = re.split(r" (is|are) ", fact, maxsplit=1)
             found.setdefault(f"{subject} {verb}", {}).setdefault(rest, []).append(group[0])
-    sentences = [
-        f"{subject} {_attributed(found[subject])}" for subject in sorted(found, key=lambda s: len(found[s]) > 1)
-    ]
+    shared = [f"{subject} {next(iter(texts))}" for subject, texts in found.items() if len(texts) == 1]
+    differ = [f"{subject} {_attributed(texts)}" for subject, texts in found.items() if len(texts) > 1]
     software = environment_items(environment_of([run for group in groups for run in group]))
     last = "The software and hardware are " + ", ".join(f"{name} {text}" for name, text in software)
-    return [*sentences, last] if groups else []
+    return [*shared, *differ, last] if groups else []
 
 
 def _facts(runs: Sequence[Run]) -> list[str]:
@@ -85,12 +84,12 @@ def _facts(runs: Sequence[Run]) -> list[str]:
 
 
 def _attributed(found: Mapping[str, Sequence[Run]]) -> str:
-    """Return the texts of a fact, each with the methods or data sets that have it, if each of these has only one."""
-    if len(found) == 1:
-        return next(iter(found))
+    """Return the texts of a fact, each with the methods, else the data sets, that have it, if each has only one."""
     for of in (lambda run: method_name(run.meta["algo"]), lambda run: str(run.meta["data"])):
         names = {text: sorted(set(map(of, runs))) for text, runs in found.items()}
         if len({name for some in names.values() for name in some}) == sum(map(len, names.values())):
-            found = {text if names[text][0] in text else f"{text} ({', '.join(names[text])})": [] for text in names}
             break
-    return " or ".join(sorted(found)) + ", by setting"
+    else:
+        names = {text: [text] for text in found}
+    texts = [text if some[0] in text else f"{text} ({', '.join(some)})" for text, some in sorted(names.items())]
+    return " or ".join(texts) + ", by setting"

@@ -170,7 +170,7 @@ def _environment() -> Environment:
         "run_name": run_name,
         "typed": keys_text,
         "unbroken": unbroken,
-        "value": config_value,
+        "value": lambda value: " ".join(config_value(value).split()),
     }
     made.tests["reduced"] = tables.is_reduced
     made.globals |= {"claims": paper, "format": format, "numbers": tables, "badge_of": format.badge_of, "zip": zip}
