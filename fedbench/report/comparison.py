@@ -125,7 +125,7 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     seeds = "seed" if counts == [1] else "seeds"
     least = " or ".join(f"{2 * least_p(n):.3g}" for n in counts)
     return [
-        f"always undecided with {' or '.join(map(str, counts))} {seeds}, whose least p is {least}: "
+        f"always undecided with {' or '.join(map(str, counts))} {seeds} (the least p is {least}): "
         f"p ≤ {alpha:g}{adjusted} needs " + (f"{enough} seeds" if enough else "more than 16 seeds")
     ]
 

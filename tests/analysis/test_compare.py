@@ -455,7 +455,7 @@ def test_few_seeds_decide_no_block(tmp_path):
         write_runs(tmp_path, "b", [0.9] * 3, {"rounds": rounds})
     text = report(tmp_path)
     assert tables(text)[-1][1]["a"] == "0/2/0"
-    assert text.count("with 3 seeds, whose least p is 0.25: p ≤ 0.05 needs 6 seeds") == 3  # two blocks, and over them
+    assert text.count("with 3 seeds (the least p is 0.25): p ≤ 0.05 needs 6 seeds") == 3  # two blocks, and over them
 
 
 # ---- requests that cannot be met
