@@ -206,7 +206,7 @@ def test_the_page_marks_the_same_rows_and_figures(mixed):
     for _, reduced, text in page.rows:
         assert reduced or "reduced" not in text.replace("results/", "")
     captions = [" ".join(c.split()) for (c,) in page.captions]
-    assert len([c for c in captions if "reduced" in c]) == 1 + 2 + 1  # FAFED's, both of smoke, and the points of all numbers
+    assert len([c for c in captions if "reduced" in c]) == 1 + 2 + 1  # FAFED's, both of smoke, and the points
     assert "FedAvg on MNIST" in next(c for c in captions if "rounds 20 (paper 1000)" in c)
     drawn = {p.stem: "reduced setting" in p.read_text() for p in (mixed.report / "figures").glob("*.svg")}
     assert {k for k, v in drawn.items() if v} == {"fafed_figure2", "smoke_curves", "smoke_clients"}
