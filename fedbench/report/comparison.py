@@ -77,7 +77,7 @@ def best_of(block: ComparedBlock, metric: MetricInfo) -> set[str]:
 def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
     """Return what distinguishes the runs of a setting besides the compared key, and those that do not count."""
     notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
-    notes += [f"reduced: {r}" for r in block.reduced]
+    notes += [*(f"reduced: {r}" for r in block.reduced), *block.unofficial]
     if lost := [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]:
         counted = "not in any mean" + (", counted as worse by the largest difference" if metric.direction else "")
         notes.append(f"diverged, {counted}: {'; '.join(lost)}")

@@ -183,7 +183,7 @@ def test_a_note_says_how_many_seeds_a_verdict_takes(tmp_path, methods, seeds, al
     text = report(tmp_path, alpha=alpha)
     decided = {r["verdict"] for r in tables(text)[1]} != {"undecided"}
     assert decided == (takes is None)  # these differences are as clear as can be
-    assert (f"with {seeds} seed{'s' if seeds > 1 else ''} " in text) == (takes is not None)
+    assert (f"with {seeds} seed" in text) == (takes is not None)
     if takes:
         assert f"needs {takes} seeds" in text
 
@@ -239,6 +239,14 @@ def test_what_was_reduced_is_said(tmp_path):
     write_runs(tmp_path, "a", [0.1, 0.2], departures={"rounds": [100, 10]})
     write_runs(tmp_path, "b", [0.3, 0.4])
     assert "- reduced: a: rounds 10 (paper 100)" in report(tmp_path)
+
+
+def test_other_files_than_the_official_ones_are_no_reduction(tmp_path):
+    write_runs(tmp_path, "a", [0.1, 0.2], unofficial=["X: not the official files"])
+    write_runs(tmp_path, "b", [0.3, 0.4])
+    said = report(tmp_path)
+    assert "\n- X: not the official files" in said
+    assert "reduced" not in said
 
 
 def test_a_run_that_is_there_twice_counts_once(tmp_path):
