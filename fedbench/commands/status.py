@@ -14,7 +14,8 @@ from fedbench.runs.status import GONE, STATES, RunStatus, statuses
 _HINTS = {
     GONE: "its process is gone; the same command resumes it",
     "interrupted": "the same command resumes it",
-    "failed": "the same command resumes it from its last checkpoint",
+    "failed": "the same command resumes it from its last checkpoint, unless code of your own has changed since; "
+    "fedbench clean removes it",
 }
 _LINE = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
 
@@ -30,13 +31,17 @@ def carry_out(asked: Namespace) -> int:
         raise RequestError(f"{asked.folder} contains no runs; it must be a results_dir")
     listed = sorted((s for s in found if asked.all or s.state != "done"), key=lambda s: STATES.index(s.state))
     if listed:
-        print(_LINE.format("state", "rounds", "accuracy", "left", "run"))
-        print("\n".join(_line(s, asked.folder) for s in listed), end="\n\n")
+        print(table_of_runs(listed, asked.folder), end="\n\n")
     for state in _HINTS:
         if any(s.state == state for s in listed):
             print(f"{state}: {_HINTS[state]}")
     print(_sum(found))
     return 1 if asked.verify and any(s.state == "damaged" for s in found) else 0
+
+
+def table_of_runs(runs: Sequence[RunStatus], folder: Path) -> str:
+    """Return a line per run, with its path below a directory."""
+    return "\n".join([_LINE.format("state", "rounds", "accuracy", "left", "run"), *(_line(s, folder) for s in runs)])
 
 
 def _line(s: RunStatus, folder: Path) -> str:

@@ -1,0 +1,73 @@
+"""``fedbench clean``: what it lists and removes, and what it leaves alone."""
+
+import json
+import shutil
+
+import pytest
+from command_line import FAST, interrupted, run_dir
+from filelock import FileLock
+
+
+@pytest.fixture
+def runs(fed, monkeypatch, tmp_path):
+    """A finished run, one that diverged, one that was interrupted and one that failed, by name."""
+    done = run_dir(tmp_path, fed(*FAST)[1])
+    diverged = run_dir(tmp_path, fed(*FAST, "seed=2", "local.lr=1e20", "local.weight_decay=1")[1])
+    interrupted(fed, monkeypatch, 3, *FAST, "seed=1")
+    failed = done.parent.parent / "0123456789" / "seed_1"
+    shutil.copytree(done.with_name("seed_1"), failed)
+    meta = json.loads((failed / "meta.json").read_text())
+    (failed / "meta.json").write_text(json.dumps({**meta, "status": "failed", "error": "ValueError: a bug"}))
+    return {"done": done, "diverged": diverged, "interrupted": done.with_name("seed_1"), "failed": failed}
+
+
+def left(runs):
+    return {name for name, path in runs.items() if path.exists()}
+
+
+def test_it_lists_first_and_removes_with_yes_what_is_not_finished(fed, runs):
+    status, out, _ = fed("clean")
+    assert (status, left(runs)) == (0, set(runs))
+    assert {line.split()[0] for line in out[1:-2]} == {"interrupted", "failed"}
+    assert "ValueError: a bug" in "\n".join(out)
+    assert out[-1] == "to remove 2: fedbench clean results --yes"
+    status, out, _ = fed(*out[-1].partition("fedbench ")[2].split())
+    assert (status, left(runs)) == (0, {"done", "diverged"})
+    assert all(line.startswith("removed: results/") for line in out)
+    assert not runs["failed"].parent.exists()  # nor is anything else left of it
+    assert not list(runs["done"].parent.glob(".*"))
+    assert fed("clean", "--yes")[1][-1].startswith("nothing to remove in results")
+
+
+def test_a_finished_run_must_be_named(fed, runs):
+    fed("clean", str(runs["done"].parent), "--yes")
+    assert left(runs) == {"done", "diverged", "failed"}
+    fed("clean", str(runs["done"]), "--yes")
+    assert left(runs) == {"diverged", "failed"}
+
+
+def test_a_run_that_a_process_is_working_on_is_kept(fed, runs):
+    with FileLock(runs["failed"] / ".lock"):
+        assert "failed" not in {line.split()[0] for line in fed("clean")[1][1:-2]}
+        status, out, _ = fed("clean", str(runs["failed"]), "--yes")
+        assert (status, out[-1].startswith("kept, a process is or was working on it: ")) == (0, True)
+    assert runs["failed"].exists()
+
+
+def test_a_run_that_was_finished_meanwhile_is_kept(fed, runs, monkeypatch):
+    monkeypatch.setattr("fedbench.commands.clean.FileLock", lambda *_, **__: FinishedMeanwhile(runs["failed"]))
+    assert fed("clean", str(runs["failed"].parent), "--yes")[1][-1].startswith("kept, ")
+    assert runs["failed"].exists()
+
+
+class FinishedMeanwhile:
+    """A lock that is free once another process has finished the run."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        (self.path / "DONE").touch()
+
+    def __exit__(self, *error):
+        """Release nothing."""
