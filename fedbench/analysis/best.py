@@ -49,12 +49,15 @@ class BestValues:
         by: The metric that they were chosen by.
         metric: The metric of the table.
         settings: One entry per setting.
+        unjudged: Directories of runs that have not measured the metric to choose by, such as those without validation
+            examples; they are in no setting.
     """
 
     key: str
     by: MetricInfo
     metric: MetricInfo
     settings: tuple[BestValue, ...]
+    unjudged: tuple[str, ...] = ()
 
 
 def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validation") -> BestValues:
@@ -69,7 +72,7 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
         by: ``validation``, which is val_accuracy_mean, or another metric on validation examples.
 
     Raises:
-        RequestError: If no run has the key, or the metric is not one on validation examples, or was not measured.
+        RequestError: If no run has the key, or the metric is not one on validation examples, or no run has measured it.
         DamagedRun: If a run cannot be read.
     """
     judge = metric_info("val_accuracy_mean" if by == "validation" else by)
@@ -79,10 +82,12 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
             "chosen on test examples say nothing about new ones"
         )
     shown = metric_info(metric)
-    found = [best for block in blocks_of(runs, key) if (best := _best(block, judge, shown)) is not None]
+    unjudged = [run for run in runs if run.counts and run.last_round().get(judge.name) is None]
+    judged = [run for run in runs if run not in unjudged]
+    found = [best for block in blocks_of(judged or runs, key) if (best := _best(block, judge, shown)) is not None]
     if not found:
         raise RequestError(f"no value of {key} has runs that are all done; finish them, or choose another key")
-    return BestValues(key, judge, shown, tuple(found))
+    return BestValues(key, judge, shown, tuple(found), tuple(str(run.path) for run in unjudged))
 
 
 def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:

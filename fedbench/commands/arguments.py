@@ -42,7 +42,7 @@ examples:
 exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted by signal N, 130 by Ctrl-C
 (run it again to resume).
 """
-LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table")
+LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table", "metric")
 _SEARCH = """\
 keys of the search:
   budget=20         number of trials per method
@@ -154,7 +154,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--best", metavar="KEY", help="print the value of KEY that is best on validation data, per setting"),
         _argument("--by", metavar="METRIC",
                   help="with --best: validation (default, val_accuracy_mean) or another val_ metric"),
-        _argument("--metric", help="key of rounds.jsonl (default: accuracy_mean); with --latex several as A,B"),
+        _argument("--metric", help="see `fedbench list metric` (default: accuracy_mean); with --latex several as A,B"),
         _argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only"),
         _flag("--dated", help="end the page with today's date (UTC)"),
         _argument("--alpha", type=float, help="significance level of the tests (default: 0.05)"),
@@ -176,7 +176,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "plot": (
         _RESULTS,
         _argument("--x", default="round", help="round, bytes, bytes_up, bytes_down or seconds (default: round)"),
-        _argument("--y", default="accuracy_mean", help="key of rounds.jsonl (default: accuracy_mean)"),
+        _argument("--y", default="accuracy_mean", help="see `fedbench list metric` (default: accuracy_mean)"),
         _argument("--by", default="algo", help="a line per value of this key (default: algo)"),
         _argument("--where", action="append", default=[], metavar="KEY=VALUE",
                   help="only runs with this value; may be repeated"),

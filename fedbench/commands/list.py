@@ -15,6 +15,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import CONFIG_DIR, options, unknown_choice
 from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import CATALOGUE
 from fedbench.reproduce.plan import table_names
 from fedbench.tuning.space import search_space
 
@@ -34,8 +35,8 @@ def carry_out(asked: Namespace) -> int:
                 print(f"{word}:")
             _print_choices(word, asked.config_dir)
         return 0
-    if asked.group in ("experiment", "table"):
-        raise RequestError(f"unexpected argument {asked.name}; experiments and tables have no card")
+    if asked.group in ("experiment", "table", "metric"):
+        raise RequestError(f"unexpected argument {asked.name}; experiments, tables and metrics have no card")
     group = "data/partition" if asked.group == "partition" else asked.group
     files = _files(group, asked.config_dir)
     if asked.name not in files:
@@ -46,13 +47,19 @@ def carry_out(asked: Namespace) -> int:
 
 def _print_choices(word: str, own: Path | None) -> None:
     """Print a line per choice with its description."""
-    rows = table_names()
-    if word != "table":
+    rows = _metrics() if word == "metric" else table_names() if word == "table" else []
+    if not rows:
         files = _files("data/partition" if word == "partition" else word, own)
         rows = [(name, read(path).about) for name, path in files.items()]
     width = max(len(name) for name, _ in rows)
     for name, about in rows:
         print(f"  {name:<{width}}  {about}".rstrip())
+
+
+def _metrics() -> list[tuple[str, str]]:
+    """The names that --metric, --y and objective take, with meaning, unit and better direction."""
+    rows = [(m.name, f"{m.axis}{f'; {m.direction} is better' if m.direction else ''}") for m in CATALOGUE.values()]
+    return [*rows, ("client:K", "accuracy of client K (%)"), ("val_NAME", "NAME on validation examples, for objective")]
 
 
 def _files(group: str, own: Path | None) -> dict[str, Path]:

@@ -188,6 +188,9 @@ def best_text(best: BestValues) -> str:
         means = (mean_cell(s.judged, best.by), mean_cell(s.shown, best.metric))
         rows.append((s.title, s.value, len(s.tried), s.shown.n, *means, "yes" if s.edge else ""))
         notes += [f"{s.title}: {best.key}={v} has runs that diverged or are not done" for v in s.left_out]
+    if best.unjudged:
+        paths = ", ".join(best.unjudged[:_LISTED]) + (", ..." if best.unjudged[_LISTED:] else "")
+        notes.append(f"without {best.by.name}, and left out: {plural(len(best.unjudged), 'run')} ({paths})")
     heads = ("setting", best.key, "tried", "seeds", best.by.name, best.metric.name, "edge")
     caption = (
         f"{best.key} with the best mean of {best.by.name} at the last round; mean ± sample STD over seeds; edge: the "

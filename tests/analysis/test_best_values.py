@@ -54,6 +54,19 @@ def test_every_setting_has_its_own_best_value(tmp_path):
     assert "70.00 ± 14.14 | 50.00 ± 14.14 |" in text
 
 
+def test_runs_without_validation_examples_are_left_out_and_named(tmp_path):
+    runs_of(tmp_path, SCORES)
+    for path in fake(tmp_path, None, "fedprox", {"local.lr": 0.1}, seeds=range(4)):
+        rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+        assert "val_accuracy_mean" not in rows[-1]
+    found = best_values(list(Results(tmp_path)), "local.lr", "accuracy_mean")
+    assert [s.title for s in found.settings] == ["synthetic_leaf fedavg"]
+    assert len(found.unjudged) == 4
+    (note,) = (line for line in best_text(found).splitlines() if line.startswith("- "))
+    assert note.startswith("- without val_accuracy_mean, and left out: 4 runs (")
+    assert note.endswith("seed_2, ...)")
+
+
 def test_a_value_with_a_run_that_diverged_is_left_out(tmp_path):
     runs_of(tmp_path, SCORES)
     runs_of(tmp_path, {10.0: [(0.99, 0.99)]}, status="diverged")

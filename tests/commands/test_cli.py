@@ -424,7 +424,10 @@ BAD = [
     (["mu=1"], "unknown key mu; did you mean algo.mu (with algo=fedprox)"),
     (["algo.q=1"], "unknown key algo.q; did you mean algo.q (with algo=qfedavg)?"),
     (["data.alpha=1"], "did you mean data.partition.alpha (with data/partition=bernoulli_dirichlet, dirichlet, "),
-    (["data=mnist"], "did you mean one of mnist_2class, mnist_dirmin0.1, mnist_iid, mnist_shards2?"),
+    (
+        ["data=mnist"],
+        "did you mean one of mnist_2class, mnist_dirmin0.1, mnist_iid, mnist_lda0.1, mnist_lda0.5, mnist_shards2?",
+    ),
     (["seed=0..2"], "seed must be an integer >= 0, got '0..2'; for several seeds type -m seed=0,1,2"),
     (["-m", "seed=0-19"], "got '0-19'; for several seeds type -m seed=0,1,2"),
     (["--force"], "unknown flag --force; keys are typed without dashes: force=..."),
@@ -587,6 +590,7 @@ def test_help_version_and_lists(fed):
     from tools import ALGORITHMS
 
     import fedbench
+    from fedbench.core.metrics import CATALOGUE
 
     assert fed("--version")[1] == [f"fedbench {fedbench.__version__}"]
     assert fed()[1] == fed("--help")[1]
@@ -607,7 +611,12 @@ def test_help_version_and_lists(fed):
         "partition:",
         "tracker:",
         "table:",
+        "metric:",
     ]
+    metrics = dict(line.split(maxsplit=1) for line in fed("list", "metric")[1])
+    assert metrics["accuracy_std"] == "STD of the accuracy (%); lower is better"
+    assert {*CATALOGUE, "client:K", "val_NAME"} == {*metrics}
+    assert fed("list", "metric", "accuracy_std")[0] == 2
 
 
 def test_help_and_configuration_do_without_torch(tmp_path):
