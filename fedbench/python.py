@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 from fedbench.cli import carried_out
@@ -42,7 +40,7 @@ def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None 
 
 
 def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
-    """Choose values of a method's keys on validation data, as ``fedbench tune``; return the directory of the tables.
+    """Choose values of a method's keys on validation data, as ``fedbench tune``; return the page of the tables.
 
     Args:
         overrides: Keys of the search and of the runs, with several values as for ``sweep``.
@@ -56,7 +54,7 @@ def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None =
 
 
 def compare(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
-    """Tune methods with one budget, run and test them, as ``fedbench compare``; return where the report is.
+    """Tune methods with one budget, run and test them, as ``fedbench compare``; return the page of the report.
 
     Args:
         overrides: As for ``tune``; the methods are ``methods``.
@@ -70,7 +68,7 @@ def compare(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | Non
 
 
 def report(folder: str | Path = "results", **flags: Any) -> Path | None:
-    """Write the report of a directory of runs, as ``fedbench report``, and return where it is.
+    """Write the report of a directory of runs, as ``fedbench report``, and return its page, or main.tex.
 
     Args:
         folder: Directory of the runs.
@@ -80,15 +78,6 @@ def report(folder: str | Path = "results", **flags: Any) -> Path | None:
         RequestError: If there are no runs, or a flag is wrong.
     """
     return _written("report", str(folder), **flags)
-
-
-class _Room(ModuleType):
-    """The room ``fedbench.report``, which is also the function of that name once it has been imported."""
-
-    __call__ = staticmethod(report)
-
-
-sys.modules["fedbench.report"].__class__ = _Room
 
 
 def plot(folder: str | Path = "results", **flags: Any) -> Path | None:
@@ -121,7 +110,7 @@ def _flags(**given: Any) -> list[str]:
 
 
 def _written(word: str, *texts: str, **flags: Any) -> Path | None:
-    """Carry out a word, and return the last directory or the first file that it says to have written."""
+    """Carry out a word, and return the file that it has written: of several the first of a report, else the last."""
     said = io.StringIO()
     try:
         with redirect_stdout(said):
@@ -129,5 +118,4 @@ def _written(word: str, *texts: str, **flags: Any) -> Path | None:
     finally:
         print(said.getvalue(), end="")
     found = [Path(line.removeprefix("written: ")) for line in said.getvalue().splitlines() if "written: " in line]
-    found = [path.parent if path.name == "index.html" else path for path in found]
-    return next((path for path in found if path.suffix), found[-1] if found else None)
+    return found[0 if word == "report" else -1] if found else None

@@ -242,7 +242,7 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, 
     assert [run.path for run in fedbench.sweep(f"algo=fedavg,qfedavg seed=0,1 {SMALL}")] == [run.path for run in runs]
     capsys.readouterr()
     written = fedbench.report(compare="algo", metric="test_loss")
-    assert written is not None
+    assert written == Path("results/report/index.html")
     assert written.exists()
     assert "differences in test loss" in capsys.readouterr().out
     drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True)
@@ -253,9 +253,9 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, 
 
 def test_tune_and_compare_return_where_their_tables_are():
     small = [text for text in FAST if not text.startswith("seed=")]
-    folder = fedbench.tune(["algo=fedavg", "budget=1", "local.lr=0.1,0.2", *small])
-    assert folder is not None
-    assert (folder / "tuned.json").exists()
+    written = fedbench.tune(["algo=fedavg", "budget=1", "local.lr=0.1,0.2", *small])
+    assert written is not None
+    assert written.with_name("tuned.json").exists()
     assert fedbench.compare(["methods=fedavg,term", "budget=1", "seeds=2", *small]).exists()
 
 
