@@ -53,8 +53,9 @@ def test_a_run_that_is_killed_in_any_round_ends_with_the_bytes_of_one_left_alone
 def test_a_full_disk_is_one_line_and_the_run_resumes_later(few):
     for run in few["full"]:
         assert (run["first"], run["done"], run["again"], run["same"]) == (1, False, 0, True), run
-        (said,) = run["said"].splitlines()
+        *begun, said = run["said"].splitlines()
         assert said.startswith("fedbench: "), run
+        assert all(line.endswith("evaluating the initial model") for line in begun), run
 
 
 @pytest.mark.parametrize("name", ["rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "config.yaml"])
