@@ -186,7 +186,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "reproduce": (
         _argument("words", nargs="*", metavar="NAME|KEY=VALUE",
                   help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: "
-                  "numbers of public benchmarks); and overrides of directories, device, engine, tracker and launcher"),
+                  "numbers of public benchmarks); and results_dir=DIR, data_dir=DIR, keys of device, engine and so on"),
         _argument("--profile", choices=("full", "cpu", "smoke"), default="cpu",
                   help="full: the settings of the papers; cpu (default) and smoke: reduced settings"),
         _flag("--readings", help="also run what other readings of the papers need: further splits and settings"),

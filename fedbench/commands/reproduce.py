@@ -105,7 +105,8 @@ def _carry_out(
             typed = [[*run.overrides, *common] for run in todo if run.config_dir == own]
             composer = Composer(own)
             start(typed, composer, [composer.config(typed[0])] * len(typed), jobs, launcher, ended)
-    print(write_report(results, papers=list(dict.fromkeys(run.paper.id for run in runs))))
+    ids = list(dict.fromkeys(run.paper.id for run in runs))
+    print(f"\n{write_report(results, papers=ids, parts=names)}")
     found = outcomes(runs, faults, ended, common)
     late = sum(e.status == "planned" for e in found) if over else 0
     if late:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 
@@ -19,14 +20,14 @@ from fedbench.core.files import NotWritten, move_files, replace_file, replaced_f
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
-from fedbench.report.closing import closing_text
+from fedbench.report.closing import WIDTH, closing_text
 from fedbench.report.comparison import compared_chapter, compared_files
 from fedbench.report.figures import paper_figures, run_figures
 from fedbench.report.format import coverage_text, environment_items, environment_of
 from fedbench.report.manuscript import manuscript_tables
 from fedbench.report.methods import described, listed, printed_names, title_of_runs
 from fedbench.report.page import Chapter, Content, page
-from fedbench.report.paper import SUMMARY, PaperReport, Summary, claims_files
+from fedbench.report.paper import SUMMARY, PaperReport, Summary, claims_files, judged
 from fedbench.report.tables import table_files
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import Results
@@ -41,6 +42,7 @@ def write_report(
     into: Path | None = None,
     only: str | None = None,
     papers: Sequence[str] = (),
+    parts: Sequence[str] = (),
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
     chapters: tuple[Chapter, ...] = (),
     footer: str = "",
@@ -53,7 +55,8 @@ def write_report(
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
-        papers: Ids of papers that it is about, even if it has no runs of them.
+        papers: Ids of papers that it is about, even if it has no runs of them; the text is then on these alone.
+        parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of the text.
         compare: Compares runs of the report; None for no comparison.
         chapters: Further chapters of the page.
         footer: Text at the end of the page.
@@ -96,10 +99,27 @@ def write_report(
     except NotWritten as error:
         raise RequestError(str(error)) from error
     name_left_out(damaged)
-    own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None]
+    own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
+    own += [text for report in content.papers for text in _of_paper(report, parts)]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
+    totals = [fill(text, WIDTH) for text in totals] if parts else totals
     return "\n".join([*own, *totals, f"written: {target / 'index.html'}"])
+
+
+def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:
+    """Return tables of a paper as text, their setups that have runs, and the claims that are tested on chosen parts."""
+    ids = [part.partition("/")[2] for part in parts if part.startswith(f"{report.paper.id}/")]
+    tables = [replace(t, blocks=tuple(b for b in t.blocks if any(line.found.every for line in b.lines)))
+              for t in report.tables if t.name in parts]  # fmt: skip
+    said = [closing_text([table]) + "\n" for table in tables if table.blocks]
+    for claim, found in report.claims:
+        if any(f"'{id}'" in repr(claim.check) for id in ids):
+            one = judged(claim, found)
+            word = f"{one.word}, scaled-down check: {one.scaled}" if one.scaled else one.word
+            counts = f" ({one.counts})" if one.counts else ""
+            said.append(fill(f"- {word}{counts}: {claim.text}", WIDTH, subsequent_indent="  "))
+    return [*said, *([""] * bool(said))]
 
 
 def _begun_in(folder: Path) -> list[str]:

@@ -25,7 +25,7 @@ def plan_text(
         runs: The plan.
         durations: The times of runs.
         missing: Experiments whose data are missing, with the names of the files.
-        jobs: Number of runs at a time, for the sum.
+        jobs: Number of runs at a time.
         profile: Profile of the plan.
     """
     todo = {id(run) for run in runs if not run.done}
@@ -35,11 +35,13 @@ def plan_text(
         needed = [run for run in runs if name in run.parts]
         left = [run for run in needed if id(run) in todo]
         notes = "".join(f"  {note}" for note in _notes(needed, left, missing))
-        lines.append(_line(name, len(needed), len(needed) - len(left), durations.text(left)) + notes)
+        lines.append(_line(name, len(needed), len(needed) - len(left), durations.text(left, jobs)) + notes)
     left = [run for run in runs if id(run) in todo]
     lines.append(_line("in all, runs shared", len(runs), len(runs) - len(left), durations.text(left, jobs)))
     if left:
-        lines.append("times are estimates, from the rounds of finished runs, else from those of another machine")
+        lines.append(
+            f"times are estimates with {jobs} at a time, from the rounds of finished runs, else of another machine"
+        )
     return "\n".join(lines)
 
 
