@@ -6,7 +6,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from itertools import product
@@ -96,6 +96,10 @@ def start(
         ]
         batches = composer.multirun(partial(_job, runs, composer.own, loud), typed)
         ended += [job.return_value for batch in batches for job in batch]
+        (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's; logs of the launcher stay
+        with suppress(OSError):
+            folder.rmdir()
+            folder.parent.rmdir()
         return
     jobs = min(jobs or jobs_by_default(configs, len(configs)), len(configs))
     announce(len(configs), jobs)
