@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -14,15 +15,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.tables import closing_tables
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
-from fedbench.report.closing import closing_text
-from fedbench.runs.build import method_of
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
+from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import is_done, read_run
 
@@ -98,8 +97,7 @@ def start(
         ended += [job.return_value for batch in batches for job in batch]
         (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's; logs of the launcher stay
         with suppress(OSError):
-            folder.rmdir()
-            folder.parent.rmdir()
+            os.removedirs(folder)
         return
     jobs = min(jobs or jobs_by_default(configs, len(configs)), len(configs))
     announce(len(configs), jobs)
@@ -148,6 +146,9 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
         if missing:
             if not todo and len(missing) * count > 1 and jobs != 1:
                 start_importing()
+            with answered_by(end_at_once):
+                from fedbench.runs.build import method_of  # imports torch, which takes seconds
+
             method_of(config)
         todo += [config] * len(missing)
     return todo
@@ -165,6 +166,9 @@ def _close(ended: Sequence[Ended], config_dir: Path | None, results: Path) -> in
     runs = [read_run(path) for path in dict.fromkeys(e.path for e in ended) if path is not None]
     if not runs:
         return 2
+    from fedbench.analysis.tables import closing_tables
+    from fedbench.report.closing import closing_text  # late, as pandas is
+
     print(f"\n{closing_text(closing_tables(runs))}\n")
     print(f"next: {shlex.join(['fedbench', 'report', str(results)])}  # page, figures; --compare algo for tests")
     return 0 if all(e.status == "done" for e in ended) else 1

@@ -16,10 +16,7 @@ from fedbench.report.table import markdown, table_of
 WIDTH = 100  # columns of a terminal
 _FIRST = ("accuracy_mean", "accuracy_std", "accuracy_worst30")  # of a table that no paper orders
 _SIGNS = {"inside": "≈", "outside": "≠"}
-_LEGEND = (
-    "{}. Mean±sample STD over {}, then the paper's number: ≈ if it lies in the 95 % interval of our mean, widened by "
-    "its ±, ≠ if not. *: best mean."
-)
+_LEGEND = "Mean±sample STD over {}, then the paper's number: ≈ if in the 95 % interval of ours widened by its ±, else ≠"
 
 
 def closing_text(tables: Sequence[TableData]) -> str:
@@ -30,28 +27,28 @@ def closing_text(tables: Sequence[TableData]) -> str:
 def _text(table: TableData, block: Block) -> str:
     lines, best, setup = block.lines, numbers.best_columns(table, block), block.setup
     places = sorted(numbers.main_columns(table), key=lambda i: not setup and table.columns[i].name not in _FIRST)
-    seeds, status = [str(len(line.found.runs)) for line in lines], [line.status for line in lines]
-    columns = {"method": [line.label for line in lines]}
-    columns |= {"settings": texts} if any(texts := [keys_text(line.keys) for line in lines]) else {}
-    columns |= {"seeds": seeds} if not setup or len({*seeds}) > 1 else {}
-    columns |= {"status": status} if len({*status}) > 1 else {}
-    columns |= {table.columns[i].metric.label: _cells(table, block, i, best) for i in places}
-    shown, more = [*places], list[str]()
-    while (text := markdown([table_of("", [*columns], zip(*columns.values(), strict=True))])).index("\n") > WIDTH:
-        if len(shown) == 1:
+    seeds, status = [len(line.found.runs) for line in lines], [line.status for line in lines]
+    same, settings = len({*seeds}) == 1, [keys_text(line.keys) for line in lines]
+    heads: dict[str, Sequence[str]] = {"method": [line.label for line in lines]}
+    heads |= {"settings": settings} if any(settings) else {}
+    heads |= {"seeds": [*map(str, seeds)]} if not setup or not same else {}
+    heads |= {"status": status} if len({*status}) > 1 else {}
+    for shown in range(len(places), 0, -1):
+        columns = heads | {table.columns[i].metric.label: _cells(table, block, i, best) for i in places[:shown]}
+        text = markdown([table_of("", [*columns], zip(*columns.values(), strict=True))])
+        if text.index("\n") <= WIDTH:
             break
-        more.insert(0, columns.popitem()[0])
-        shown.pop()
-    title, lead = numbers.title_of(table), f"{numbers.OWN_CAPTION}; *: best mean"
+    title, lead = numbers.title_of(table), numbers.OWN_CAPTION
     if setup and table.table:
-        over = "seeds" if "seeds" in columns else plural(int(seeds[0]), "seed")
-        title, lead = f"{title}: {setup.title}", _LEGEND.format(table.table.caption, over)
-    title += f" ({status[0]})" if {*status} <= {"reduced"} else ""
+        over = plural(seeds[0], "seed") if same else "seeds"
+        title, lead = f"{title}: {setup.title}", f"{table.table.caption}. {_LEGEND.format(over)}"
+    title += f" ({status[0]})" if {*status} == {"reduced"} else ""
+    more = [table.columns[i].metric.label for i in places[shown:]]
     notes = [*numbers.row_notes(table, block), *numbers.notes_of(table)]
     notes += [f"also on the page: {', '.join(more)}"] if more else []
     below = [fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes]
-    said = [f"\n{fill(text, WIDTH)}" for text in _said(table, block, shown, best)]
-    return "\n".join([f"## {title}\n", f"{fill(lead, WIDTH)}\n", text, *below, *said, ""])
+    said = [f"\n{fill(text, WIDTH)}" for text in _said(table, block, places[:shown], best)]
+    return "\n".join([f"## {title}\n", f"{fill(f'{lead}; *: best mean', WIDTH)}\n", text, *below, *said, ""])
 
 
 def _cells(table: TableData, block: Block, place: int, best: Sequence[set[int]]) -> list[str]:
@@ -59,12 +56,12 @@ def _cells(table: TableData, block: Block, place: int, best: Sequence[set[int]])
     column, cells = table.columns[place], [line.cells[place] for line in block.lines]
     marks = ["*" if place in columns else " " for columns in best]
     ours = [f"{numbers.measured(cell, column) or '–'}{mark}" for cell, mark in zip(cells, marks, strict=True)]
-    ours = [text.rjust(max(map(len, ours))) for text in ours]
-    if table.table is None:
-        return ours
-    theirs, signs = [numbers.printed(c, column) or "–" for c in cells], [_SIGNS.get(c.agreement, " ") for c in cells]
-    wide = max(map(len, theirs))
-    return [f"{o} {s} {t:>{wide}}".replace(" ± ", "±") for o, s, t in zip(ours, signs, theirs, strict=True)]
+    theirs = [numbers.printed(cell, column) or "–" for cell in cells] if table.table else []
+    wide, high = (max(map(len, texts), default=0) for texts in (ours, theirs))
+    if not table.table:
+        return [text.rjust(wide) for text in ours]
+    signs = [_SIGNS.get(cell.agreement, " ") for cell in cells]
+    return [f"{o:>{wide}} {s} {t:>{high}}".replace(" ± ", "±") for o, s, t in zip(ours, signs, theirs, strict=True)]
 
 
 def _said(table: TableData, block: Block, places: Sequence[int], best: Sequence[set[int]]) -> list[str]:

@@ -43,6 +43,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     Raises:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
+    method_of(config)  # before the data are read, which may take long
     local, precision = config.local, config.engine.precision
     device = _device(config.device, precision)
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters

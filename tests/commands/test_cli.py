@@ -631,6 +631,24 @@ def test_help_and_configuration_do_without_torch(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_wrong_keys_and_choices_are_refused_without_torch(tmp_path):
+    wrong = ["foo=1", "algo=fedpro", "algo.mux=1", "local.lr=x", "rounds=-1", "participation=-1", "data=mnist_2clas"]
+    code = (
+        "import sys; from fedbench.cli import main; "
+        f"assert {{main([*m, w]) for w in {wrong} for m in ([], ['-m'])}} == {{2}}; "
+        "assert main(['list', 'metric']) == main(['list', 'algo']) == 0; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_keys_of_the_method_are_checked_before_the_data_are_read(fed, tmp_path):
+    missing = [f"data_dir={tmp_path}", "data.download=false"]
+    status, _, err = fed("algo=fedprox", "algo.mu=-1", "data=femnist", *missing)
+    assert (status, err) == (2, "fedbench: algo.mu must be >= 0, got -1\n")
+
+
 def test_report_writes_tables(fed, tmp_path):
     fed("-m", *FAST, "algo=fedavg,fedprox", "algo.server_lr=1,0.5")
     status, out, _ = fed("report")
