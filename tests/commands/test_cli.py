@@ -397,7 +397,7 @@ BAD = [
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
     (
         ["lis"],
-        "'lis' is neither a word of fedbench (run, list, data, new, tune, compare, report, status, show, plot, "
+        "'lis' is neither a word of fedbench (run, list, data, new, tune, compare, report, status, clean, show, plot, "
         "reproduce, completion) nor an override (KEY=VALUE); did you mean list?",
     ),
     (["xyz"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
