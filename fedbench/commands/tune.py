@@ -21,6 +21,7 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import replace_file
 from fedbench.core.metrics import CATALOGUE
 from fedbench.report.comparison import compared_text
+from fedbench.report.format import plural
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.report.write import write_report
@@ -87,10 +88,9 @@ def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
         return f"{plan}, {time}; a score chooses values, and decides nothing between methods, for which type compare"
     many = len(studies)
     tests = many * (many - 1) // 2 if request.baseline is None else many - 1
-    needed = seeds_needed(0.05, tests)
-    can = f"can decide {tests} difference{'' if tests == 1 else 's'} at 5 %"
-    if needed is not None and needed > seeds:
-        can = f"can never decide: {tests} difference{'' if tests == 1 else 's'} at 5 % need seeds={needed}"
+    needed = seeds_needed(0.05, tests) or 0
+    decide = f"decide {plural(tests, 'difference')} at 5 %"
+    can = f"can {decide}" if needed <= seeds else f"can never {decide}, seeds={needed} could"
     return f"{plan} and {seeds * many} to compare, {time}; {seeds} seeds {can}"
 
 

@@ -193,7 +193,10 @@ def notes_of(table: TableData) -> list[str]:
                 f"{where}the table has the runs on the split of the data that the experiment draws; runs on further "
                 f"splits (data.seed {', '.join(map(str, splits))}) are a reading of the claims"
             )
-    notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]
+    for outcome in dict.fromkeys(what for *_, what in table.unfinished):
+        lost = ", ".join(f"{algo} seed {seed}" for algo, seed, what in table.unfinished if what == outcome)
+        more = " (`fedbench status` says why, `fedbench clean` removes them)" if outcome == "failed" else ""
+        notes.append(f"{outcome}: {lost}{more}")
     return [*notes, *table.unofficial]
 
 

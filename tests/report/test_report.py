@@ -153,7 +153,7 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     text = texts(table)[0]
     (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
     assert note.endswith("; seed 1 diverged; seed 2 failed")
-    assert "- fedprox seed 0: not finished" in texts(others)[0]
+    assert "- not finished: fedprox seed 0" in texts(others)[0]
 
 
 def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
