@@ -42,7 +42,7 @@ def _links_on_the_site(app: Sphinx, page: str, source: list[str]) -> None:
 def _published_reports(app: Sphinx, error: Exception | None) -> None:
     """Copy the published reports, whose front page links to them."""
     if error is None:
-        leave_out = shutil.ignore_patterns("evidence", "learnt.yaml")
+        leave_out = shutil.ignore_patterns("evidence")
         shutil.copytree(_PUBLISHED, Path(app.outdir) / "published", ignore=leave_out, dirs_exist_ok=True)
 
 
