@@ -16,7 +16,7 @@ from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import NotWritten
-from fedbench.runs.process import Interrupted, answered_by, end_at_once, exit_status, interruption, raise_interrupted
+from fedbench.runs.process import answered_by, end_at_once, exit_status, interruption, raise_interrupted
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
@@ -103,9 +103,8 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
 
 def _explained(error: BaseException, loud: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
-    if (cause := interruption(error)) is not None:
-        where = cause.where if isinstance(cause, Interrupted) else ""
-        return _fail(f"interrupted{where}; run the same command again to resume", exit_status(cause))
+    if (end := interruption(error)) is not None:
+        return _fail(f"interrupted{getattr(end, 'where', '')}; run the same command again to resume", exit_status(end))
     if isinstance(error, DamagedRun | NotWritten):
         return _fail(str(error), 1)
     if loud:

@@ -217,7 +217,7 @@ def _compared(block: Block, numbers: Numbers, metric: MetricInfo, baseline: str 
         without_baseline=baseline is not None and baseline not in numbers,
         unequal=tuple(_unequal(block)) if block.key == "algo" else (),
         reduced=block.reduced(),
-        unofficial=block.unofficial,
+        unofficial=tuple(sorted({sentence for _, run in block.done for sentence in run.unofficial})),
         lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
         left_out=block.left_out,
     )

@@ -10,7 +10,7 @@ from math import nan
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedbench.analysis.departures import data_departures, departures
+from fedbench.analysis.departures import departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import Tree, config_value
@@ -182,14 +182,8 @@ class Block:
 
     def reduced(self) -> tuple[str, ...]:
         """Return the departures from the paper, with the row, except for those of the data's files."""
-        found = {(s.name, tuple(departures([run], ignoring=self.key))): data_departures([run]) for s, run in self.done}
-        cuts = [(name, [cut for cut in cuts if cut not in of_data]) for (name, cuts), of_data in found.items()]
-        return tuple(sorted({f"{name}: {', '.join(cut)}" for name, cut in cuts if cut}))
-
-    @property
-    def unofficial(self) -> tuple[str, ...]:
-        """Sentences on data that were not read from the publisher's files."""
-        return tuple(sorted({sentence for _, run in self.done for sentence in run.unofficial}))
+        cuts = {(s.name, tuple(c for c in departures([run], self.key) if c[:6] != "data: ")) for s, run in self.done}
+        return tuple(sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut))
 
 
 def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:

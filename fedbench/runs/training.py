@@ -215,8 +215,7 @@ class Session:
                     if due or number is not None or (config.keep_state and left == 1):
                         self._save(snapshot)
                     if number is not None:
-                        where = f" at round {snapshot.round} of {self.rounds}, which is saved in {self.recorder.path}"
-                        raise Interrupted(number, where)
+                        raise Interrupted(number, f" at round {snapshot.round} of {self.rounds}: {self.recorder.path}")
                 step()
 
     def snapshots(self) -> Iterator[Snapshot]:

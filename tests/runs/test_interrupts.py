@@ -45,7 +45,7 @@ def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, m
     assert status == 128 + number
     assert "ending after this round" in err
     (meta,) = (tmp_path / "results").rglob("meta.json")
-    where = f"at round 2 of 4, which is saved in {meta.parent.relative_to(tmp_path)}"
+    where = f"at round 2 of 4: {meta.parent.relative_to(tmp_path)}"
     assert err.endswith(f"fedbench: interrupted {where}; run the same command again to resume\n")
     assert json.loads(meta.read_text())["status"] == "interrupted"
     saved = Recorder(meta.parent).load()
