@@ -17,8 +17,8 @@ import numpy as np
 
 from fedbench.analysis.table import TableData
 from fedbench.analysis.tables import closing_tables
-from fedbench.report.canvas import draw, legend_lines, method_look
-from fedbench.report.tables import best_columns, main_columns, measured, printed, title_of
+from fedbench.reports.canvas import draw, legend_lines, method_look
+from fedbench.reports.tables import best_columns, main_columns, measured, printed, title_of
 from fedbench.runs.results import Results
 
 ROOT = Path(__file__).parent.parent

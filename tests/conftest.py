@@ -33,9 +33,6 @@ def compiled():
 @pytest.fixture(autouse=True, scope="session")
 def no_garbage_of_modules():
     """Leave the modules and the thousands of collected tests out of later collections of garbage: 0.2 s of each."""
-    import fedbench.report.write
-
-    assert fedbench.report.write  # the room, whose parts tests replace, and not the function of that name
     gc.collect()
     gc.freeze()
 
@@ -57,8 +54,8 @@ def composer():
 @pytest.fixture
 def no_figures(monkeypatch):
     """Draw nothing, which is most of the time that a report takes."""
-    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
-    monkeypatch.setattr("fedbench.report.write.run_figures", lambda *_: [])
+    monkeypatch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
+    monkeypatch.setattr("fedbench.reports.write.run_figures", lambda *_: [])
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.papers.readings import Contradiction
 from fedbench.papers.registry import papers
-from fedbench.report.page import Chapter, Content
-from fedbench.report.paper import PaperReport
-from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, table_of
+from fedbench.reports.page import Chapter, Content
+from fedbench.reports.paper import PaperReport
+from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.table import Cell, table_of
 from fedbench.runs.results import Results
 
 HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""

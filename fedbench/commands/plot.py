@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from fedbench.commands.report import runs_below
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, config_value, user_path
-from fedbench.report import plots
-from fedbench.report.canvas import KINDS, draw
-from fedbench.report.figures import curve_panels
+from fedbench.reports import plots
+from fedbench.reports.canvas import KINDS, draw
+from fedbench.reports.figures import curve_panels
 from fedbench.runs.run import Run
 
 _MOST_LINES, _MOST_PANELS = 24, 12

@@ -13,10 +13,10 @@ from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import NotWritten, user_path
 from fedbench.papers.registry import papers
-from fedbench.report.comparison import best_text, compared_text
-from fedbench.report.manuscript import METRICS, write_manuscript
-from fedbench.report.overview import is_collection, write_overview
-from fedbench.report.write import name_left_out, write_report
+from fedbench.reports.comparison import best_text, compared_text
+from fedbench.reports.manuscript import METRICS, write_manuscript
+from fedbench.reports.overview import is_collection, write_overview
+from fedbench.reports.write import name_left_out, write_report
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 

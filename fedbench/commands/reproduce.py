@@ -11,7 +11,7 @@ from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError, number
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations, deadline
 from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan

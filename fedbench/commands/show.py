@@ -30,7 +30,7 @@ def carry_out(asked: Namespace) -> int:
     run = read_run(path)
     print("\n".join([*_head(run), *_numbers(run), "", f"in Python: fedbench.load_results({str(path)!r})"]))
     if asked.plot:
-        from fedbench.report import canvas, figures, plots  # which import matplotlib
+        from fedbench.reports import canvas, figures, plots  # which import matplotlib
 
         panels = figures.curve_panels(
             [run], [name for name in figures.OWN_FIELDS if run.last_round().get(name) is not None]

@@ -167,7 +167,7 @@ def _close(ended: Sequence[Ended], config_dir: Path | None, results: Path) -> in
     if not runs:
         return 2
     from fedbench.analysis.tables import closing_tables
-    from fedbench.report.closing import closing_text  # late, as pandas is
+    from fedbench.reports.closing import closing_text  # late, as pandas is
 
     print(f"\n{closing_text(closing_tables(runs))}\n")
     print(f"next: {shlex.join(['fedbench', 'report', str(results)])}  # page, figures; --compare algo for tests")

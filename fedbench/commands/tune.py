@@ -20,11 +20,11 @@ from fedbench.config.overrides import as_value
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import replace_file
 from fedbench.core.metrics import CATALOGUE
-from fedbench.report.comparison import compared_text
-from fedbench.report.format import plural
-from fedbench.report.page import Chapter, Content, page
-from fedbench.report.tuning import tuned_chapter, tuned_json, tuned_markdown
-from fedbench.report.write import write_report
+from fedbench.reports.comparison import compared_text
+from fedbench.reports.format import plural
+from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
+from fedbench.reports.write import write_report
 from fedbench.reproduce.durations import Durations
 from fedbench.runs.pool import Ended, jobs_by_default
 from fedbench.runs.progress import duration

@@ -15,10 +15,10 @@ from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.files import config_value, from_yaml, replace_file
 from fedbench.core.metrics import metric_info
-from fedbench.report.canvas import draw
-from fedbench.report.page import Chapter, Content, page
-from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, Table, Values, count, csv_text, table_of
+from fedbench.reports.canvas import draw
+from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.table import Cell, Table, Values, count, csv_text, table_of
 from fedbench.tuning.space import axis_of
 
 NOTES = "notes.yaml"

@@ -10,7 +10,7 @@ import numpy as np
 from benchmark.ranks import RankTest
 from benchmark.values import Front
 from fedbench.core.metrics import metric_info
-from fedbench.report.canvas import SIZE, Figure, legend_lines, looks, sheet
+from fedbench.reports.canvas import SIZE, Figure, legend_lines, looks, sheet
 
 _ROW = 0.14  # inches per method
 _LINE = 0.055  # height of a name, as a fraction of the panel

@@ -7,7 +7,7 @@ from fake_runs import fake
 
 from fedbench.analysis.best import best_values
 from fedbench.core.errors import RequestError
-from fedbench.report.comparison import best_text
+from fedbench.reports.comparison import best_text
 from fedbench.runs.results import Results
 from fedbench.runs.run import read_run
 

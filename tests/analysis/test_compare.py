@@ -11,7 +11,7 @@ from fake_runs import nested
 
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import RequestError
-from fedbench.report.comparison import compared_text
+from fedbench.reports.comparison import compared_text
 from fedbench.runs.results import Results
 
 STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)  # mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips

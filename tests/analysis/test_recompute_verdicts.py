@@ -9,7 +9,7 @@ from fake_runs import fake_row
 from tools import ROOT
 
 from fedbench.papers.registry import papers
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import recompute_verdicts as script

@@ -9,7 +9,7 @@ from fake_runs import fake
 from report_runs import call
 from test_reproduce import SETUPS, SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
 
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 from fedbench.reproduce.carry_out import write_labels
 from fedbench.reproduce.plan import locate, plan
 from fedbench.runs import training as runner
@@ -23,7 +23,7 @@ def done(tmp_path_factory):
     """The three runs of a table, their report, and the published one; nothing is drawn."""
     root = tmp_path_factory.mktemp("done")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+        patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
         status, _, _ = call(*SMOKE, f"results_dir={root / 'results'}")
         assert status == 0
         write_report(root / "results", root / "shelf", "adafedadam")

@@ -54,7 +54,7 @@ def done(tmp_path_factory):
     """The three runs and their report, as the first call left them; tests that change anything copy them."""
     root = tmp_path_factory.mktemp("done")
     with pytest.MonkeyPatch.context() as patch:  # tests/report has the figures
-        patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+        patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
         status, out, err = call(*SMOKE, f"results_dir={root / 'results'}")
     assert (status, err.partition("\n")[0]) == (0, "fedbench: 3 runs, one at a time (jobs=1)")
     return SimpleNamespace(results=root / "results", out=out)

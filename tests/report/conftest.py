@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from report_runs import fill
 
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
-from fedbench.report.format import BADGES, STATES, Judged, badge_of, count_claims
-from fedbench.report.paper import (
+from fedbench.reports.format import BADGES, STATES, Judged, badge_of, count_claims
+from fedbench.reports.paper import (
     PaperReport,
     alternatives,
     blocks_text,

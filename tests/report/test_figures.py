@@ -13,8 +13,8 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import run_tables
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers
-from fedbench.report.canvas import looks, method_look
-from fedbench.report.figures import paper_figure, paper_figures, run_figures
+from fedbench.reports.canvas import looks, method_look
+from fedbench.reports.figures import paper_figure, paper_figures, run_figures
 from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
@@ -70,7 +70,7 @@ def caught(monkeypatch):
         path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
         return [path]
 
-    monkeypatch.setattr("fedbench.report.plots.draw", drawing)
+    monkeypatch.setattr("fedbench.reports.plots.draw", drawing)
     return calls
 
 

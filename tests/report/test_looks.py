@@ -7,9 +7,9 @@ from tools import ROOT
 
 from fedbench.core.files import from_yaml
 from fedbench.papers.registry import papers
-from fedbench.report.canvas import looks, method_look
+from fedbench.reports.canvas import looks, method_look
 
-COLOURS = from_yaml((ROOT / "fedbench/report/assets/colours.yaml").read_text())
+COLOURS = from_yaml((ROOT / "fedbench/reports/assets/colours.yaml").read_text())
 # linear RGB as it is seen without red and without green cones (Machado et al., 2009, severity 1)
 SEEN = {
     "normal": np.eye(3),

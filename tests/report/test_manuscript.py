@@ -9,7 +9,7 @@ from report_runs import call, files
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
-from fedbench.report.manuscript import BETTER, METRICS, WORSE, marked, statement, write_manuscript
+from fedbench.reports.manuscript import BETTER, METRICS, WORSE, marked, statement, write_manuscript
 from fedbench.runs.results import Results
 
 SEEDS = range(6)

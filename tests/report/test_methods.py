@@ -6,7 +6,7 @@ from report_runs import call
 from tools import ROOT
 
 from fedbench.config.comments import citation, method_name
-from fedbench.report.methods import described, in_print, printed_names, title_of_runs
+from fedbench.reports.methods import described, in_print, printed_names, title_of_runs
 from fedbench.runs.results import Results
 
 PRESET = {

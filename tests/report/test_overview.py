@@ -16,15 +16,15 @@ from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
-from fedbench.report import write
-from fedbench.report.canvas import method_look
-from fedbench.report.format import count_claims
-from fedbench.report.overview import is_collection, write_overview
-from fedbench.report.page import Content
-from fedbench.report.page import page as whole_page
-from fedbench.report.paper import SUMMARY, PaperReport
-from fedbench.report.plots import DrawnFigure, Panel, Series, curves, drawn
-from fedbench.report.write import write_report
+from fedbench.reports import write
+from fedbench.reports.canvas import method_look
+from fedbench.reports.format import count_claims
+from fedbench.reports.overview import is_collection, write_overview
+from fedbench.reports.page import Content
+from fedbench.reports.page import page as whole_page
+from fedbench.reports.paper import SUMMARY, PaperReport
+from fedbench.reports.plots import DrawnFigure, Panel, Series, curves, drawn
+from fedbench.reports.write import write_report
 
 PAPER = papers()["fedcada"]
 ROWS = [row for row in PAPER.tables["table1"].rows if row.setup == "silo_cifar10_iid"]

@@ -11,9 +11,9 @@ import pytest
 from fake_runs import fake
 from page_example import HOSTILE, hostile_content, own_content
 
-from fedbench.report.page import Chapter, Content, href, page, panels, run_name
-from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, table_of
+from fedbench.reports.page import Chapter, Content, href, page, panels, run_name
+from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.table import Cell, table_of
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
 EMPTY = Content("Empty")

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from page_example import hostile_content, own_content
 
-from fedbench.report.page import page as html
+from fedbench.reports.page import page as html
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")

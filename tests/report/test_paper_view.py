@@ -19,8 +19,8 @@ from fedbench.analysis.tables import paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported, Setup
-from fedbench.report.page import run_links
-from fedbench.report.tables import (
+from fedbench.reports.page import run_links
+from fedbench.reports.tables import (
     basis_of,
     command,
     difference,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from fedbench.report.canvas import STYLE, Look, draw, looks, method_look
-from fedbench.report.plots import Image, Panel, Series, curves, images, means
+from fedbench.reports.canvas import STYLE, Look, draw, looks, method_look
+from fedbench.reports.plots import Image, Panel, Series, curves, images, means
 
 NAN = np.nan
 A, B, C = Look("#0072B2"), Look("#D55E00", "dashed", "s"), Look("#009E73", "dotted", "^")

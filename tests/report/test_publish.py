@@ -10,7 +10,7 @@ from fake_runs import fake, fake_row
 from report_runs import call, files, fill
 
 from fedbench.papers.registry import papers
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25, None], [0.25, 1.0, 0.5], [None, 0.5, 1.0]]

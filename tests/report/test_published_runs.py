@@ -10,7 +10,7 @@ from fake_runs import fake, fake_row
 from report_runs import ADAM, MOMENTUM, call, files
 from test_publish import LABELS, fill_figures
 
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 
 PUBLISHED = ("adafedadam", "adafed", "fedcada")
@@ -70,7 +70,7 @@ def published(tmp_path_factory):
     for row in ADAM.tables["table4"].rows:
         fake_row(root / "runs", ADAM, row, preset={"algo.alpha": 1.0})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+        patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
         write_report(root / "runs", root / "results" / "published" / "adafedadam")
     return root
 

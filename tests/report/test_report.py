@@ -13,8 +13,8 @@ from fedbench.analysis.tables import closing_tables, paper_table, run_tables
 from fedbench.config.overrides import options
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
-from fedbench.report.closing import closing_text
-from fedbench.report.tables import notes_of, table_csv, table_latex, table_markdown
+from fedbench.reports.closing import closing_text
+from fedbench.reports.tables import notes_of, table_csv, table_latex, table_markdown
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"

@@ -9,7 +9,7 @@ from report_runs import call, files
 
 from fedbench.analysis.curves import run_curves
 from fedbench.commands import plot
-from fedbench.report.figures import curve_panels
+from fedbench.reports.figures import curve_panels
 from fedbench.runs.results import Results
 
 SEEDS = (0, 1, 2, 3)

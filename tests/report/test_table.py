@@ -13,8 +13,8 @@ from fedbench.analysis.tables import paper_table
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import PrintedMetric, Reported, Setup
-from fedbench.report.paper import PaperReport, claims_markdown, claims_rows
-from fedbench.report.table import (
+from fedbench.reports.paper import PaperReport, claims_markdown, claims_rows
+from fedbench.reports.table import (
     Cell,
     Table,
     csv_text,
@@ -25,7 +25,7 @@ from fedbench.report.table import (
     table_of,
     table_rows,
 )
-from fedbench.report.tables import table_csv, table_latex, table_markdown
+from fedbench.reports.tables import table_csv, table_latex, table_markdown
 
 TABLE = Table(
     "One_1",

@@ -28,7 +28,7 @@ from report_runs import (
 from table_readers import read_csv
 
 from fedbench.analysis.run_rows import run_rows
-from fedbench.report.write import write_report
+from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 
 
@@ -40,7 +40,7 @@ def full(tmp_path_factory):
         fake_row(root, ADAM, row)
     fake(root, None, "fedavg")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+        patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
         write_report(root)
     return root / "report"
 
@@ -301,7 +301,7 @@ def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
 
 def test_settings_of_an_experiment_that_are_no_row_are_a_table_of_their_own(tmp_path, monkeypatch):
     """Figure 3 sweeps alpha; the sweep is whole, and methods of which all is in a paper's table are not repeated."""
-    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+    monkeypatch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
     fake(tmp_path, PLAIN, "fedavg")
     for alpha in (3.0, 0.0, 2.0):
         fake(tmp_path, PLAIN, "adafedadam", {"algo.alpha": alpha})
@@ -387,7 +387,7 @@ def test_files_of_ones_own_stay_and_the_working_directory_can_be_the_place(small
 
 
 def test_one_paper_alone(mixed, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
+    monkeypatch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
     status, _, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))
     assert status == 0
     assert {p.name.split("_")[0] for p in (tmp_path / "one" / "tables").iterdir()} == {"fafed"}

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fedbench.analysis.settings import by_setting
 from fedbench.config.comments import citation, method_name
 from fedbench.papers.registry import home_of
-from fedbench.report.format import environment_items, environment_of
-from fedbench.report.page import render_text
+from fedbench.reports.format import environment_items, environment_of
+from fedbench.reports.page import render_text
 from fedbench.runs.run import Run
 
 _MOST = 4  # names that are listed in a title

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_file
-from fedbench.report.format import coverage_text, environment_items
-from fedbench.report.page import render
-from fedbench.report.paper import SUMMARY, Summary, all_papers
-from fedbench.report.write import SUMMARY_FILE
+from fedbench.reports.format import coverage_text, environment_items
+from fedbench.reports.page import render
+from fedbench.reports.paper import SUMMARY, Summary, all_papers
+from fedbench.reports.write import SUMMARY_FILE
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
 

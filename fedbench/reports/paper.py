@@ -16,9 +16,9 @@ from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper
-from fedbench.report.format import SCALED, ClaimCounts, Judged, count_claims, p_text, plural
-from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import csv_text, markdown, table_of
+from fedbench.reports.format import SCALED, ClaimCounts, Judged, count_claims, p_text, plural
+from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.table import csv_text, markdown, table_of
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]

@@ -19,10 +19,10 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Line, TableData, coverage, splits
 from fedbench.core.files import config_value
 from fedbench.papers.readings import ADOPTED
-from fedbench.report import format, paper, tables
-from fedbench.report.paper import PaperReport, all_papers
-from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Table
+from fedbench.reports import format, paper, tables
+from fedbench.reports.paper import PaperReport, all_papers
+from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.table import Table
 
 _PANEL = 3.3  # inches
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo
-from fedbench.report.format import plural
-from fedbench.report.page import Chapter
-from fedbench.report.table import Cell, Table, Values, markdown, table_of
+from fedbench.reports.format import plural
+from fedbench.reports.page import Chapter
+from fedbench.reports.table import Cell, Table, Values, markdown, table_of
 from fedbench.tuning.search import Study, Trial, Tuned, values_text
 
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}

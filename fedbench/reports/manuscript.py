@@ -17,14 +17,14 @@ from fedbench.config.comments import citation
 from fedbench.core.errors import RequestError
 from fedbench.core.files import move_files, replace_file, replaced_folder
 from fedbench.core.metrics import MetricInfo
-from fedbench.report import plots
-from fedbench.report.canvas import draw
-from fedbench.report.comparison import best_of, block_notes, mean_cell, too_few
-from fedbench.report.figures import curve_panels
-from fedbench.report.format import plural
-from fedbench.report.methods import described, in_print, listed, printed_names
-from fedbench.report.page import render_text
-from fedbench.report.table import Cell, Values, latex_text, table_of, tabular
+from fedbench.reports import plots
+from fedbench.reports.canvas import draw
+from fedbench.reports.comparison import best_of, block_notes, mean_cell, too_few
+from fedbench.reports.figures import curve_panels
+from fedbench.reports.format import plural
+from fedbench.reports.methods import described, in_print, listed, printed_names
+from fedbench.reports.page import render_text
+from fedbench.reports.table import Cell, Values, latex_text, table_of, tabular
 from fedbench.runs.run import Run
 
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")

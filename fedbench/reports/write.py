@@ -20,15 +20,15 @@ from fedbench.core.files import NotWritten, move_files, replace_file, replaced_f
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
-from fedbench.report.closing import WIDTH, closing_text
-from fedbench.report.comparison import compared_chapter, compared_files
-from fedbench.report.figures import paper_figures, run_figures
-from fedbench.report.format import coverage_text, environment_items, environment_of
-from fedbench.report.manuscript import manuscript_tables
-from fedbench.report.methods import described, listed, printed_names, title_of_runs
-from fedbench.report.page import Chapter, Content, page
-from fedbench.report.paper import SUMMARY, PaperReport, Summary, claims_files, judged
-from fedbench.report.tables import table_files
+from fedbench.reports.closing import WIDTH, closing_text
+from fedbench.reports.comparison import compared_chapter, compared_files
+from fedbench.reports.figures import paper_figures, run_figures
+from fedbench.reports.format import coverage_text, environment_items, environment_of
+from fedbench.reports.manuscript import manuscript_tables
+from fedbench.reports.methods import described, listed, printed_names, title_of_runs
+from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.paper import SUMMARY, PaperReport, Summary, claims_files, judged
+from fedbench.reports.tables import table_files
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run

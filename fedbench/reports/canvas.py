@@ -75,7 +75,7 @@ def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any)
 
     Args:
         base: A path that ends in one of ``KINDS``, for this file alone; any other one gets the endings .png and .svg.
-        picture: Drawing function, such as those of ``fedbench.report.plots``.
+        picture: Drawing function, such as those of ``fedbench.reports.plots``.
         args: Its arguments.
         options: Its named arguments.
 

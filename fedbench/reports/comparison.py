@@ -9,9 +9,9 @@ from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
 from fedbench.analysis.stats import least_p, seeds_needed
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo
-from fedbench.report.format import best_names, p_text, plural
-from fedbench.report.page import Chapter
-from fedbench.report.table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
+from fedbench.reports.format import best_names, p_text, plural
+from fedbench.reports.page import Chapter
+from fedbench.reports.table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 _TONES = {"better": "good", "worse": "bad"}

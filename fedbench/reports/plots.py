@@ -1,8 +1,8 @@
-"""Pictures from arrays. ``fedbench.report.canvas.draw`` writes them; the same data give the same bytes.
+"""Pictures from arrays. ``fedbench.reports.canvas.draw`` writes them; the same data give the same bytes.
 
-The looks of lines come from ``fedbench.report.canvas``; the subject of a paper is drawn last, on top of the others. The
-legend explains bands and bars. Spread over seeds is the sample STD. ``reduced`` writes "reduced
-setting" in the corner.
+The looks of lines come from ``fedbench.reports.canvas``; the subject of a paper is drawn last, on top of the others.
+The legend explains bands and bars. Spread over seeds is the sample STD. ``reduced`` writes "reduced setting" in the
+corner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedbench.report.canvas import SIZE, WIDTH, Figure, Look, draw, legend_lines, plain_numbers, sheet, wrap
+from fedbench.reports.canvas import SIZE, WIDTH, Figure, Look, draw, legend_lines, plain_numbers, sheet, wrap
 
 _RANGE = "band: lowest to highest seed"
 _POINTS = 400  # most points of a curve

@@ -13,8 +13,8 @@ from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.core.files import config_value
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, Row
-from fedbench.report.format import CELLS, best_names, with_spread
-from fedbench.report.table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
+from fedbench.reports.format import CELLS, best_names, with_spread
+from fedbench.reports.table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
 
 Fields = dict[str, Any]
 _OF_MACHINE = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others

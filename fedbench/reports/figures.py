@@ -20,10 +20,10 @@ from fedbench.analysis.table import TableData
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import LABELS
 from fedbench.papers.schema import Figure, Paper, Row
-from fedbench.report import plots
-from fedbench.report.canvas import Look, looks
-from fedbench.report.methods import title_of_runs
-from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
+from fedbench.reports import plots
+from fedbench.reports.canvas import Look, looks
+from fedbench.reports.methods import title_of_runs
+from fedbench.reports.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
 OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")

@@ -8,10 +8,10 @@ from textwrap import fill
 
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, TableData
-from fedbench.report import tables as numbers
-from fedbench.report.format import plural
-from fedbench.report.methods import listed
-from fedbench.report.table import markdown, table_of
+from fedbench.reports import tables as numbers
+from fedbench.reports.format import plural
+from fedbench.reports.methods import listed
+from fedbench.reports.table import markdown, table_of
 
 WIDTH = 100  # columns of a terminal
 _FIRST = ("accuracy_mean", "accuracy_std", "accuracy_worst30")  # of a table that no paper orders

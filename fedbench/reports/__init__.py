@@ -1,0 +1,1 @@
+"""Tables as pure functions of the runs on disk."""
