@@ -31,13 +31,15 @@ def carry_out(asked: Namespace) -> int:
             )
     else:
         command = shlex.join(["fedbench", "clean", *map(str, folders), "--yes"])
-        print(f"{table_of_runs(found, Path())}\n\nto remove {len(found)}: {command}")
+        resumed = any(s.state in ("interrupted", GONE) for s in found)
+        hint = "the command of a run that is interrupted, or whose process is gone, resumes it\n" if resumed else ""
+        print(f"{table_of_runs(found, Path())}\n\n{hint}to remove {len(found)}: {command}")
     return 0
 
 
 def _removed(run: RunStatus) -> bool:
     """Remove a run, all of it or nothing, with directories that are then empty; whether no process has it."""
-    path = run.path
+    path = run.path.absolute()  # the directory itself may be meant by a dot
     try:
         with FileLock(path / ".lock", timeout=0):
             if is_done(path) and run.state in _REMOVABLE:  # another process has finished it meanwhile

@@ -17,6 +17,7 @@ from fedbench.reports.comparison import best_text, compared_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.write import name_left_out, write_report
+from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
@@ -37,6 +38,8 @@ def carry_out(asked: Namespace) -> int:
     """
     folder: Path = asked.folder
     into = user_path("--into", asked.into) if asked.into else None
+    if into and folder.resolve().is_relative_to(into.resolve()) and not is_bundle(into):
+        raise RequestError(f"--into {into} contains the runs; it must be another directory")
     if sum(map(bool, (asked.latex, asked.best, asked.paper))) > 1:
         raise RequestError("--latex, --best and --paper cannot be combined; type one of them")
     for flag, needed in _NEEDS.items():

@@ -130,7 +130,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
         The configuration of every run that is not on disk; the seeds of a setting share one.
 
     Raises:
-        RequestError: For the first combination that is wrong.
+        RequestError: For a combination that is wrong, first for one whose keys or choices are.
     """
     axes = [o.each() for o in overrides]
     later = [text for texts in axes for text in texts[1:] if text.startswith("seed=")]
@@ -139,8 +139,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
     todo: list[RunConfig] = []
-    for combination in product(*axes):
-        config = composer.config(combination)
+    for config in [composer.config(combination) for combination in product(*axes)]:  # all, before torch is imported
         paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
         missing = [path for path in paths if config.force or not is_done(path)]
         if missing:

@@ -62,11 +62,12 @@ def write_report(
         footer: Text at the end of the page.
 
     Raises:
-        RequestError: If the folder has no runs, its bundle is damaged, or the report cannot be written.
+        RequestError: If the folder has no runs, its bundle is damaged, ``into`` has a page that is none of a report, or
+            the report cannot be written.
     """
+    if into is not None and (into / "index.html").exists() and not (into / SUMMARY_FILE).exists():
+        raise RequestError(f"{into / 'index.html'} is not the page of a report; name another directory with --into")
     store = Results(folder, [*papers, *_begun_in(folder)] if only is None else [only])
-    if into is not None and store.bundle is None and into.resolve() == folder.resolve():
-        raise RequestError(f"--into {into} contains the runs; it must be another directory")
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     damaged = [why for why in store.damaged if only is None or f"{only}/" in why]
     if not runs and not papers:

@@ -28,7 +28,8 @@ def left(runs):
 def test_it_lists_first_and_removes_with_yes_what_is_not_finished(fed, runs):
     status, out, _ = fed("clean")
     assert (status, left(runs)) == (0, set(runs))
-    assert {line.split()[0] for line in out[1:-2]} == {"interrupted", "failed"}
+    assert {line.split()[0] for line in out[1:-3]} == {"interrupted", "failed"}
+    assert out[-2].endswith("resumes it")
     assert "ValueError: a bug" in "\n".join(out)
     assert out[-1] == "to remove 2: fedbench clean results --yes"
     status, out, _ = fed(*out[-1].partition("fedbench ")[2].split())
@@ -46,9 +47,15 @@ def test_a_finished_run_must_be_named(fed, runs):
     assert left(runs) == {"diverged", "failed"}
 
 
+def test_the_directory_of_a_run_may_be_meant_by_a_dot(fed, runs, monkeypatch):
+    monkeypatch.chdir(runs["failed"])
+    assert fed("clean", ".", "--yes")[:2] == (0, ["removed: ."])
+    assert left(runs) == {"done", "diverged", "interrupted"}
+
+
 def test_a_run_that_a_process_is_working_on_is_kept(fed, runs):
     with FileLock(runs["failed"] / ".lock"):
-        assert "failed" not in {line.split()[0] for line in fed("clean")[1][1:-2]}
+        assert "failed" not in {line.split()[0] for line in fed("clean")[1][1:-3]}
         status, out, _ = fed("clean", str(runs["failed"]), "--yes")
         assert (status, out[-1].startswith("kept, a process is or was working on it: ")) == (0, True)
     assert runs["failed"].exists()

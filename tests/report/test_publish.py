@@ -135,9 +135,16 @@ def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path, no_figures):
 
 def test_what_is_wrong_is_said(tmp_path, no_figures):
     fake(tmp_path / "runs", None, "fedavg")
-    status, _, said = call("report", str(tmp_path / "runs"), "--into", f"{tmp_path / 'runs' / '..' / 'runs'}")
-    assert status == 2
-    assert "contains the runs; it must be another directory" in said
+    runs = tmp_path / "runs"
+    for words in ([f"{runs / '..' / 'runs'}"], [str(tmp_path)], [str(runs), "--latex"]):
+        status, _, said = call("report", str(runs), "--into", *words)
+        assert status == 2
+        assert "contains the runs; it must be another directory" in said
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("mine")
+    status, _, said = call("report", str(runs), "--into", str(tmp_path / "site"))
+    assert (status, files(tmp_path / "site")) == (2, {"index.html": b"mine"})
+    assert "index.html is not the page of a report; name another directory with --into" in said
     write_report(tmp_path / "runs", tmp_path / "copy")
     (tmp_path / "copy" / "evidence" / "rounds.parquet").write_bytes(b"PAR1")
     status, _, said = call("report", str(tmp_path / "copy"))
