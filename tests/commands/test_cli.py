@@ -633,6 +633,7 @@ def test_help_and_configuration_do_without_torch(tmp_path):
 
 def test_wrong_keys_and_choices_are_refused_without_torch(tmp_path):
     wrong = ["foo=1", "algo=fedpro", "algo.mux=1", "local.lr=x", "rounds=-1", "participation=-1", "data=mnist_2clas"]
+    wrong += ["algo=fedavg,fedpro", "local.lr=0.1,x"]  # a sweep composes all combinations before it checks a method
     code = (
         "import sys; from fedbench.cli import main; "
         f"assert {{main([*m, w]) for w in {wrong} for m in ([], ['-m'])}} == {{2}}; "
