@@ -10,7 +10,7 @@ from math import nan
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedbench.analysis.departures import departures
+from fedbench.analysis.departures import data_departures, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import Tree, config_value
@@ -182,7 +182,10 @@ class Block:
 
     def reduced(self) -> tuple[str, ...]:
         """Return the departures from the paper, with the row, except for those of the data's files."""
-        cuts = {(s.name, tuple(c for c in departures([run], self.key) if c[:6] != "data: ")) for s, run in self.done}
+        cuts = set()
+        for s, run in self.done:
+            files = data_departures([run])
+            cuts.add((s.name, tuple(cut for cut in departures([run], self.key) if cut not in files)))
         return tuple(sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut))
 
 

@@ -73,7 +73,7 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     numbers = [float(v) for v in values]
     if len(numbers) < 2:
         return None
-    from scipy.special import stdtrit  # type: ignore[import-untyped]  # late: a plan does without it
+    from scipy.special import stdtrit  # late: a plan does without it
 
     # the statistics module rounds once, at the end: equal values have exactly their mean and a spread of 0
     center, spread = mean(numbers), stdev(numbers)
@@ -195,7 +195,7 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     Raises:
         ValueError: If the scores are not a finite table of at least 2 blocks and 3 methods.
     """
-    from scipy import stats  # type: ignore[import-untyped]  # late: it takes a second
+    from scipy import stats  # late: it takes a second
 
     table = np.asarray(scores, dtype=float)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from argparse import Namespace
@@ -96,8 +95,9 @@ def start(
         batches = composer.multirun(partial(_job, runs, composer.own, loud), typed)
         ended += [job.return_value for batch in batches for job in batch]
         (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's; logs of the launcher stay
-        with suppress(OSError):
-            os.removedirs(folder)
+        with suppress(OSError):  # a directory that has something in it stays
+            for empty in (folder, folder.parent):
+                empty.rmdir()
         return
     jobs = min(jobs or jobs_by_default(configs, len(configs)), len(configs))
     announce(len(configs), jobs)

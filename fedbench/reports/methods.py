@@ -13,7 +13,7 @@ from fedbench.reports.format import environment_items, environment_of
 from fedbench.reports.page import render_text
 from fedbench.runs.run import Run
 
-_MOST = 4  # names that are listed in a title
+_MOST = 4  # names in a title, or texts in a sentence, that are listed
 
 
 def data_name(run: Run) -> str:
@@ -62,13 +62,13 @@ def described(runs: Iterable[Run]) -> list[str]:
     Settings without a run that counts are left out; without any run there are no sentences.
     """
     groups = [[run for run in group if run.counts] for group in by_setting(runs).values()]
-    found: dict[str, dict[str, list[Run]]] = {}  # runs by the beginning of a sentence and its rest
+    found: dict[tuple[str, str], dict[str, list[Run]]] = {}  # runs by subject and verb of a sentence, and its rest
     for group in groups:
         for fact in _facts(group):
             subject, verb, rest = re.split(r" (is|are) ", fact, maxsplit=1)
-            found.setdefault(f"{subject} {verb}", {}).setdefault(rest, []).append(group[0])
-    shared = [f"{subject} {next(iter(texts))}" for subject, texts in found.items() if len(texts) == 1]
-    differ = [f"{subject} {_attributed(texts)}" for subject, texts in found.items() if len(texts) > 1]
+            found.setdefault((subject, verb), {}).setdefault(rest, []).append(group[0])
+    shared = [f"{subject} {verb} {next(iter(texts))}" for (subject, verb), texts in found.items() if len(texts) == 1]
+    differ = [_differing(subject, verb, texts) for (subject, verb), texts in found.items() if len(texts) > 1]
     software = environment_items(environment_of([run for group in groups for run in group]))
     last = "The software and hardware are " + ", ".join(f"{name} {text}" for name, text in software)
     return [*shared, *differ, last] if groups else []
@@ -83,8 +83,14 @@ def _facts(runs: Sequence[Run]) -> list[str]:
     return [" ".join(fact.split()).replace(" ,", ",") for fact in text.removeprefix("- ").split("\n- ")]
 
 
-def _attributed(found: Mapping[str, Sequence[Run]]) -> str:
-    """Return the texts of a fact, each with the methods, else the data sets, that have it, if each has only one."""
+def _differing(subject: str, verb: str, found: Mapping[str, Sequence[Run]]) -> str:
+    """Return a sentence with the texts of a fact, each with the methods, else the data sets, that alone have it.
+
+    More texts than a reader can follow are counted.
+    """
+    if len(found) > _MOST:
+        differs = "differs" if verb == "is" else "differ"
+        return f"{subject} {differs} between settings, in {len(found)} ways that the tables list"
     for of in (lambda run: method_name(run.meta["algo"]), lambda run: str(run.meta["data"])):
         names = {text: sorted(set(map(of, runs))) for text, runs in found.items()}
         if len({name for some in names.values() for name in some}) == sum(map(len, names.values())):
@@ -92,4 +98,4 @@ def _attributed(found: Mapping[str, Sequence[Run]]) -> str:
     else:
         names = {text: [text] for text in found}
     texts = [text if some[0] in text else f"{text} ({', '.join(some)})" for text, some in sorted(names.items())]
-    return " or ".join(texts) + ", by setting"
+    return f"{subject} {verb} {' or '.join(texts)}, by setting"

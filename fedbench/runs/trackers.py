@@ -15,8 +15,6 @@ from fedbench.core.files import config_value, leaves
 from fedbench.runs.run import Fields, last_row
 
 _MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100  # characters of a value, and values of a request, that every store takes
-
-
 _HYPERPARAMETERS = ("algo.", "local.", "data.", "model.", "rounds", "participation", "seed")  # keys for TensorBoard
 _JUDGED = ("accuracy_mean", "accuracy_worst30", "accuracy_std", "test_loss")  # metrics next to them
 

@@ -202,7 +202,7 @@ def _tuning(found: Comparisons, notes: Mapping[str, Any]) -> Chapter:
     facts = [("command", notes["command"])] if "command" in notes else []
     facts += notes.get("facts", {}).items()
     hours = sum(search["hours"] for search in found.searches.values())
-    facts.append(("hours spent", f"{hours:.1f} of one core, trials and runs together"))
+    facts.append(("hours spent", f"{hours:.1f} of wall-clock time, summed over trials and runs"))
     rows, spaces = [], {}
     for setting, search in found.searches.items():
         protocol = ", ".join(f"{k}={config_value(v)}" for k, v in search["protocol"].items())

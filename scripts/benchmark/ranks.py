@@ -50,7 +50,7 @@ def ranks_of(values: np.ndarray, sign: int) -> np.ndarray:
         values: One row per block; NaN is worse than every number, as the value of a run that diverged.
         sign: 1 if higher is better, -1 if lower is.
     """
-    from scipy.stats import rankdata  # type: ignore[import-untyped]  # late: it takes a second
+    from scipy.stats import rankdata  # late: it takes a second
 
     ranks: np.ndarray = rankdata(np.where(np.isnan(values), np.inf, -sign * values), axis=1)
     return ranks

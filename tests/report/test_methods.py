@@ -30,7 +30,7 @@ def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
     assert found[:-1] == [
         "The data are CIFAR-10 (synthetic_leaf, 16 clients, partition dirichlet (alpha=0.5))",
         "The split is 80 % of each client's examples for training and the others for testing, "
-        "drawn anew for every seed",
+        "drawn again for every seed",
         "The model is linear",
         "The number of rounds is 1000",
         "The cohort is 10 % of the clients",
@@ -46,6 +46,11 @@ def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
 def test_a_value_that_goes_with_a_method_is_said_to(tmp_path):
     found = described(runs(tmp_path, fedavg=[{"local.lr": 0.5}], qfedavg=[{}], fedprox=[{}]))
     assert "The local learning rate is 0.1 (FedProx, q-FedAvg) or 0.5 (FedAvg), by setting" in found
+
+
+def test_what_differs_in_many_ways_is_counted(tmp_path):
+    found = described(runs(tmp_path, qfedavg=[{"algo.q": q} for q in (0.1, 0.5, 1.0, 2.0, 5.0)]))
+    assert "The method differs between settings, in 5 ways that the tables list" in found
 
 
 def test_every_combination_of_local_work_has_words(tmp_path):
