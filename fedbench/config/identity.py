@@ -44,6 +44,7 @@ _NEUTRAL = (
 # same runs.
 ADDED: dict[str, Tree] = {
     "fedbench.data.sources.mnist.load": {"standardise": "channel"},
+    "fedbench.data.sources.synthetic.fedprox": {"most": None},
     "fedbench.data.partition_label.consecutive_classes": {"as_published": False},
 }
 # keys that came after runs were made, with the value under which a run is the one that it was without the key

@@ -70,6 +70,7 @@ class DataConfig:
         partition: None where the source assigns examples to clients.
         seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
         mirrors: Servers that are asked for missing files before the published addresses.
+        feature_dtype: Type of features in which the run computes; generated ones are rounded to it as they are made.
     """
 
     source: Component
@@ -82,6 +83,7 @@ class DataConfig:
     seed: int
     download: bool
     validation: float
+    feature_dtype: str
     mirrors: tuple[str, ...] = ()
 
 
@@ -287,6 +289,7 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         schedule.require_rates(local["lr"])
     with arguments_of("data.noise"):
         data["noise"] = LabelNoise(**noise)
+    data["feature_dtype"] = "float64" if engine["precision"] == "float64" else "float32"
     if data["seed"] is None:
         data["seed"] = top["seed"]
     if data["local_test"] == "others":

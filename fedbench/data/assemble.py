@@ -64,7 +64,7 @@ def assemble(
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     central = local_test in ("central", "others") or (given is not None and given.shared is not None)
     notes = _notes(examples, train, test) if whole else ()
-    if not any(len(t) for t in train):
+    if not len(train.index):
         remedy = "all examples are test examples" if examples.held_out is not None else "use a larger one"
         raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
     mean, std = examples.mean, examples.std
@@ -74,8 +74,8 @@ def assemble(
     return FederatedDataset(
         x=torch.from_numpy(np.ascontiguousarray(examples.x)),
         y=torch.from_numpy(examples.y.astype(np.int64)),
-        train=Rows.of(train),
-        test=Rows.shared(np.sort(np.concatenate(test)), len(train)) if central else Rows.of(test),
+        train=train,
+        test=Rows.shared(np.sort(test.index.numpy()), len(names)) if central else test,
         names=names,
         classes=examples.classes,
         mean=scale[0],
@@ -99,9 +99,9 @@ def _tokens(examples: Examples, images: bool) -> int | None:
     return high + 1
 
 
-def _notes(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
+def _notes(examples: Examples, train: Rows, test: Rows) -> tuple[str, ...]:
     """Notes on the examples that no client owns, and on training examples that several clients own."""
-    own, tested = np.concatenate(train), np.concatenate(test)
+    own, tested = train.index.numpy(), test.index.numpy()
     idle = np.ones(len(examples.y), dtype=bool)
     idle[own], idle[tested] = False, False
     apart = (idle & examples.tested).sum()
@@ -118,23 +118,21 @@ def _notes(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) 
 
 def _natural(
     examples: Examples, clients: int | None, split: float, local_test: str, seed: int, test_clients: int
-) -> tuple[list[np.ndarray], list[np.ndarray], tuple[str, ...]]:
+) -> tuple[Rows, Rows, tuple[str, ...]]:
     assert examples.owner is not None
     count = len(examples.names)
     chosen, others = _chosen(count, clients, test_clients, seed)
-    order = np.argsort(examples.owner, kind="stable")
-    bounds = np.searchsorted(examples.owner[order], np.arange(count + 1))
-    owned = [order[bounds[k] : bounds[k + 1]] for k in chosen]
+    order, sizes = np.argsort(examples.owner, kind="stable"), np.bincount(examples.owner, minlength=count)
+    owned, apart = (Rows.cut(order[np.isin(examples.owner[order], k)], sizes[k]) for k in (chosen, others))
     if local_test == "others":
-        train, test = owned, [order[bounds[k] : bounds[k + 1]] for k in others]
+        train, test = owned, apart
     elif examples.held_out is not None:
         if local_test == "split":
             raise RequestError(
                 "data.local_test=split is not available: this data set already has test examples for every client; "
                 "use auto, official, central or others"
             )
-        held_out = examples.held_out
-        train, test = [o[~held_out[o]] for o in owned], [o[held_out[o]] for o in owned]
+        train, test = (owned.where(mask) for mask in (~examples.held_out, examples.held_out))
     elif local_test == "official":
         raise RequestError("data.local_test=official needs a data set with test examples; use data.local_test=split")
     else:
@@ -159,32 +157,31 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
 
 def _partitioned(
     examples: Examples, partition: Partition, clients: int, split: float, local_test: str, seed: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+) -> tuple[Rows, Rows]:
     rows = np.flatnonzero(~examples.tested)
     rng = data_generator(seed, DataPurpose.PARTITION)
-    owned = [np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)]
+    owned = Rows.of([np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)])
     if local_test in ("auto", "split"):
         return _split(owned, split, seed)
     return _with_official_tests(examples, owned, local_test, seed)
 
 
-def _with_official_tests(
-    examples: Examples, owned: list[np.ndarray], local_test: str, seed: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _with_official_tests(examples: Examples, owned: Rows, local_test: str, seed: int) -> tuple[Rows, Rows]:
     if not examples.tested.any():
         raise RequestError(
             f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
         )
     tested = np.flatnonzero(examples.tested)
     if local_test == "central":
-        return owned, [tested]
-    return owned, _in_proportion(examples.y, owned, tested, data_generator(seed, DataPurpose.SPLIT))
+        return owned, Rows.of([tested])
+    dealt = _in_proportion(examples.y, owned.split(), tested, data_generator(seed, DataPurpose.SPLIT))
+    return owned, Rows.of(dealt)
 
 
 def _given(
     examples: Examples, given: Given, clients: int | None, split: float, local_test: str, seed: int
-) -> tuple[list[np.ndarray], list[np.ndarray], tuple[str, ...]]:
-    count, train = len(given.names), list(given.train)
+) -> tuple[Rows, Rows, tuple[str, ...]]:
+    count, train = len(given.names), Rows.of(given.train)
     if clients is not None and clients != count:
         raise RequestError(f"data.clients={clients}, but the partition has {count} clients; type data.clients={count}")
     if given.test is not None or given.shared is not None:
@@ -193,10 +190,10 @@ def _given(
                 f"data.local_test={local_test}, but the partition has test examples for its clients; use auto"
             )
         shared = [] if given.shared is None else [given.shared]
-        return train, shared if given.test is None else list(given.test), given.names
+        return train, Rows.of(shared if given.test is None else given.test), given.names
     if local_test in ("auto", "split"):
         return *_split(train, split, seed), given.names
-    trained = [name for name, rows in zip(given.names, train, strict=True) if examples.tested[rows].any()]
+    trained = [name for name, rows in zip(given.names, given.train, strict=True) if examples.tested[rows].any()]
     if trained:
         raise RequestError(
             f"data.local_test={local_test} tests on the official test examples, and the partition gives some of "
@@ -205,16 +202,11 @@ def _given(
     return *_with_official_tests(examples, train, local_test, seed), given.names
 
 
-def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
     """Split each client's examples at random: int(split n) train, the rest test, both in stored order."""
     rng = data_generator(seed, DataPurpose.SPLIT)
-    train, test = [], []
-    for rows in owned:
-        shuffled = rng.permutation(rows)
-        cut = int(split * len(rows) + 1e-9)  # 0.7 * 10 is a little less than 7
-        train.append(np.sort(shuffled[:cut]))
-        test.append(np.sort(shuffled[cut:]))
-    return train, test
+    cut = (split * owned.counts + 1e-9).astype(np.int64)  # 0.7 * 10 is a little less than 7
+    return owned.divided(cut, lambda client, rows: rng.shuffle(rows))
 
 
 def _in_proportion(

@@ -37,6 +37,11 @@ class Rows:
         """Build rows from one array of row numbers per client."""
         counts = np.array([len(o) for o in owned], dtype=np.int64)
         index = np.concatenate([*owned, np.empty(0, dtype=np.int64)]).astype(np.int64, copy=False)
+        return cls.cut(index, counts)
+
+    @classmethod
+    def cut(cls, index: np.ndarray, counts: np.ndarray) -> Rows:
+        """Build rows from those of all clients, one after another, [M] int64, and the numbers of each, [N]."""
         return cls(torch.from_numpy(index), np.cumsum(counts) - counts, counts)
 
     @classmethod
@@ -49,6 +54,27 @@ class Rows:
         """The rows of each client."""
         index = self.index.numpy(force=True)
         return [index[a : a + n] for a, n in zip(self.starts, self.counts, strict=True)]
+
+    def where(self, mask: np.ndarray) -> Rows:
+        """Those of the rows for which ``mask`` [T], by row, is True."""
+        index, owner = self.index.numpy(force=True), np.repeat(np.arange(len(self.counts)), self.counts)
+        kept = mask[index]
+        return Rows.cut(index[kept], np.bincount(owner[kept], minlength=len(self.counts)))
+
+    def divided(self, sizes: np.ndarray, shuffle: Callable[[int, np.ndarray], None]) -> tuple[Rows, Rows]:
+        """The first ``sizes`` [N] rows of each client after a shuffle, and the others, all in ascending order.
+
+        Args:
+            sizes: Number of rows in the first part.
+            shuffle: Shuffles the rows of a client in place, given its number; called client by client.
+        """
+        index, owner = self.index.numpy(force=True).copy(), np.repeat(np.arange(len(sizes)), self.counts)
+        for k, (start, n) in enumerate(zip(self.starts.tolist(), self.counts.tolist(), strict=True)):
+            shuffle(k, index[start : start + n])
+        first, span = np.arange(len(index)) < np.repeat(self.starts + sizes, self.counts), int(index.max(initial=0)) + 1
+        parts = ((first, sizes), (~first, self.counts - sizes))
+        cut, rest = (Rows.cut(np.sort(owner[m] * span + index[m]) % span, n) for m, n in parts)  # client by client
+        return cut, rest
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """The positions in ``index`` of the rows of the clients ``ids``, client by client in that order."""
@@ -207,13 +233,16 @@ def with_validation(data: FederatedDataset, fraction: float, seed: int) -> Feder
         fraction: Fraction of the training examples to hold out, in [0, 1).
         seed: Random seed of the data.
     """
-    train, held_out = [], []
-    for client, rows in enumerate(data.train.split()):
-        count = min(int(fraction * len(rows) + 1e-9), max(0, len(rows) - 1))  # 0.7 * 10 is a little less than 7
-        shuffled = data_generator(seed, DataPurpose.VALIDATION, client).permutation(rows)
-        held_out.append(np.sort(shuffled[:count]))
-        train.append(np.sort(shuffled[count:]))
-    return replace(data, train=Rows.of(train), validation=Rows.of(held_out))
+    n = data.train.counts
+    # 0.7 * 10 is a little less than 7
+    sizes = np.minimum((fraction * n + 1e-9).astype(np.int64), np.maximum(0, n - 1))
+
+    def shuffle(client: int, rows: np.ndarray) -> None:
+        if sizes[client]:  # a generator of its own takes longer than the rest
+            data_generator(seed, DataPurpose.VALIDATION, client).shuffle(rows)
+
+    held_out, train = data.train.divided(sizes, shuffle)
+    return replace(data, train=train, validation=held_out)
 
 
 @dataclass(frozen=True)

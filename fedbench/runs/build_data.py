@@ -81,6 +81,7 @@ def read_examples(config: RunConfig) -> Examples:
     """
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
+    given["feature_dtype"] = data.feature_dtype
     with mirrors(data.mirrors) if data.mirrors else nullcontext():
         found: Examples = call(data.source, "data.source", **given)
     source = function_of(data.source.target, "data.source")

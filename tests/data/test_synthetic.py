@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.data.sources.synthetic import fedprox, leaf
+from fedbench.runs.build_data import read_examples
 
 
 def leaf_call_by_call(clients, seed):
@@ -94,9 +96,36 @@ def test_fedprox_iid_has_one_model():
     assert np.abs(ours.x.mean(0)).max() < 5 / np.sqrt(len(ours.x))
 
 
+def test_examples_are_rounded_to_the_type_of_the_run_and_to_nothing_else():
+    """As if all of them had been made in float64 first, which takes three times the memory."""
+    for made in (lambda **how: leaf(20, **how), lambda **how: fedprox(3, clients=9, alpha=1, beta=1, **how)):
+        exact, rounded = made(), made(feature_dtype="float32")
+        assert np.array_equal(exact.x.astype(np.float32), rounded.x)
+        assert np.array_equal(exact.y, rounded.y)
+        assert np.array_equal(exact.owner, rounded.owner)
+    run = compose_run(["data=synthetic_1_1", "data.clients=3"])
+    assert read_examples(run).x.dtype == np.float32
+    assert read_examples(compose_run(["data=synthetic_1_1", "engine.precision=float64"])).x.dtype == np.float64
+
+
+def test_a_population_of_small_clients():
+    """Sizes are cut, and nothing else changes in what comes before the first client that is cut."""
+    assert np.bincount(fedprox(3, clients=40, alpha=1, beta=1, most=5).owner).tolist() == [5] * 40
+    whole, cut = (fedprox(3, clients=40, alpha=1, beta=1, most=most) for most in (None, 100))
+    assert np.bincount(cut.owner).tolist() == np.minimum(np.bincount(whole.owner), 100).tolist()
+    assert np.array_equal(cut.x[:50], whole.x[:50])
+
+
 @pytest.mark.parametrize(
-    "bad", [{"clients": 0}, {"clients": 2.5}, {"clients": 3, "alpha": -1.0}, {"clients": 3, "alpha": None}]
+    "bad",
+    [
+        {"clients": 0},
+        {"clients": 2.5},
+        {"clients": 3, "alpha": -1.0},
+        {"clients": 3, "alpha": None},
+        {"clients": 3, "most": 0},
+    ],
 )
 def test_refuses(bad):
-    with pytest.raises(RequestError, match=r"(data.clients|alpha) must be"):
+    with pytest.raises(RequestError, match=r"(data.clients|alpha|most) must be"):
         fedprox(0, **{"alpha": 1.0, "beta": 1.0, **bad})

@@ -17,7 +17,7 @@ _DIM, _CLASSES = 60, 10
 _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
-def leaf(clients: int, *, generator_seed: int = 931231) -> Examples:
+def leaf(clients: int, *, generator_seed: int = 931231, feature_dtype: str = "float64") -> Examples:
     """LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
 
     All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of them. Sizes are
@@ -26,6 +26,7 @@ def leaf(clients: int, *, generator_seed: int = 931231) -> Examples:
     Args:
         clients: Number of clients (LEAF: num-tasks).
         generator_seed: Seed of the generator; LEAF's default is 931231.
+        feature_dtype: Type to which the examples are rounded, client by client.
     """
     clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(integer("generator_seed", generator_seed))
@@ -33,19 +34,27 @@ def leaf(clients: int, *, generator_seed: int = 931231) -> Examples:
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
     center = rng.normal(rng.normal(0, 1.0), 1.0, 1)
-    xs, ys = [], []
-    for n in sizes:
+    found = _empty(sizes, feature_dtype, f"LEAF synthetic generator: {clients} clients, seed {generator_seed}")
+    for end, n in zip(np.cumsum(sizes), sizes, strict=True):
         rng.random_sample()  # LEAF draws the cluster, of which there is one
         mean = rng.normal(rng.normal(0.0, 1.0), 1.0, _DIM)
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
         logits = np.hstack([np.ones((n, 1)), x]) @ w + rng.normal(0.0, 0.1, (n, _CLASSES))
-        xs.append(x)
-        ys.append(logits.argmax(1))
-    return _examples(xs, ys, "LEAF synthetic generator", f"{clients} clients, seed {generator_seed}")
+        found.x[end - n : end], found.y[end - n : end] = x, logits.argmax(1)
+    return found
 
 
-def fedprox(seed: int, *, clients: int, alpha: float | None, beta: float | None, size_sigma: float = 2.0) -> Examples:
+def fedprox(
+    seed: int,
+    *,
+    clients: int,
+    alpha: float | None,
+    beta: float | None,
+    size_sigma: float = 2.0,
+    most: int | None = None,
+    feature_dtype: str = "float64",
+) -> Examples:
     """Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
 
     Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard deviations (as in
@@ -59,34 +68,32 @@ def fedprox(seed: int, *, clients: int, alpha: float | None, beta: float | None,
         alpha: α, how much the clients' models differ; None for iid.
         beta: β, how much their inputs differ; None for iid.
         size_sigma: Standard deviation of the logarithm of the sizes; 2, and 1 in q-FFL's iid script.
+        most: Largest number of examples of a client, for populations of very many; None for no limit, as published.
+        feature_dtype: Type to which the examples are rounded, client by client.
     """
     clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(seed)
     sizes = rng.lognormal(4, number("size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
+    sizes = sizes if most is None else np.minimum(sizes, integer("most", most, at_least=1))
     iid = alpha is None and beta is None
     if not iid:
         u = rng.normal(0, number("alpha", alpha, at_least=0), clients)
         centers = rng.normal(0, number("beta", beta, at_least=0), clients)
-        v = np.stack([rng.normal(b, 1, _DIM) for b in centers])
+        v = rng.normal(centers[:, None], 1, (clients, _DIM))
     else:
         w, b, v = rng.normal(0, 1, (_DIM, _CLASSES)), rng.normal(0, 1, _CLASSES), np.zeros((clients, _DIM))
-    xs, ys = [], []
-    for k, n in enumerate(sizes):
+    kind = "iid" if iid else f"({alpha:g}, {beta:g})"
+    found = _empty(sizes, feature_dtype, f"FedProx synthetic generator: {kind}, {clients} clients, seed {seed}")
+    for k, (end, n) in enumerate(zip(np.cumsum(sizes), sizes, strict=True)):
         if not iid:
             w, b = rng.normal(u[k], 1, (_DIM, _CLASSES)), rng.normal(u[k], 1, _CLASSES)
         x = v[k] + _SPREAD * rng.standard_normal((n, _DIM))
-        xs.append(x)
-        ys.append((x @ w + b).argmax(1))
-    kind = "iid" if iid else f"({alpha:g}, {beta:g})"
-    return _examples(xs, ys, "FedProx synthetic generator", f"{kind}, {clients} clients, seed {seed}")
+        found.x[end - n : end], found.y[end - n : end] = x, (x @ w + b).argmax(1)
+    return found
 
 
-def _examples(xs: list[np.ndarray], ys: list[np.ndarray], name: str, detail: str) -> Examples:
-    return Examples(
-        x=np.concatenate(xs),
-        y=np.concatenate(ys),
-        classes=_CLASSES,
-        owner=np.repeat(np.arange(len(xs)), [len(y) for y in ys]),
-        names=tuple(str(k) for k in range(len(xs))),
-        sources=(f"{name}: {detail}",),
-    )
+def _empty(sizes: np.ndarray, dtype: str, source: str) -> Examples:
+    """Room for the examples of all clients, which are written into it client by client."""
+    names, owner = tuple(map(str, range(len(sizes)))), np.repeat(np.arange(len(sizes)), sizes)
+    x, y = np.empty((len(owner), _DIM), dtype), np.empty(len(owner), dtype=np.int64)
+    return Examples(x, y, _CLASSES, owner, names, sources=(source,))
