@@ -29,8 +29,9 @@ from fedbench.config.overrides import as_value, options, parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves, replace_file
 from fedbench.runs.build import build
-from fedbench.runs.pool import Runs, carry_out_all, jobs_by_default
+from fedbench.runs.pool import Runs
 from fedbench.runs.run import read_run
+from fedbench.runs.where import Where
 from fedbench.tuning.request import FIRST_TUNING_SEED, read_request
 from fedbench.tuning.search import Study
 from fedbench.tuning.space import Values, search_space
@@ -138,7 +139,7 @@ class Entry:
             fixed = [*self.fixed, *typed, f"results_dir={self.folder}", f"tuned_on=[{FIRST_TUNING_SEED}]"]
             config = self.composer.config(fixed)
             runs = Runs([[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config)
-            carry_out_all(runs, self.jobs or jobs_by_default([config], seeds))
+            Where(self.jobs).carry_out(runs, [config] * seeds)
             facts["digest"] = config.digest
         place = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
         place.parent.mkdir(exist_ok=True)
@@ -164,7 +165,7 @@ class Entry:
     def _trials(self, texts: list[str]) -> list[Trial]:
         """Return the trials of one search, each with all values that were typed for it and its scores."""
         typed = [*self.fixed, *texts, f"results_dir={self.folder}", f"budget={_BUDGET}"]
-        study = Study(read_request("tune", typed, self.jobs), self.method, self.composer)
+        study = Study(read_request("tune", typed, Where(self.jobs)), self.method, self.composer)
         study.check()
         found = []
         for trial in study.search().trials:

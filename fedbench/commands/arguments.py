@@ -100,6 +100,18 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _share(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) <= 0:
+        raise argparse.ArgumentTypeError(f"must be a number > 0, got {text}")
+    return float(text)
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"ray(://[^/:\s]+:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"must be ray or ray://HOST:PORT, got {text}")
+    return text
+
+
 def _directory(text: str) -> Path:
     folder = user_path("directory", text)
     if not folder.is_dir():
@@ -115,13 +127,20 @@ _flag = partial(_argument, action="store_true")
 _OVERRIDES = _argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md")
 _JOBS = _argument("--jobs", type=_positive, metavar="N",
                   help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip
+_WHERE = (
+    _JOBS,
+    _argument("--on", type=_address, metavar="ray[://HOST:PORT]",
+              help="carry out the runs on a Ray cluster: of this machine, RAY_ADDRESS, or HOST (docs/cluster.md)"),
+    _argument("--run-cpus", type=_share, metavar="N", help="with --on: number of cores of a run (default: 1)"),
+    _argument("--run-gpus", type=_share, metavar="N", help="with --on: number of GPUs of a run, such as 0.25"),
+)  # fmt: skip
 _CONFIG_DIR = _argument("--config-dir", "-cd", type=_directory, metavar="DIR",
                         help="also look for config files and Python modules in DIR (docs/own_method.md)")  # fmt: skip
 _RESULTS = _argument("folder", nargs="?", type=_directory, default="results", metavar="DIR",
                      help="directory of the runs (default: results)")  # fmt: skip
 _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "run": (
-        _OVERRIDES, _JOBS, _CONFIG_DIR,
+        _OVERRIDES, *_WHERE, _CONFIG_DIR,
         _flag("-m", "--multirun", help="run every combination of the values"),
         _argument("-c", "--cfg", choices=("job",), help="print the configuration of the run and exit"),
         _flag("--resolve", help="print the configuration with values in place of ${...}"),
@@ -142,8 +161,8 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("name", metavar="NAME", help="its name"),
         _argument("--into", default="own", metavar="DIR", help="directory to write to (default: own)"),
     ),
-    "tune": (_OVERRIDES, _JOBS, _CONFIG_DIR),
-    "compare": (_OVERRIDES, _JOBS, _CONFIG_DIR),
+    "tune": (_OVERRIDES, *_WHERE, _CONFIG_DIR),
+    "compare": (_OVERRIDES, *_WHERE, _CONFIG_DIR),
     "report": (
         _argument("folder", nargs="?", type=_directory, default="results", metavar="DIR",
                   help="directory of runs, a published report, or a directory of these (default: results)"),
@@ -194,7 +213,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--hours", type=float, metavar="N",
                   help="take rows in the order of the plan until N hours are used; the same command resumes it"),
         _argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)"),
-        _JOBS,
+        *_WHERE,
         _argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`"),
     ),
     "completion": (

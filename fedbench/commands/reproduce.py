@@ -17,9 +17,10 @@ from fedbench.reproduce.durations import Durations, deadline
 from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
-from fedbench.runs.pool import Ended, jobs_by_default, start_importing
+from fedbench.runs.pool import Ended, start_importing
 from fedbench.runs.progress import duration
 from fedbench.runs.results import Results
+from fedbench.runs.where import Where
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 _LAUNCHER = ("hydra/launcher", "hydra.launcher")
@@ -52,7 +53,8 @@ def carry_out(asked: Namespace) -> int:
     planned = plan(names, asked.profile, asked.seeds, asked.readings)
     runs = locate(_of_experiment(planned, asked.experiment), common, published)
     todo = [run for run in runs if not run.done]
-    jobs = 1 if launcher else asked.jobs or jobs_by_default([r.config for r in todo if r.config is not None], len(todo))
+    where, configs = Where.asked(asked), [run.config for run in todo if run.config is not None]
+    jobs = 1 if launcher or where.cluster else where.number(configs)
     durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
     print(plan_text(names, runs, durations, lacks, jobs, asked.profile), flush=True)
     if asked.readings:
@@ -66,7 +68,7 @@ def carry_out(asked: Namespace) -> int:
         return 0
     left = {id(run) for run in todo} - {id(run) for run in taken}
     runs = [run for run in runs if id(run) not in left]
-    return _carry_out(names, runs, published.root, common, launcher, jobs, asked.hours)
+    return _carry_out(names, runs, published.root, common, launcher, where, asked.hours)
 
 
 def _carry_out(
@@ -75,7 +77,7 @@ def _carry_out(
     results: Path,
     common: list[str],
     launcher: list[str],
-    jobs: int,
+    where: Where,
     hours: float | None,
 ) -> int:
     """Train what is not done, write the report and return the exit status.
@@ -86,10 +88,10 @@ def _carry_out(
         results: The results directory.
         common: Overrides for all runs.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
-        jobs: Number of runs at a time without a launcher.
+        where: Where they are carried out without a launcher.
         hours: When to stop, or None.
     """
-    if jobs > 1:
+    if not launcher and where.cluster is None and where.jobs != 1:
         start_importing()
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -104,7 +106,7 @@ def _carry_out(
         for own in dict.fromkeys(run.config_dir for run in todo):
             typed = [[*run.overrides, *common] for run in todo if run.config_dir == own]
             composer = Composer(own)
-            start(typed, composer, [composer.config(typed[0])] * len(typed), jobs, launcher, ended)
+            start(typed, composer, [composer.config(typed[0])] * len(typed), where, launcher, ended)
     ids = list(dict.fromkeys(run.paper.id for run in runs))
     print(f"\n{write_report(results, papers=ids, parts=names)}")
     found = outcomes(runs, faults, ended, common)

@@ -19,10 +19,11 @@ from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
 from fedbench.runs.cached_run import not_writable
-from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
+from fedbench.runs.pool import Ended, Runs, start_importing
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import is_done, read_run
+from fedbench.runs.where import Where, announce
 
 _MANY = 20  # configurations whose check takes seconds
 _INDEX = "planned_run"  # the axis of a launcher's sweep: the numbers of the runs
@@ -45,8 +46,8 @@ def carry_out(asked: Namespace) -> int:
     for axis in axes:
         if not axis.each():
             raise RequestError(f"{axis.text} has no list of values; type some, or use `fedbench tune`")
-    composer = Composer(asked.config_dir)
-    todo = check_combinations(axes, composer, 1 if launcher else asked.jobs)
+    where, composer = Where.asked(asked), Composer(asked.config_dir)
+    todo = check_combinations(axes, composer, starts=not launcher and where.jobs != 1)
     # a directory that cannot be written to is refused once, and not by every run
     for results in {config.results_dir for config in todo}:
         try:
@@ -57,7 +58,7 @@ def carry_out(asked: Namespace) -> int:
     configs = todo or [composer.config(runs[0])]
     ended: list[Ended] = []
     try:
-        start(runs, composer, configs, asked.jobs, launcher, ended, asked.loud)
+        start(runs, composer, configs, where, launcher, ended, asked.loud)
     except KeyboardInterrupt:
         _close(ended, asked.config_dir, configs[0].results_dir)
         raise
@@ -68,7 +69,7 @@ def start(
     runs: Sequence[Sequence[str]],
     composer: Composer,
     configs: Sequence[RunConfig],
-    jobs: int | None,
+    where: Where,
     launcher: Sequence[str],
     ended: list[Ended],
     loud: bool = False,
@@ -79,7 +80,7 @@ def start(
         runs: Overrides per run.
         composer: Composes their configurations.
         configs: Configurations of the runs that are not done, by which the number at a time is chosen.
-        jobs: Number of runs at a time without a launcher; None is what cores, GPUs and memory allow.
+        where: Where they are carried out without a launcher.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
         ended: The list of results.
         loud: Print the traceback of a failed run.
@@ -99,16 +100,16 @@ def start(
             for empty in (folder, folder.parent):
                 empty.rmdir()
         return
-    jobs = min(jobs or jobs_by_default(configs, len(configs)), len(configs))
-    announce(len(configs), jobs)
-    carry_out_all(Runs(runs, composer.config, composer.own, loud), jobs, shared_gpus(configs), ended)
+    if where.cluster is None:
+        announce(len(configs), where.number(configs))
+    where.carry_out(Runs(runs, composer.config, composer.own, loud), configs, ended)
 
 
 def _job(runs: Sequence[Sequence[str]], own: Path | None, loud: bool, config: Any) -> Ended:
     """Carry out one of the runs, where a launcher calls it, and return its result."""
     # on a terminal, the bars of several processes would be drawn over one another
     with hidden() if sys.stderr.isatty() else nullcontext():
-        (ended,) = carry_out_all(Runs([runs[int(config[_INDEX])]], Composer(own).config, own, loud), jobs=1)
+        (ended,) = Where(1).carry_out(Runs([runs[int(config[_INDEX])]], Composer(own).config, own, loud), [])
     return ended
 
 
@@ -118,13 +119,13 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     return [list(combination) for combination in product(*axes.values())]
 
 
-def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: int | None) -> list[RunConfig]:
+def check_combinations(overrides: Sequence[Override], composer: Composer, starts: bool) -> list[RunConfig]:
     """Check the configuration and the method of every combination, with one seed, before anything is trained.
 
     Args:
         overrides: The axes of the sweep and all other overrides.
         composer: Composes the configurations.
-        jobs: Number of runs at a time, as far as it is known; the others start to import torch while this goes on.
+        starts: Whether other processes of this machine may carry them out, which import torch while this goes on.
 
     Returns:
         The configuration of every run that is not on disk; the seeds of a setting share one.
@@ -143,7 +144,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
         paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
         missing = [path for path in paths if config.force or not is_done(path)]
         if missing:
-            if not todo and len(missing) * count > 1 and jobs != 1:
+            if not todo and len(missing) * count > 1 and starts:
                 start_importing()
             with answered_by(end_at_once):
                 from fedbench.runs.build import method_of  # imports torch, which takes seconds

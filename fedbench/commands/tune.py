@@ -26,10 +26,11 @@ from fedbench.reports.page import Chapter, Content, page
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
 from fedbench.reproduce.durations import Durations
-from fedbench.runs.pool import Ended, jobs_by_default
+from fedbench.runs.pool import Ended
 from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
+from fedbench.runs.where import Where
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned
@@ -44,7 +45,7 @@ def carry_out(asked: Namespace) -> int:
     Raises:
         RequestError: If the request is wrong.
     """
-    request, composer = read_request(asked.word, asked.overrides, asked.jobs), Composer(asked.config_dir)
+    request, composer = read_request(asked.word, asked.overrides, Where.asked(asked)), Composer(asked.config_dir)
     studies = [Study(request, method, composer, asked.loud) for method in request.methods]
     for study in studies:
         study.check()
@@ -64,7 +65,7 @@ def carry_out(asked: Namespace) -> int:
         if len(chosen) < 2:
             raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
         configs = [study.config for study, _ in chosen for _ in request.table_seeds]
-        start(table_runs(request, chosen), composer, configs, request.jobs, (), ended, asked.loud)
+        start(table_runs(request, chosen), composer, configs, request.where, (), ended, asked.loud)
         for e in ended:
             if e.error:
                 print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
@@ -78,7 +79,8 @@ def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
     config, trials, seeds = studies[0].config, request.budget * len(request.seeds), len(request.table_seeds)
     rounds = [Durations(config.results_dir).per_round(config.task_name, study.method) for study in studies]
     runs = (trials + seeds) * len(studies)
-    jobs = min(runs, request.jobs or jobs_by_default([study.config for study in studies], runs))
+    configs = [study.config for study in studies]
+    jobs = request.where.number((configs * runs)[:runs])  # of a cluster, those of this machine
     known = [seconds for seconds in rounds if seconds is not None]
     time = f"about {duration(sum(known) * config.rounds * runs / len(studies) / jobs)}"
     if len(known) < len(rounds):

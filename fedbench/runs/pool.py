@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -25,25 +24,21 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
-
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import Outcome, cached_run
 from fedbench.runs.process import Interrupted, answered_by, available_cores, interruption, raise_interrupted
-from fedbench.runs.progress import PoolView, hidden
+from fedbench.runs.progress import PoolView, going, hidden
 
 T = TypeVar("T")
 
-_DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
-_OTHER_BYTES = 4 * 2**30  # for a run of any other model
-_PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers usually give 30
+PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers usually give 30
 # forked from one that has imported torch, or started afresh where forks are unsafe
 _PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _PROCESSES.set_forkserver_preload(["torch", "pandas", "pyarrow.parquet", "safetensors.torch"])
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -102,23 +97,23 @@ def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str] = (), ended: list[E
         _Places(runs, jobs, gpus, found).work_through()
         return found
     for overrides in runs.overrides:
-        config = _attempt(overrides, runs.own, partial(runs.compose, overrides))
-        _note(runs, config if isinstance(config, Ended) else _carry_out(runs, config, overrides), found)
+        config = attempt(overrides, runs.own, partial(runs.compose, overrides))
+        note(runs, config if isinstance(config, Ended) else carry_out(runs, config, overrides), found)
         if (outcome := found[-1].outcome) is not None and outcome.signal is not None:
             raise Interrupted(outcome.signal)
     return found
 
 
-def _carry_out(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> Ended:
+def carry_out(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> Ended:
     """Return the result of one run; ``cores`` is the number that it may use, or None for all of this process."""
-    outcome = _attempt(overrides, runs.own, lambda: cached_run(config, cores), runs.loud)
+    outcome = attempt(overrides, runs.own, lambda: cached_run(config, cores), runs.loud)
     if isinstance(outcome, Ended):
         begun = outcome.status == "failed" and (config.path / "meta.json").exists()
         return replace(outcome, path=config.path if begun else None)
     return Ended(tuple(overrides), outcome.run.meta["status"], outcome.run.path, outcome=outcome)
 
 
-def _attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], loud: bool = False) -> T | Ended:
+def attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], loud: bool = False) -> T | Ended:
     """Return the result of a step of a run, or that of a run which an error has ended in it.
 
     Raises:
@@ -138,48 +133,11 @@ def _attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], 
         return Ended(tuple(overrides), "failed", error=text)
 
 
-def _note(runs: Runs, result: Ended, found: list[Ended]) -> None:
+def note(runs: Runs, result: Ended, found: list[Ended]) -> None:
+    """Add the result of a run to those that are found, and print it unless the runs are quiet."""
     if result.outcome is not None and not runs.quiet:
         result.outcome.say()
     found.append(result)
-
-
-def jobs_by_default(configs: Iterable[RunConfig], runs: int) -> int:
-    """Return how many runs to carry out at a time: as many as there are cores and memory for, or one for each GPU.
-
-    Args:
-        configs: The configurations of the runs; those that differ in the seed alone may be given once.
-        runs: Number of runs to do.
-    """
-    configs = list(configs)
-    dense = all((config.model.target or "").startswith("fedbench.models.dense.") for config in configs)
-    room = psutil.virtual_memory().available // (_DENSE_BYTES if dense and configs else _OTHER_BYTES)
-    gpus = visible_gpus()
-    on_gpu = any(c.device.startswith("cuda") or (c.device == "auto" and gpus) for c in configs)
-    return max(1, min(len(shared_gpus(configs)) if on_gpu else available_cores(), runs, int(room)))
-
-
-def announce(runs: int, jobs: int) -> None:
-    """Say on standard error how many runs are carried out at a time."""
-    if runs > 1:
-        how = f"{jobs} at a time" if jobs > 1 else "one at a time"
-        print(f"fedbench: {runs} runs, {how} (jobs={jobs})", file=sys.stderr)
-
-
-def visible_gpus() -> list[str]:
-    """Return the GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; importing torch to ask takes seconds."""
-    installed = [p.name.removeprefix("nvidia") for p in sorted(Path("/dev").glob("nvidia[0-9]*"))]
-    listed = os.environ.get(_VISIBLE)
-    if listed is None or not installed:
-        return installed
-    return [name.strip() for name in listed.split(",") if re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip())]
-
-
-def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
-    """Return the GPUs that processes share out; none if there is one, or a run names a GPU, whose index must stay."""
-    devices, gpus = {config.device for config in configs}, visible_gpus()
-    named = any(":" in device for device in devices)
-    return gpus if len(gpus) > 1 and not named and devices - {"cpu"} else []
 
 
 def start_importing() -> None:
@@ -205,7 +163,7 @@ class _Places:
         self._sent = replace(runs, overrides=())  # what a process needs to know of all of them
         self._view = PoolView(len(runs.overrides))
         self._cores = max(1, available_cores() // jobs)
-        self._visible = [{_VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
+        self._visible = [{VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._at_work: dict[Future[Ended], tuple[int, RunConfig, Sequence[str]]] = {}  # with the place of each
         self._others = set(multiprocessing.active_children())
@@ -215,9 +173,9 @@ class _Places:
         with self._view.bars:
             try:
                 for overrides in self._runs.overrides:
-                    config = _attempt(overrides, self._runs.own, partial(self._runs.compose, overrides))
+                    config = attempt(overrides, self._runs.own, partial(self._runs.compose, overrides))
                     if isinstance(config, Ended):
-                        _note(self._runs, config, self._found)
+                        note(self._runs, config, self._found)
                         continue
                     while len(self._at_work) == len(self._visible):
                         self._await()
@@ -251,8 +209,8 @@ class _Places:
                 del self._pools[place]
                 short = "its process was killed; if memory was short, run fewer at a time (--jobs)"
                 result = Ended(tuple(overrides), "failed", error=short)
-            _note(self._runs, result, self._found)
-        self._view.look([e.status for e in self._found], [config for _, config, _ in self._at_work.values()])
+            note(self._runs, result, self._found)
+        self._view.look([e.status for e in self._found], [going(config) for _, config, _ in self._at_work.values()])
 
     def _stop(self) -> None:
         """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
@@ -260,7 +218,7 @@ class _Places:
         try:
             for process in processes:
                 process.terminate()
-            wait(self._at_work, timeout=_PATIENCE)
+            wait(self._at_work, timeout=PATIENCE)
         finally:
             for process in processes:
                 process.kill()
@@ -280,7 +238,7 @@ def _prepare(environment: Mapping[str, str]) -> None:
 def _work(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int) -> Ended:
     try:
         with answered_by(raise_interrupted), hidden():
-            return _carry_out(runs, config, overrides, cores)
+            return carry_out(runs, config, overrides, cores)
     except KeyboardInterrupt:
         return Ended(tuple(overrides), "interrupted", config.path)
 
@@ -291,5 +249,5 @@ def _leave_with_parent() -> None:
     assert parent is not None
     wait_for([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_PATIENCE)  # a round may take hours; the last checkpoint is whole
+    time.sleep(PATIENCE)  # a round may take hours; the last checkpoint is whole
     os.kill(os.getpid(), signal.SIGKILL)

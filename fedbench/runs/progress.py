@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -22,16 +22,22 @@ _OFTEN = 0.5  # seconds between two looks at the files of several runs on a term
 _MEASURED = (("accuracy_mean", "accuracy"), ("accuracy_worst30", "worst 30 %"))  # keys of a row, and their labels
 _NOTEBOOK = "ipykernel"  # the module of a notebook's process, whose output redraws a line as a terminal does
 _SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
+_REPORT: ContextVar[Callable[[int], None] | None] = ContextVar("report", default=None)
 
 
 @contextmanager
-def hidden() -> Iterator[None]:
-    """Show nothing of the runs inside this block: something else shows how far they are."""
-    token = _SHOWN.set(False)
+def hidden(report: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Show nothing of the runs inside this block: something else shows how far they are.
+
+    Args:
+        report: Called after every round with its number; None if nothing is to be called.
+    """
+    tokens = _SHOWN.set(False), _REPORT.set(report)
     try:
         yield
     finally:
-        _SHOWN.reset(token)
+        _SHOWN.reset(tokens[0])
+        _REPORT.reset(tokens[1])
 
 
 @contextmanager
@@ -59,6 +65,8 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
     def advance(round: int, clients: int, row: Mapping[str, Any] | None, doing: str = "") -> None:
         nonlocal measured, served, start, said
         if not shown:
+            if (report := _REPORT.get()) is not None:
+                report(round)
             return
         served += clients
         if row is not None:
@@ -80,8 +88,22 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
         yield advance
 
 
+class Going(NamedTuple):
+    """How far a run is: the last round that is known of it, the number of its rounds, and the node that it is on."""
+
+    round: int
+    rounds: int
+    node: str = ""
+
+
+def going(config: RunConfig) -> Going:
+    """Return how far a run is, through its files, whichever process of this machine carries it out."""
+    row = last_row(config.path / "rounds.jsonl") or {"round": 0}
+    return Going(int(row["round"]), config.rounds)
+
+
 class PoolView:
-    """Shows how far several runs are, through their files, whichever process carries them out.
+    """Shows how far several runs are.
 
     Args:
         total: Number of runs.
@@ -98,7 +120,7 @@ class PoolView:
         self.every = _OFTEN if self._terminal else EVERY
         self._bar = self.bars.add_task("", total=total, facts="")
 
-    def look(self, ended: Sequence[str], going: Iterable[RunConfig]) -> None:
+    def look(self, ended: Sequence[str], going: Sequence[Going]) -> None:
         """Show how far the runs are, given the statuses of those that have ended, and those that are at work."""
         if self._terminal:
             self.bars.update(self._bar, completed=len(ended), facts=self.line(ended, going))
@@ -106,12 +128,11 @@ class PoolView:
             self._said = time.monotonic()
             print(f"fedbench: {self.line(ended, going)}", file=sys.stderr, flush=True)
 
-    def line(self, ended: Sequence[str], going: Iterable[RunConfig]) -> str:
+    def line(self, ended: Sequence[str], going: Sequence[Going]) -> str:
         """Return how far the runs are in one line."""
-        rows = [(last_row(config.path / "rounds.jsonl") or {"round": 0}, config) for config in going]
-        rounds = ", ".join(f"{row['round']}/{config.rounds}" for row, config in rows)
+        rounds = ", ".join(f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in going)
         states = [f"{n} {status}" for status, n in sorted(Counter(ended).items())]
-        states += [f"{len(rows)} running (rounds {rounds})"] if rows else []
+        states += [f"{len(going)} running (rounds {rounds})"] if going else []
         rest = (time.monotonic() - self._began) * (self._total - len(ended)) / max(1, len(ended))
         left = f"; about {duration(rest)} left" if ended else ""
         return f"{len(ended)} of {self._total} runs are over: {', '.join(states)}{left}"

@@ -26,7 +26,7 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import config_value
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
 from fedbench.runs.cached_run import depends_on_rounds
-from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
+from fedbench.runs.pool import Ended, Runs
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest
@@ -274,9 +274,10 @@ class Study:
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = [(trial, self.overrides(trial.values, seed, rounds)) for trial in trials for seed in self.request.seeds]
-        jobs = self.request.jobs or jobs_by_default([self.config], len(tasks))
         runs = Runs([run for _, run in tasks], self.composer.config, self.composer.own, self.loud, quiet=True)
-        ended = {e.overrides: e for e in carry_out_all(runs, jobs, shared_gpus([self.config]))} if tasks else {}
+        ended = (
+            {e.overrides: e for e in self.request.where.carry_out(runs, [self.config] * len(tasks))} if tasks else {}
+        )
         for trial, run in tasks:
             trial.scores.setdefault(rounds, []).append(self._score(ended[tuple(run)]))
 

@@ -162,7 +162,7 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
 
 def test_what_a_partition_is_stays(fed, tmp_path):
     typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear"]
-    study = Study(read_request("tune", ["algo=fedavg", *typed], None), "fedavg", Composer())
+    study = Study(read_request("tune", ["algo=fedavg", *typed]), "fedavg", Composer())
     found = Tuned("fedavg", study.space, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}))
     place = tmp_path / "experiment" / "tuned"
     place.mkdir(parents=True)
@@ -287,7 +287,7 @@ def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp
 
 def test_seeds_are_typed_as_a_number_or_a_list():
     def seeds(word, *args):
-        request = read_request(word, [*args, *(["algo=fedavg"] if word == "tune" else ["methods=a,b"])], None)
+        request = read_request(word, [*args, *(["algo=fedavg"] if word == "tune" else ["methods=a,b"])])
         return request.seeds, request.table_seeds
 
     assert seeds("tune") == ((1000,), ())

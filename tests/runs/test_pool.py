@@ -14,9 +14,9 @@ import pytest
 from command_line import FAST
 
 from fedbench.config.compose import compose_run
-from fedbench.runs import pool, progress
-from fedbench.runs.pool import jobs_by_default, shared_gpus
-from fedbench.runs.progress import PoolView
+from fedbench.runs import progress, where
+from fedbench.runs.progress import Going, PoolView, going
+from fedbench.runs.where import Where
 
 LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
 
@@ -122,38 +122,42 @@ def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch)
     """1 GiB for a dense model, 4 GiB for others; of runs that may be on a GPU, one for each."""
     dense, other, placed = (compose_run(texts) for texts in ([], ["data=mnist_iid", "model=cnn"], ["device=cuda:1"]))
     gpus = []
-    monkeypatch.setattr(pool, "available_cores", lambda: 4)
-    monkeypatch.setattr(pool, "visible_gpus", lambda: gpus)
-    for free, configs, runs, jobs in (
-        (16, [dense], 9, 4),
-        (16, [dense], 3, 3),
-        (16, [dense], 0, 1),
-        (3.5, [dense], 9, 3),
-        (3.5, [dense, other], 9, 1),
+    monkeypatch.setattr(where, "available_cores", lambda: 4)
+    monkeypatch.setattr(where, "visible_gpus", lambda: gpus)
+    for free, configs, jobs in (
+        (16, [dense] * 9, 4),
+        (16, [dense] * 3, 3),
+        (16, [], 1),
+        (3.5, [dense] * 9, 3),
+        (3.5, [dense, other] * 5, 1),
     ):
-        monkeypatch.setattr(pool.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30}))
-        assert jobs_by_default(configs, runs) == jobs
+        monkeypatch.setattr(where.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30}))
+        assert Where().number(configs) == jobs
     gpus += ["0", "1"]
-    assert jobs_by_default([dense], 9) == 2
-    assert (shared_gpus([dense]), shared_gpus([placed]), shared_gpus([compose_run(["device=cpu"])])) == (gpus, [], [])
+    assert Where().number([dense] * 9) == 2
+    assert (Where(3).number([dense] * 9), Where(3).number([dense])) == (3, 1)
+    assert [where.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [gpus, [], []]
 
 
 def test_gpus_are_those_that_the_environment_names(monkeypatch):
-    installed = [pool.Path("/dev/nvidia0"), pool.Path("/dev/nvidia1")]
-    monkeypatch.setattr(pool.Path, "glob", lambda *_: iter(installed))
+    installed = [where.Path("/dev/nvidia0"), where.Path("/dev/nvidia1")]
+    monkeypatch.setattr(where.Path, "glob", lambda *_: iter(installed))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert pool.visible_gpus() == ["0", "1"]
+    assert where.visible_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3e,-1")
-    assert pool.visible_gpus() == ["1", "GPU-3e"]
+    assert where.visible_gpus() == ["1", "GPU-3e"]
 
 
 def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     one = compose_run([f"results_dir={tmp_path}", "rounds=9"])
     other = replace(one, seed=1)
-    clock = iter([0.0, 20.0, 40.0])
+    clock = iter([0.0, 20.0, 40.0, 60.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     view = PoolView(3)
-    assert view.line([], [one, other]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
+    assert view.line([], [going(one), going(other)]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
     other.path.mkdir(parents=True)
     (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
-    assert view.line(["done"], [other]) == ("1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 80 s left")
+    assert view.line(["done"], [going(other)]) == (
+        "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 80 s left"
+    )
+    assert "(rounds 3/9 on a, 0/9 on b)" in view.line([], [Going(3, 9, "a"), Going(0, 9, "b")])

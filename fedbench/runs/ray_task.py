@@ -1,0 +1,142 @@
+"""A run in a task of a Ray cluster: what it gets, what it sends while it goes on, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import fedbench
+from fedbench.config.schema import RunConfig
+from fedbench.core.files import replace_file
+from fedbench.runs.pool import Ended, Runs, carry_out
+from fedbench.runs.process import answered_by, raise_interrupted
+from fedbench.runs.progress import hidden
+from fedbench.runs.run import CHECKPOINT, DONE
+
+_MANIFEST = f"{CHECKPOINT}/manifest.json"
+_AT_HOME = (".lock", "client_states")  # the lock of one machine, and the memory of one process
+Files = dict[str, bytes]  # of a run's directory, by their paths in it
+Key = tuple[int, int]  # the number of a run and that of the attempt at it
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What all tasks get.
+
+    Attributes:
+        runs: What they need to know of all runs.
+        cores: Number of cores of a run.
+        versions: What a node must have in the same version.
+        folder: The working directory, which relative paths refer to; nodes without it use their own.
+        environment: Variables that configurations may refer to.
+    """
+
+    runs: Runs
+    cores: int
+    versions: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+
+
+def sent(runs: Runs, cores: int) -> Sent:
+    """Return what all tasks get of this process."""
+    kept = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
+    return Sent(replace(runs, overrides=()), cores, _versions(), str(Path.cwd()), kept)
+
+
+def _versions() -> tuple[str, ...]:
+    import torch  # late: a driver that finds all runs done does without it
+
+    return f"fedbench {fedbench.__version__}", f"Python {sys.version.split()[0]}", f"torch {torch.__version__}"
+
+
+class Mailbox:
+    """What tasks have sent, on the node of the process that reads it."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[Key, tuple[int, str]] = {}
+        self._saved: dict[Key, Files] = {}
+
+    def send(self, key: Key, round: int, node: str, files: Files | None = None) -> None:
+        """Take how far an attempt is, on which node, and its files if there is a new checkpoint."""
+        self._rounds[key] = round, node
+        if files is not None:
+            self._saved[key] = files  # the one before it is superseded
+
+    def take(self) -> tuple[dict[Key, tuple[int, str]], dict[Key, Files]]:
+        """Return what has come since the last call: rounds with nodes, and files."""
+        rounds, saved = self._rounds, self._saved
+        self._rounds, self._saved = {}, {}
+        return rounds, saved
+
+
+def packed(path: Path) -> Files:
+    """Return the files of a run's directory."""
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    inside = {file.relative_to(path): file for file in files}
+    return {p.as_posix(): file.read_bytes() for p, file in inside.items() if not set(p.parts) & set(_AT_HOME)}
+
+
+def unpack(files: Mapping[str, bytes], path: Path) -> None:
+    """Write the files of a run, those that vouch for others last: it can be resumed whenever this is cut off."""
+    last = [name for name in (_MANIFEST, DONE) if name in files]
+    for name in [*(name for name in files if name not in last), *last]:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path / name, files[name], lasting=name in last)
+    if DONE in files:
+        shutil.rmtree(path / CHECKPOINT, ignore_errors=True)
+    for old in (path / CHECKPOINT).glob("round_*"):
+        if f"{CHECKPOINT}/{old.name}" not in files:
+            old.unlink()
+
+
+def work(
+    sent: Sent, config: RunConfig, overrides: Sequence[str], key: Key, files: Files, mailbox: Any
+) -> tuple[Ended, Files]:
+    """Carry out a run in a scratch directory, and return its result and its files.
+
+    Args:
+        sent: What all tasks get.
+        config: The configuration of the run.
+        overrides: Its overrides.
+        key: What its messages are called.
+        files: The files that it begins with.
+        mailbox: Where its messages go.
+    """
+    node = os.uname().nodename
+    mailbox.send.remote(key, 0, node)
+    if (mine := _versions()) != sent.versions:
+        differs = ", ".join(f"{b} instead of {a}" for a, b in zip(sent.versions, mine, strict=True) if a != b)
+        return Ended(tuple(overrides), "refused", error=f"node {node} has {differs}"), {}
+    os.environ.update(sent.environment)
+    if Path(sent.folder).is_dir():
+        os.chdir(sent.folder)
+    with tempfile.TemporaryDirectory(prefix="fedbench-") as scratch:
+        config = replace(config, results_dir=Path(scratch), force=False)
+        unpack(files, config.path)
+        manifest = config.path / _MANIFEST
+        seen = _written(manifest)
+
+        def report(round: int) -> None:
+            nonlocal seen
+            now = _written(manifest)
+            mailbox.send.remote(key, round, node, packed(config.path) if now != seen else None)
+            seen = now
+
+        try:
+            with answered_by(raise_interrupted), hidden(report):
+                ended = carry_out(sent.runs, config, overrides, sent.cores)
+        except KeyboardInterrupt:
+            ended = Ended(tuple(overrides), "interrupted")
+        return replace(ended, path=None, outcome=None), packed(config.path)
+
+
+def _written(file: Path) -> int:
+    """Return when a file was last written, or 0."""
+    return file.stat().st_mtime_ns if file.exists() else 0

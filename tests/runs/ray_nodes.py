@@ -1,0 +1,63 @@
+"""A sweep on a Ray cluster of several nodes on this machine, to one of which something happens; run as a script.
+
+usage: python ray_nodes.py RESULTS ROUNDS kill|freeze|add
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+from ray.cluster_utils import Cluster as Nodes
+
+from fedbench.config.compose import Composer
+from fedbench.runs import on_ray
+from fedbench.runs.on_ray import Cluster, OnRay
+from fedbench.runs.pool import Runs
+
+SEEDS = 6
+
+
+def overrides(results, rounds):
+    base = ["data=synthetic_leaf", "data.clients=30", "algo=scaffold", f"rounds={rounds}", "eval_every=500"]
+    return [[*base, f"results_dir={results}", f"seed={seed}"] for seed in range(SEEDS)]
+
+
+def main():
+    """Carry out the sweep and print the state of every run, and what has happened."""
+    results, rounds, event = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0})
+    first, _ = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
+    happened = []
+
+    def happen():
+        while not list(results.rglob("DONE")):  # a run is over: the next ones are under way
+            time.sleep(0.1)
+        raylet = psutil.Process(first.all_processes["raylet"][0].process.pid)
+        if event == "kill":
+            nodes.remove_node(first, allow_graceful=False)
+        elif event == "freeze":
+            for process in (raylet, *raylet.children(recursive=True)):
+                process.suspend()
+        else:
+            ray = [str(Path(sys.executable).with_name("ray")), "start", f"--address={nodes.address}", "--num-cpus=1"]
+            subprocess.run(ray, check=True, capture_output=True)
+        happened.append(event)
+
+    thread = threading.Thread(target=happen)
+    thread.start()
+    on_ray.STALLED_SECONDS, on_ray.QUEUED_SECONDS = 10.0, 20.0
+    found = []
+    OnRay(Runs(overrides(results, rounds), Composer().config, quiet=True), Cluster(nodes.address), found).work_through()
+    thread.join()
+    print("states", *(e.status for e in found))
+    print("happened", *happened)
+    for process in psutil.process_iter(["cmdline"]):  # what `ray start` has started lives on
+        if process.info["cmdline"] and any(nodes.address in word for word in process.info["cmdline"][1:]):
+            process.kill()
+
+
+if __name__ == "__main__":
+    main()
