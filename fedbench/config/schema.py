@@ -256,6 +256,7 @@ _ENGINE: dict[str, Check] = {
 _INIT_PATH = partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))
 TOP_KEYS = {*_TOP, "local", "engine", "init", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
+_LEAST_RATE = 1e-30  # of a schedule; its reciprocal still fits into float32
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
 
 
@@ -279,17 +280,16 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in tree["metrics"].items()}
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
         del tree["metrics"]
-    _refuse_contradictions(top)
     del local["optimizer"]
     with arguments_of("local"):
         solver = SgdOptions(**{key: tree["local"][key] for key in _SOLVER})
         options = {key: tree["local"][key] for key in _SCHEDULE}
         at = options.pop("decay_at")
         schedule = Schedule(**options, decay_at=tuple(at) if isinstance(at, list) else at, rounds=top["rounds"])
-        schedule.require_rates(local["lr"])
     with arguments_of("data.noise"):
         data["noise"] = LabelNoise(**noise)
     data["feature_dtype"] = "float64" if engine["precision"] == "float64" else "float32"
+    _refuse_contradictions(top, local["lr"] * schedule.factor(max(0, top["rounds"] - 1)))
     if data["seed"] is None:
         data["seed"] = top["seed"]
     if data["local_test"] == "others":
@@ -327,7 +327,7 @@ def _checked(name: str, section: Any, checks: Mapping[str, Check], known: Set[st
     return values, section | integers
 
 
-def _refuse_contradictions(top: Tree) -> None:
+def _refuse_contradictions(top: Tree, last_rate: float) -> None:
     rounds, every, kept, tuned_on = (top[key] for key in ("rounds", "eval_every", "keep_clients", "tuned_on"))
     for t in kept if isinstance(kept, tuple) else ():
         if t > rounds or (t % every and t != rounds):
@@ -336,6 +336,9 @@ def _refuse_contradictions(top: Tree) -> None:
     if (seed := top["seed"]) in tuned_on:
         used = f"tuned_on={config_value(tuned_on)}"
         raise RequestError(f"seed={seed} is one of the seeds that values were tuned on ({used}); results need others")
+    if last_rate < _LEAST_RATE:
+        fault = f"makes the learning rate {last_rate:.3g} in round {rounds}, below {_LEAST_RATE:g}"
+        raise WrongValue("local.schedule", f"{fault}; use a decay_factor nearer to 1, or a larger decay_every")
 
 
 def _with_test_clients(source: Component, test_clients: int | None) -> Component:

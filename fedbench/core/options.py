@@ -14,7 +14,6 @@ from fedbench.core.errors import WrongValue, boolean, choice, integer, number
 
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 
-_LEAST_RATE = 1e-30  # its reciprocal still fits into float32
 _RULES_WITH = {
     "decay_factor": ("decay", "step"), "decay_every": ("decay",), "decay_at": ("step",), "decay_to": ("cosine",),
 }  # fmt: skip
@@ -130,17 +129,6 @@ class Schedule:
             return 1.0
         times = round // self.decay_every if self.decay_at is None else sum(t <= round for t in self.decay_at)
         return self.decay_factor**times
-
-    def require_rates(self, lr: float) -> None:
-        """Refuse a learning rate that the schedule makes too small to divide by.
-
-        Raises:
-            RequestError: If the rate of the last round is below 1e-30.
-        """
-        last = lr * self.factor(max(0, self.rounds - 1))
-        if last < _LEAST_RATE:
-            fault = f"makes the learning rate {last:.3g} in round {self.rounds}, below {_LEAST_RATE:g}"
-            raise WrongValue("schedule", f"{fault}; use a decay_factor nearer to 1, or a larger decay_every")
 
 
 CONSTANT = Schedule()
