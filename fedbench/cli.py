@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -29,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
     try:
         with answered_by(raise_interrupted):
-            status = carried_out([a for a in args if a != "debug=true"], loud)
+            asked = carried_out([a for a in args if a != "debug=true"], loud)
             sys.stdout.flush()
-            return status
+            return int(asked.status)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
         return 1
@@ -39,35 +40,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _explained(error, loud)
 
 
-def carried_out(args: list[str], loud: bool = False) -> int:
-    """Carry out a command line and return its exit status.
+def carried_out(args: list[str], loud: bool = False) -> Namespace:
+    """Carry out a command line and return its arguments, with ``status``, its exit status, and ``page``.
+
+    The page is the file to open of those that it has written, or None.
 
     Raises:
-        RequestError: If it is wrong.
+        RequestError: If it is wrong, or a file cannot be written of a word that runs nothing.
         Exception: Whatever else ended it.
     """
     if args[:1] == ["--version"]:
         print(f"fedbench {fedbench.__version__}")
-        return 0
+        return Namespace(status=0)
     top, parsers = tree()
     if not args or args[0] in ("-h", "--help"):
         print(top.format_help(), end="")
-        return 0
+        return Namespace(status=0)
     word, rest = _word(args)
     parser = parsers[word]
     if {"-h", "--help"} & set(rest):
         print(parser.format_help(), end="")
-        return 0
+        return Namespace(status=0)
     asked, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         raise _unknown_argument(parser, unknown[0])
-    asked.word, asked.typed, asked.loud = word, rest, loud
+    asked.word, asked.typed, asked.loud, asked.page = word, rest, loud, None
     sweeps = word == "run" and asked.multirun and not asked.cfg
     with answered_by(end_at_once):
         command = import_module(f"fedbench.commands.{'sweep' if sweeps else _FILES.get(word, word)}")
-    with user_code_from(getattr(asked, "config_dir", None)):
-        status: int = command.carry_out(asked)
-    return status
+    try:
+        with user_code_from(getattr(asked, "config_dir", None)):
+            asked.status = command.carry_out(asked)
+    except NotWritten as error:
+        if "jobs" in asked:  # something has been run
+            raise
+        raise RequestError(str(error)) from error
+    return asked
 
 
 def _word(args: list[str]) -> tuple[str, list[str]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from fedbench.cli import carried_out
 from fedbench.commands.sweep import combinations
@@ -110,12 +108,5 @@ def _flags(**given: Any) -> list[str]:
 
 
 def _written(word: str, *texts: str, **flags: Any) -> Path | None:
-    """Carry out a word, and return the file that it has written: of several the first of a report, else the last."""
-    said = io.StringIO()
-    try:
-        with redirect_stdout(said):
-            carried_out([word, *texts, *_flags(**flags)])
-    finally:
-        print(said.getvalue(), end="")
-    found = [Path(line.removeprefix("written: ")) for line in said.getvalue().splitlines() if "written: " in line]
-    return found[0 if word == "report" else -1] if found else None
+    """Carry out a word, and return the file to open of those that it has written, or None."""
+    return cast(Path | None, carried_out([word, *texts, *_flags(**flags)]).page)

@@ -7,7 +7,7 @@ from argparse import Namespace
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path
+from fedbench.core.files import user_path, writing
 from fedbench.data.describe import facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write
@@ -63,12 +63,9 @@ def _show(config: RunConfig) -> int:
     name, found = config.names.data, federated(config)
     folder = config.results_dir / "data" / name
     print("\n".join(f"{k:<10}  {v}" for k, v in {"data": name, **facts(found)}.items()))
-    try:
+    with writing(folder):
         for path in pictures(found, folder, name):
             print(f"written: {path}")
-    except OSError as error:
-        reason = error.strerror or error
-        raise RequestError(f"{folder} cannot be written ({reason}); set results_dir to a directory that can") from error
     return 0
 
 
@@ -78,10 +75,8 @@ def _export(config: RunConfig, file: str) -> int:
     if path.exists():
         raise RequestError(f"{path} exists already; remove it, or name another file")
     found = federated(config)
-    try:
+    with writing(path):
         write(path, name, len(found.y), as_given(found))
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror or error}") from error
     rule = "+data/partition=indices" if config.data.partition is None else "data/partition=indices"
     print(f"written: {path} ({found.num_clients} clients)")
     print(f"to use it: fedbench data={name} {rule} data.partition.file={path} data.clients={found.num_clients}")

@@ -12,7 +12,7 @@ from string import Template
 
 from fedbench.config.overrides import options
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path
+from fedbench.core.files import user_path, writing
 
 _TEMPLATES = Path(__file__).resolve().parent / "scaffolds"
 KINDS = {  # the config group of a kind, and what a run of the part is typed with
@@ -53,11 +53,9 @@ def carry_out(asked: Namespace) -> int:
     }
     for template, file in files.items():
         text = Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(words)
-        try:
+        with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise RequestError(f"{into} cannot be written ({error.strerror or error}); use --into DIR") from error
         print(f"written: {file}")
     print(f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {into} {run.format(name)}")
     return 0

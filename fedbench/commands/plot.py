@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedbench.commands.report import runs_below
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten, config_value, user_path
+from fedbench.core.files import config_value, user_path
 from fedbench.reports import plots
 from fedbench.reports.canvas import KINDS, draw
 from fedbench.reports.figures import curve_panels
@@ -21,6 +21,7 @@ def carry_out(asked: Namespace) -> int:
     """Draw a figure and print which file was written.
 
     Raises:
+        NotWritten: If the figure cannot be written.
         RequestError: If an argument is wrong, or there is nothing to draw.
     """
     name = f"{asked.y}_over_{asked.x}_by_{asked.by}.png".replace("/", "_").replace(":", "_")
@@ -34,11 +35,8 @@ def carry_out(asked: Namespace) -> int:
     _refuse_illegible(panels)
     if asked.log and not any((series.y > 0).any() for panel in panels for series in panel.series):
         raise RequestError(f"--log needs values above 0, and {asked.y} has none")
-    try:
-        written = draw(file, plots.curves, "", panels, log_y=asked.log)
-    except NotWritten as error:
-        raise RequestError(str(error)) from error
-    print("\n".join(f"written: {path}" for path in written))
+    (asked.page,) = draw(file, plots.curves, "", panels, log_y=asked.log)
+    print(f"written: {asked.page}")
     return 0
 
 

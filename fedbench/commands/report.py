@@ -11,11 +11,12 @@ import fedbench
 from fedbench.analysis.best import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.core.errors import RequestError, choice
-from fedbench.core.files import NotWritten, user_path
+from fedbench.core.files import user_path
 from fedbench.papers.registry import papers
 from fedbench.reports.comparison import best_text, compared_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
+from fedbench.reports.page import PAGE
 from fedbench.reports.write import name_left_out, write_report
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
@@ -55,6 +56,7 @@ def carry_out(asked: Namespace) -> int:
         print(best_text(best))
     elif not (into or asked.paper or asked.compare) and is_collection(folder):
         print(write_overview(folder))
+        asked.page = folder / PAGE
     else:
         print(_report(folder, asked, into))
     return 0
@@ -86,6 +88,7 @@ def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
 
     # no date by default, so that equal runs give equal bytes
     footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if asked.dated else ""
+    asked.page = (into or folder / "report") / PAGE
     said = write_report(folder, into, asked.paper, compare=work if asked.compare else None, footer=footer)
     return "\n".join([compared_text(found[-1]), "", said.splitlines()[-1]]) if found else said
 
@@ -95,8 +98,6 @@ def _manuscript(folder: Path, asked: Namespace, into: Path | None) -> str:
     metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
     runs, target = runs_below(folder), into or folder / "paper"
     compared = [compare(runs, asked.compare or "algo", m, asked.baseline, asked.alpha) for m in metrics]
-    try:
-        names = write_manuscript(runs, target, compared)
-    except NotWritten as error:
-        raise RequestError(str(error)) from error
+    names = write_manuscript(runs, target, compared)
+    asked.page = target / names[0]
     return "\n".join(f"written: {target / name}" for name in names)

@@ -22,7 +22,7 @@ from fedbench.core.files import replace_file
 from fedbench.core.metrics import CATALOGUE
 from fedbench.reports.comparison import compared_text
 from fedbench.reports.format import plural
-from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
 from fedbench.reproduce.durations import Durations
@@ -59,6 +59,7 @@ def carry_out(asked: Namespace) -> int:
     command = shlex.join(["fedbench", asked.word, *asked.typed])
     text, chapter = _write_search(studies, found, command)
     print(f"\n{text}")
+    asked.page = _folder(studies) / PAGE
     chosen = [(study, tuned) for study, tuned in zip(studies, found, strict=True) if tuned.best is not None]
     ended: list[Ended] = []
     if asked.word == "compare":
@@ -70,7 +71,8 @@ def carry_out(asked: Namespace) -> int:
             if e.error:
                 print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
         runs = [read_run(e.path) for e in ended if e.path is not None]
-        print(f"\n{_write_comparison(request, studies, runs, chapter)}")
+        text, asked.page = _write_comparison(request, studies, runs, chapter)
+        print(f"\n{text}")
     return 0 if len(chosen) == len(studies) and all(e.status == "done" for e in ended) else 1
 
 
@@ -112,7 +114,7 @@ def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str
     files = {
         "tuned.md": text,
         "tuned.json": tuned_json(study, found, command),
-        "index.html": page(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
+        PAGE: page(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -124,7 +126,7 @@ def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str
         replace_file(file, tuned_experiment(studies, found, command))
         use = f"-m experiment=tuned/{folder.name} algo={methods} seed={','.join(map(str, range(TABLE_SEEDS)))}"
         text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
-    return f"{text}\nwritten: {folder / 'index.html'}", chapter
+    return f"{text}\nwritten: {folder / PAGE}", chapter
 
 
 def _folder(studies: Sequence[Study]) -> Path:
@@ -145,8 +147,10 @@ def table_runs(request: TuningRequest, chosen: Sequence[tuple[Study, Tuned]]) ->
     return runs
 
 
-def _write_comparison(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter) -> str:
-    """Write the comparison and the page, and return the comparison and where all is.
+def _write_comparison(
+    request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter
+) -> tuple[str, Path]:
+    """Write the comparison and the page, and return the comparison with where all is, and the page.
 
     Args:
         request: What was asked for.
@@ -159,5 +163,6 @@ def _write_comparison(request: TuningRequest, studies: Sequence[Study], runs: Se
     text = compared_text(compared)
     replace_file(folder / "compared.md", text + "\n")
     place = config.results_dir / config.task_name
-    said = write_report(place, compare=lambda _: compared, chapters=(tuning,)).splitlines()[-1]
-    return f"{text}\n\nwritten: {folder / 'index.html'}\n{said}"
+    write_report(place, compare=lambda _: compared, chapters=(tuning,))
+    page = place / "report" / PAGE
+    return f"{text}\n\nwritten: {folder / PAGE}\nwritten: {page}", page

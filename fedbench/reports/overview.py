@@ -9,15 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten, replace_file
+from fedbench.core.files import replace_file
 from fedbench.reports.format import coverage_text, environment_items
-from fedbench.reports.page import render
+from fedbench.reports.page import PAGE, render
 from fedbench.reports.paper import SUMMARY, Summary, all_papers
 from fedbench.reports.write import SUMMARY_FILE
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
-
-_PAGE = "index.html"
 
 
 def is_collection(folder: Path) -> bool:
@@ -32,32 +30,30 @@ def write_overview(folder: Path) -> str:
     """Write the front page of published reports into their directory and return where.
 
     Raises:
-        RequestError: If a summary is missing or invalid, or the page cannot be written.
+        RequestError: If a summary is missing or invalid.
+        NotWritten: If the page cannot be written.
     """
     reports, others = [], []
     environment: dict[str, Counter[str]] = {}
-    for place in sorted(child for child in folder.iterdir() if (child / _PAGE).is_file()):
+    for place in sorted(child for child in folder.iterdir() if (child / PAGE).is_file()):
         summary = _read(place)
         for key, counts in summary.environment.items():
             environment.setdefault(key, Counter()).update(counts)
         mine = [paper for paper in summary.papers if paper.id == place.name]
         reports += mine
-        others += [] if mine else [(place.name, f"{place.name}/{_PAGE}")]
+        others += [] if mine else [(place.name, f"{place.name}/{PAGE}")]
     total = all_papers(reports)
     html = render(
         "front.html",
         title="fedbench: evidence",
-        links_to=[(f"{paper.id}/{_PAGE}", paper) for paper in reports],
+        links_to=[(f"{paper.id}/{PAGE}", paper) for paper in reports],
         total=total,
         others=others,
         environment=environment_items({key: dict(sorted(counts.items())) for key, counts in environment.items()}),
     )
-    try:
-        replace_file(folder / _PAGE, html)
-    except NotWritten as error:
-        raise RequestError(str(error)) from error
+    replace_file(folder / PAGE, html)
     said = f"{len(reports)} papers: {coverage_text(total.coverage)}; {total.counts.text}"
-    return f"{said}; {total.runs} runs, {total.hours:.1f} hours\nwritten: {folder / _PAGE}"
+    return f"{said}; {total.runs} runs, {total.hours:.1f} hours\nwritten: {folder / PAGE}"
 
 
 def _read(place: Path) -> Summary:

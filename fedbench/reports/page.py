@@ -24,6 +24,7 @@ from fedbench.reports.paper import PaperReport, all_papers
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.table import Table
 
+PAGE = "index.html"
 _PANEL = 3.3  # inches
 
 

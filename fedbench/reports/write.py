@@ -16,7 +16,7 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten, move_files, replace_file, replaced_folder, replacing
+from fedbench.core.files import move_files, replace_file, replaced_folder, replacing
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
@@ -26,7 +26,7 @@ from fedbench.reports.figures import paper_figures, run_figures
 from fedbench.reports.format import coverage_text, environment_items, environment_of
 from fedbench.reports.manuscript import manuscript_tables
 from fedbench.reports.methods import described, listed, printed_names, title_of_runs
-from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.paper import SUMMARY, PaperReport, Summary, claims_files, judged
 from fedbench.reports.tables import table_files
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
@@ -62,11 +62,11 @@ def write_report(
         footer: Text at the end of the page.
 
     Raises:
-        RequestError: If the folder has no runs, its bundle is damaged, ``into`` has a page that is none of a report, or
-            the report cannot be written.
+        RequestError: If the folder has no runs, its bundle is damaged, or ``into`` has a page that is none of a report.
+        NotWritten: If the report cannot be written.
     """
-    if into is not None and (into / "index.html").exists() and not (into / SUMMARY_FILE).exists():
-        raise RequestError(f"{into / 'index.html'} is not the page of a report; name another directory with --into")
+    if into is not None and (into / PAGE).exists() and not (into / SUMMARY_FILE).exists():
+        raise RequestError(f"{into / PAGE} is not the page of a report; name another directory with --into")
     store = Results(folder, [*papers, *_begun_in(folder)] if only is None else [only])
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     damaged = [why for why in store.damaged if only is None or f"{only}/" in why]
@@ -75,37 +75,34 @@ def write_report(
         raise RequestError("\n".join([text, *(f"left out: {why}" for why in damaged)]))
     target = into or folder / "report"
     linked = into is None and store.bundle is None
-    try:
-        with replaced_folder(target) as new:
-            if into is not None:
-                runs = [as_published(run) for run in runs]
-            fresh = new / ".fresh"
-            content = _write(runs, papers, store.place, fresh)
-            if compare is not None:
-                compared = compare(runs)
-                chapters = (compared_chapter(compared), *chapters)
-                (fresh / COMPARED).mkdir()
-                latex = manuscript_tables([compared], printed_names(runs))
-                for name, text in (compared_files(compared) | latex).items():
-                    replace_file(fresh / COMPARED / name, text)
-            names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
-            summary = Summary(tuple(r.summary for r in content.papers), environment_of(runs), tuple(names))
-            replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
-            content = replace(content, notes=tuple(damaged), chapters=chapters, footer=footer)
-            replace_file(new / "index.html", page(content, target if linked else None))
-            with replacing(new / "runs.parquet") as part:
-                pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
-            if into is not None:
-                _write_bundle(runs, store, damaged, new)
-    except NotWritten as error:
-        raise RequestError(str(error)) from error
+    with replaced_folder(target) as new:
+        if into is not None:
+            runs = [as_published(run) for run in runs]
+        fresh = new / ".fresh"
+        content = _write(runs, papers, store.place, fresh)
+        if compare is not None:
+            compared = compare(runs)
+            chapters = (compared_chapter(compared), *chapters)
+            (fresh / COMPARED).mkdir()
+            latex = manuscript_tables([compared], printed_names(runs))
+            for name, text in (compared_files(compared) | latex).items():
+                replace_file(fresh / COMPARED / name, text)
+        names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
+        summary = Summary(tuple(r.summary for r in content.papers), environment_of(runs), tuple(names))
+        replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
+        content = replace(content, notes=tuple(damaged), chapters=chapters, footer=footer)
+        replace_file(new / PAGE, page(content, target if linked else None))
+        with replacing(new / "runs.parquet") as part:
+            pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
+        if into is not None:
+            _write_bundle(runs, store, damaged, new)
     name_left_out(damaged)
     own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
     own += [text for report in content.papers for text in _of_paper(report, parts)]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
     totals = [fill(text, WIDTH) for text in totals] if parts else totals
-    return "\n".join([*own, *totals, f"written: {target / 'index.html'}"])
+    return "\n".join([*own, *totals, f"written: {target / PAGE}"])
 
 
 def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:

@@ -98,4 +98,4 @@ def test_a_directory_that_cannot_be_written(fed, tmp_path):
     (tmp_path / "own").write_text("a file")
     status, _, err = fed("new", "model", "x1")
     assert status == 2
-    assert "own cannot be written (" in err
+    assert "own/x1.py cannot be written: File exists; " in err
