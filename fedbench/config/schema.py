@@ -256,7 +256,6 @@ _ENGINE: dict[str, Check] = {
 _INIT_PATH = partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))
 TOP_KEYS = {*_TOP, "local", "engine", "init", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
-_LEAST_RATE = 1e-30  # of a schedule; its reciprocal still fits into float32
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
 
 
@@ -336,8 +335,8 @@ def _refuse_contradictions(top: Tree, last_rate: float) -> None:
     if (seed := top["seed"]) in tuned_on:
         used = f"tuned_on={config_value(tuned_on)}"
         raise RequestError(f"seed={seed} is one of the seeds that values were tuned on ({used}); results need others")
-    if last_rate < _LEAST_RATE:
-        fault = f"makes the learning rate {last_rate:.3g} in round {rounds}, below {_LEAST_RATE:g}"
+    if last_rate < 1e-30:  # whose reciprocal still fits into float32
+        fault = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
         raise WrongValue("local.schedule", f"{fault}; use a decay_factor nearer to 1, or a larger decay_every")
 
 
