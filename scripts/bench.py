@@ -233,6 +233,7 @@ def fed_rounds(
         stages=stages,
         task=task,
         data=data,
+        sample=None,
         work=w.work,
         engine=engine,
         w=start,

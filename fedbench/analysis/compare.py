@@ -65,7 +65,7 @@ class ComparedBlock:
         without_baseline: Whether the baseline has no runs here.
         unequal: Keys of the local solver in which methods differ and that their names do not show.
         reduced: Departures from the paper, with the method.
-        unofficial: Sentences on data that were not read from the publisher's files.
+        unofficial: Sentences on data that were not read from the publisher's files, and on samples of clients.
         lost: Seeds that diverged, by method.
         left_out: Number of runs that do not count, with the reasons; empty if all count.
     """
@@ -217,7 +217,7 @@ def _compared(block: Block, numbers: Numbers, metric: MetricInfo, baseline: str 
         without_baseline=baseline is not None and baseline not in numbers,
         unequal=tuple(_unequal(block)) if block.key == "algo" else (),
         reduced=block.reduced(),
-        unofficial=tuple(sorted({sentence for _, run in block.done for sentence in run.unofficial})),
+        unofficial=tuple(sorted({sentence for _, run in block.done for sentence in (*run.unofficial, *run.sampled)})),
         lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
         left_out=block.left_out,
     )

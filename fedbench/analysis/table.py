@@ -157,7 +157,8 @@ class TableData:
         paper: The paper whose experiment it is, or None.
         table: The paper's table; None for rows of runs that belong to no table.
         unfinished: Runs that do not count in rows of runs, as (method, seed, outcome).
-        unofficial: For runs that belong to no paper, sentences on data that were not read from the publisher's files.
+        unofficial: Sentences on samples of clients, and for runs that belong to no paper on data that were not read
+            from the publisher's files.
     """
 
     name: str

@@ -152,7 +152,7 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
         (Block(None, tuple(lines[i] for i in order)),),
         paper=home.paper if home else None,
         unfinished=tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts)),
-        unofficial=() if home else tuple(sorted({sentence for run in runs for sentence in run.unofficial})),
+        unofficial=tuple(sorted({s for run in runs for s in (*run.sampled, *(() if home else run.unofficial))})),
     )
 
 

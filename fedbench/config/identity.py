@@ -51,7 +51,7 @@ ADDED: dict[str, Tree] = {
 _DEFAULTS_ADDED_LATER: Tree = {
     "data.validation": 0,
     "local.schedule": "constant", "local.decay_factor": None, "local.decay_every": 1, "local.decay_at": None,
-    "local.decay_to": 0,
+    "local.decay_to": 0, "evaluate.clients": "all",
 }  # fmt: skip
 _PACKAGE = Path(__file__).resolve().parent.parent
 

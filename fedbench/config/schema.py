@@ -70,7 +70,6 @@ class DataConfig:
         partition: None where the source assigns examples to clients.
         seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
         mirrors: Servers that are asked for missing files before the published addresses.
-        feature_dtype: Type of features in which the run computes; generated ones are rounded to it as they are made.
     """
 
     source: Component
@@ -83,7 +82,6 @@ class DataConfig:
     seed: int
     download: bool
     validation: float
-    feature_dtype: str
     mirrors: tuple[str, ...] = ()
 
 
@@ -105,9 +103,9 @@ class RunConfig:
 
     Attributes:
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
+        evaluate_clients: Number of clients in the sample that is evaluated, or None for all clients.
         init_path: File with the initial model, or None for a random one.
         tracker: Its target is None for no tracker.
-        metrics: Metrics of the user's own, by name.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
@@ -124,6 +122,7 @@ class RunConfig:
     eval_train_every: int
     keep_clients: Literal["last", "all"] | tuple[int, ...]
     improved_clients: bool
+    evaluate_clients: int | None
     local: LocalConfig
     data: DataConfig
     device: str
@@ -253,8 +252,11 @@ _ENGINE: dict[str, Check] = {
     "client_state": partial(choice, allowed=get_args(ClientStatePlace)),
     "profile": boolean,
 }
-_INIT_PATH = partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))
-TOP_KEYS = {*_TOP, "local", "engine", "init", "data"}
+_ONE_KEY: dict[str, dict[str, Check]] = {  # sections
+    "init": {"path": partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))},
+    "evaluate": {"clients": partial(_or, words={"all": None}, check=partial(integer, at_least=1, instead="all"))},
+}
+TOP_KEYS = {*_TOP, *_ONE_KEY, "local", "engine", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
 
@@ -274,7 +276,7 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     local, tree["local"] = _checked("local", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
     engine, tree["engine"] = _checked("engine", tree["engine"], _ENGINE, {*_ENGINE})
     data, tree["data"] = _checked("data", tree["data"], _DATA)
-    init, _ = _checked("init", tree["init"], {"path": _INIT_PATH}, {"path"})
+    init, evaluate = (_checked(name, tree[name], checks, {*checks})[0] for name, checks in _ONE_KEY.items())
     _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
     top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in tree["metrics"].items()}
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
@@ -287,10 +289,8 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         schedule = Schedule(**options, decay_at=tuple(at) if isinstance(at, list) else at, rounds=top["rounds"])
     with arguments_of("data.noise"):
         data["noise"] = LabelNoise(**noise)
-    data["feature_dtype"] = "float64" if engine["precision"] == "float64" else "float32"
     _refuse_contradictions(top, local["lr"] * schedule.factor(max(0, top["rounds"] - 1)))
-    if data["seed"] is None:
-        data["seed"] = top["seed"]
+    data["seed"] = top["seed"] if data["seed"] is None else data["seed"]
     if data["local_test"] == "others":
         data["source"] = _with_test_clients(data["source"], data["test_clients"])
     return RunConfig(
@@ -299,6 +299,7 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         local=LocalConfig(**local, solver=solver, schedule=schedule),
         data=DataConfig(**data),
         engine=EngineConfig(**engine),
+        evaluate_clients=evaluate["clients"],
         init_path=init["path"],
         tree=tree,
         identity=identify(tree),
@@ -317,10 +318,9 @@ def _checked(name: str, section: Any, checks: Mapping[str, Check], known: Set[st
     """
     Component.of(name, section)  # it is a section
     where = f"{name}." if name else ""
-    for key in section if known else ():
-        if key not in known:
-            hint = nearest(f"{where}{key}", [f"{where}{other}" for other in known])
-            raise RequestError(f"unknown key {where}{key}{hint or '; `fedbench --cfg job` shows the keys'}")
+    for key in (k for k in section if known and k not in known):
+        hint = nearest(f"{where}{key}", [f"{where}{other}" for other in known])
+        raise RequestError(f"unknown key {where}{key}{hint or '; `fedbench --cfg job` shows the keys'}")
     values = {key: check(f"{where}{key}", section.get(key)) for key, check in checks.items()}
     integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
     return values, section | integers

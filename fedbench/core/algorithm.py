@@ -278,7 +278,7 @@ class Algorithm:
         step: One local step on one batch.
         finish: The upload, and the client state after the round.
         update: The server's step.
-        deploy: The model that is evaluated.
+        deploy: The model that is evaluated, or one for each client, of whom it may be given the states of some only.
         needs: Quantities measured for the cohort on all training examples and passed on in ``info.probe``: "loss"
             (F_k(w), float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the
             first model of the run); "loss_after" and "accuracy_after" at w_k, for ``update`` only.

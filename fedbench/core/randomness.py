@@ -39,6 +39,7 @@ class Purpose(enum.IntEnum):
     MODEL = 8
     AUGMENT = 9
     TRIALS = 10
+    EVALUATION = 11  # which clients are evaluated
 
 
 class DataPurpose(enum.IntEnum):

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -16,7 +17,8 @@ from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError, is_own, place_of, raised
 from fedbench.core.files import Tree
 from fedbench.core.optim import sgd
-from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort
+from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
+from fedbench.core.randomness import key as key_of
 from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
@@ -73,6 +75,9 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         schedule=local.schedule,
     )
     engine = make_engine(task, data, work, engine_config, cores)
+    sample, size = None, config.evaluate_clients
+    if size is not None:  # by the seed, so that the STD over seeds has in it what a sample is off the population
+        sample = without_replacement(key_of(config.seed, Purpose.EVALUATION), size, np.ones(data.num_clients))
     return PreparedRun(
         config=config,
         stages=stages,
@@ -82,6 +87,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
+        sample=sample,
         tracker=None if config.tracker.target is None else Guarded(call(config.tracker, "tracker")),
         metrics=tuple(
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
@@ -130,6 +136,11 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
             f"participation={participation} exceeds the number of clients, {data.num_clients}; use participation=1.0 "
             "for all of them"
         )
+    if (config.evaluate_clients or 0) > data.num_clients:
+        raise RequestError(
+            f"evaluate.clients={config.evaluate_clients} exceeds the number of clients, {data.num_clients}; use "
+            "evaluate.clients=all for all of them"
+        )
     able = int((data.train.counts > 0).sum())
     made = method_of(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
     stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
@@ -174,6 +185,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
         "sources": list(data.sources),
         "unofficial": list(data.unofficial),
         "clients": data.num_clients,
+        **({"evaluated_clients": config.evaluate_clients} if config.evaluate_clients else {}),
         "parameters": task.size,
         "engine": {
             "mode": engine.mode,

@@ -33,7 +33,7 @@ def shared_data(config: RunConfig) -> FederatedDataset:
         RequestError: If files are missing, or the request does not fit the data.
     """
     facts = config.identity.facts
-    key = repr((config.data, config.data_dir, facts["files"], facts["code"]))
+    key = repr((config.data, config.data_dir, facts["files"], facts["code"], config.engine.precision))
     found = _kept.pop(key, None) or federated(config)
     _kept[key] = found
     while len(_kept) > 1 and sum(d.x.nbytes + d.y.nbytes for d in _kept.values()) > _MOST_BYTES:
@@ -81,7 +81,8 @@ def read_examples(config: RunConfig) -> Examples:
     """
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
-    given["feature_dtype"] = data.feature_dtype
+    # generated examples are rounded to the run's own type as they are made
+    given["feature_dtype"] = "float64" if config.engine.precision == "float64" else "float32"
     with mirrors(data.mirrors) if data.mirrors else nullcontext():
         found: Examples = call(data.source, "data.source", **given)
     source = function_of(data.source.target, "data.source")

@@ -101,6 +101,12 @@ class Run:
         return tuple(self.meta.get("unofficial", ()))
 
     @property
+    def sampled(self) -> tuple[str, ...]:
+        """A sentence for tables on the sample of clients that was evaluated; none if all were."""
+        size = self.meta.get("evaluated_clients")
+        return () if size is None else (f"evaluated on a sample of {size} of {self.meta['clients']} clients",)
+
+    @property
     def seconds(self) -> float:
         """Seconds of training and evaluation."""
         last = self.last_round()

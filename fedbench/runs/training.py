@@ -48,6 +48,7 @@ class PreparedRun:
         engine: How the simulation is carried out.
         w: The initial model [P].
         sampler: Draws the cohorts.
+        sample: The clients that are evaluated, ascending; None is all.
         tracker: Follows the run; None if nothing does.
         metrics: Metrics of the user's own, a column each.
         facts: Facts for meta.json.
@@ -61,6 +62,7 @@ class PreparedRun:
     engine: Engine
     w: Tensor
     sampler: Sampler
+    sample: np.ndarray | None
     tracker: Guarded | None
     metrics: tuple[CustomMetric, ...] = ()
     facts: Fields = field(default_factory=dict)
@@ -170,7 +172,6 @@ class Session:
         self.allocator = StateAllocator(device, config.engine.client_state, recorder.folder / "client_states")
         self.measurements = Measurements(prepared.task, prepared.engine)
         watched = Watched(prepared.stages, prepared.task, self.measurements)
-        self.deployed = watched.deployed
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
         asked = {
             k: d for k, d in DIAGNOSTICS.items() if d.exposed in exposed and (not d.optional or getattr(config, k))
@@ -239,13 +240,16 @@ class Session:
 
     def record(self, s: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
-        p, w, deployed = self.prepared, s.server["w"], self.deployed(s)
+        p, w, clients, sample = self.prepared, s.server["w"], s.clients, self.prepared.sample
+        if sample is not None:
+            clients = {k: v[torch.from_numpy(sample).to(v.device)] for k, v in clients.items()}
+        deployed = p.stages[s.stage].algorithm.deploy(s.server, clients)
         self.finite = _all_finite(w) and (deployed is w or _all_finite(deployed))
         ends, keep = s.round == self.rounds or not self.finite, p.config.keep_clients
         wanted = (keep == "all" or ends) if isinstance(keep, str) else s.round in keep
         train = wanted or ends or s.round % p.config.eval_train_every == 0
         start = time.perf_counter()
-        evaluation = evaluate(self.measurements, s.data, deployed, train)
+        evaluation = evaluate(self.measurements, s.data, deployed, train, sample)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
@@ -288,7 +292,7 @@ class Session:
             "remarks": p.stages[s.stage].algorithm.remarks(s.server),
         }
         documents = {name: found for name, d in self.diagnostics.items() if (found := d.document()) is not None}
-        deployed, layout = self.deployed(s), p.task.layout
+        deployed, layout = p.stages[s.stage].algorithm.deploy(s.server, s.clients), p.task.layout
         personal = None if deployed.dim() == 1 else layout.named(deployed)
         model = layout.named(deployed if personal is None else s.server["w"])
         self.recorder.finish(model, personal, documents, meta)

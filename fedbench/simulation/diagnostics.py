@@ -51,10 +51,6 @@ class Watched:
         """Number of rounds over all stages."""
         return sum(s.rounds for s in self.stages)
 
-    def deployed(self, snapshot: Snapshot) -> Tensor:
-        """Return the model that clients are judged on, [P], or each client's own, [N, P]."""
-        return self.stages[snapshot.stage].algorithm.deploy(snapshot.server, snapshot.clients)
-
 
 class Diagnostic:
     """A diagnostic of one run. Every default does nothing.

@@ -32,6 +32,7 @@ class Evaluation:
     """Measurements of one model, or of each client's own: per-client arrays [N] on the host.
 
     Attributes:
+        ids: The clients, ascending; here N is their number.
         n_train: Number of training examples.
         n_test: Number of test examples; may be 0.
         correct: Number of correct test examples; for sequences with a label per token the sum of their fractions of
@@ -42,6 +43,7 @@ class Evaluation:
         held_out: Measurements on the validation examples; None if the run has none.
     """
 
+    ids: np.ndarray
     n_train: np.ndarray
     n_test: np.ndarray
     correct: np.ndarray
@@ -69,12 +71,16 @@ class Evaluation:
         return found
 
     def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
-        """Return the columns of the per-client table; NaN where a client has no examples."""
-        train_loss = np.full(len(names), np.nan) if self.train_loss is None else self.train_loss
+        """Return the columns of the per-client table; NaN where a client has no examples.
+
+        Args:
+            names: Names of all clients of the data set.
+        """
+        train_loss = np.full(len(self.ids), np.nan) if self.train_loss is None else self.train_loss
         with np.errstate(invalid="ignore"):
             columns: dict[str, np.ndarray | tuple[str, ...]] = {
-                "client": np.arange(len(names)),
-                "name": names,
+                "client": self.ids,
+                "name": tuple(names[k] for k in self.ids),
                 "n_train": self.n_train,
                 "n_test": self.n_test,
                 "correct": self.correct if self.per_token else self.correct.astype(np.int64),
@@ -92,7 +98,9 @@ class Evaluation:
             return columns
 
 
-def evaluate(measurements: Measurements, data: FederatedDataset, w: Tensor, train: bool = True) -> Evaluation:
+def evaluate(
+    measurements: Measurements, data: FederatedDataset, w: Tensor, train: bool = True, ids: np.ndarray | None = None
+) -> Evaluation:
     """Evaluate the model w [P], or each client's own [N, P], on the examples of every client, in all splits.
 
     One model on a central test set is evaluated once.
@@ -102,21 +110,22 @@ def evaluate(measurements: Measurements, data: FederatedDataset, w: Tensor, trai
         data: The federated data set.
         w: The model or the models.
         train: Whether the training examples are evaluated too.
+        ids: The clients to evaluate, ascending; None is all.
     """
-    everyone = np.arange(data.num_clients)
+    ids = np.arange(data.num_clients) if ids is None else ids
 
     def sums(rows: Rows, ids: np.ndarray, hits: bool) -> list[np.ndarray]:
         return [v.cpu().numpy() for v in measurements.plan(data, rows, ids).sums(w, hits)]
 
     held_out = None
     if data.validation is not None:
-        loss, correct = sums(data.validation, everyone, hits=True)
-        held_out = HeldOut(data.validation.counts, correct, loss)
-    tested = everyone[:1] if data.central and w.dim() == 1 else everyone
-    test_loss, correct = (np.broadcast_to(v, len(everyone)) for v in sums(data.test, tested, hits=True))
-    train_loss = sums(data.train, everyone, hits=False)[0] if train else None
-    per_token = data.y.dim() > 1
-    return Evaluation(data.train.counts, data.test.counts, correct, test_loss, train_loss, per_token, held_out)
+        loss, correct = sums(data.validation, ids, hits=True)
+        held_out = HeldOut(data.validation.counts[ids], correct, loss)
+    tested = ids[:1] if data.central and w.dim() == 1 else ids
+    test_loss, correct = (np.broadcast_to(v, len(ids)) for v in sums(data.test, tested, hits=True))
+    train_loss = sums(data.train, ids, hits=False)[0] if train else None
+    n_train, n_test = data.train.counts[ids], data.test.counts[ids]
+    return Evaluation(ids, n_train, n_test, correct, test_loss, train_loss, data.y.dim() > 1, held_out)
 
 
 def tail(
