@@ -24,6 +24,9 @@ Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
 _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
+# From this many ids, one in ``_FEW`` or fewer is drawn without a look at the others: of 100,000 clients, a round of 100
+# took 8 ms instead of 2, for the keys of those that are not drawn.
+_POPULATION, _FEW = 2**15, 100
 
 
 class Purpose(enum.IntEnum):
@@ -119,7 +122,7 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
 
     Args:
         base: The key of the draw.
-        size: Number of ids; at most the number of positive weights.
+        size: Number of ids; all with positive weight if there are fewer.
         weight: Non-negative weights [N]; ids of weight 0 are never drawn.
         uniform: Draw every id with the same probability; otherwise one after another with probability proportional to
             weight (exponential clocks: the ids with the smallest E_k / weight_k; Efraimidis & Spirakis, IPL 2006).
@@ -127,8 +130,14 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
     Returns:
         The ids [size], ascending.
     """
+    if uniform and len(weight) >= max(_POPULATION, _FEW * size):
+        _, first = np.unique(tried := hashes(base, np.arange(2 * size + 64)) % len(weight), return_index=True)
+        distinct = tried[np.sort(first)]  # in the order of the draws
+        drawn = distinct[weight[distinct] > 0][:size]
+        if len(drawn) == size:
+            return np.sort(drawn)
     ids = np.flatnonzero(weight > 0)
-    if size == len(ids):
+    if size >= len(ids):
         return ids
     keys = hashes(base, ids)
     if not uniform:
@@ -136,8 +145,7 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
         chosen = _smallest(-np.log(u) / weight[ids], size)
     else:
         chosen = _smallest(keys, size)
-    drawn: np.ndarray = ids[chosen]
-    return drawn
+    return np.asarray(ids[chosen])
 
 
 def _smallest(values: np.ndarray, size: int) -> np.ndarray:
@@ -166,8 +174,7 @@ def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sa
     """
 
     def sampler(round: int, n: np.ndarray, seed: int) -> np.ndarray:
-        able = int((n > 0).sum())
-        size = min(cohort_size(participation, len(n)), able)
+        size = cohort_size(participation, len(n))
         return without_replacement(key(seed, Purpose.SAMPLING, round), size, n, uniform=not by_size)
 
     return sampler

@@ -11,6 +11,7 @@ from fedbench.core.randomness import (
     hashes,
     integers,
     key,
+    sample_cohort,
     without_replacement,
 )
 
@@ -94,3 +95,35 @@ def test_purposes_of_data_are_the_streams_of_published_runs():
     assert {name: int(p) for name, p in DataPurpose.__members__.items()} == numbers
     for p in DataPurpose:
         assert data_generator(5, p).random() == np.random.default_rng([5, int(p)]).random()
+
+
+def test_a_few_of_very_many_are_drawn_alike_and_without_replacement():
+    """Every able id with the same probability; where most are not able, all of them are looked at."""
+    count, size = 40_000, 60
+    n = np.ones(count, dtype=np.int64)
+    n[::4] = 0
+    draws = [without_replacement(key(0, Purpose.SAMPLING, t), size, n) for t in range(400)]
+    for ids in draws:
+        assert len(ids) == size
+        assert (np.diff(ids) > 0).all()
+        assert (n[ids] > 0).all()
+    found = np.concatenate(draws)
+    counts = np.histogram(found, 10, (0, count))[0]
+    assert np.abs(counts - 2400).max() < 5 * 2400**0.5
+    assert np.array_equal(draws[3], without_replacement(key(0, Purpose.SAMPLING, 3), size, n))
+    few = np.zeros(count)
+    few[[5, 700, 39_999]] = 1
+    assert without_replacement(key(1), 3, few).tolist() == [5, 700, 39_999]
+    assert without_replacement(key(1), 9, few).tolist() == [5, 700, 39_999]
+    assert set(without_replacement(key(1), 2, few)) < {5, 700, 39_999}
+
+
+def test_a_cohort_of_a_fraction_and_of_a_number_are_the_same():
+    for count in (50, 50_000):
+        n = np.ones(count, dtype=np.int64)
+        draws = [
+            sample_cohort(participation)(3, n, 7)
+            for participation in (0.02 if count == 50 else 0.002, count // 500 or 1)
+        ]
+        assert draws[0].tolist() == draws[1].tolist()
+    assert sample_cohort(9)(0, np.array([1, 0, 2, 3]), 0).tolist() == [0, 2, 3]
