@@ -7,17 +7,28 @@ import re
 import sys
 import traceback
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 
 import fedbench
 from fedbench.commands.arguments import WORDS, Parser, tree
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
-from fedbench.core.errors import RequestError, nearest
+from fedbench.core.errors import Elsewhere, RequestError, nearest
 from fedbench.core.files import NotWritten
-from fedbench.runs.process import answered_by, end_at_once, exit_status, interruption, raise_interrupted
+from fedbench.runs.process import (
+    LOCAL_RANK,
+    PROCESSES,
+    RANK,
+    answered_by,
+    end_at_once,
+    exit_status,
+    interruption,
+    raise_interrupted,
+)
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
@@ -29,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
     try:
-        with answered_by(raise_interrupted):
+        with _quiet() if RANK else nullcontext(), answered_by(raise_interrupted):
             asked = carried_out([a for a in args if a != "debug=true"], loud)
             sys.stdout.flush()
             return int(asked.status)
@@ -66,6 +77,8 @@ def carried_out(args: list[str], loud: bool = False) -> Namespace:
         raise _unknown_argument(parser, unknown[0])
     asked.word, asked.typed, asked.loud, asked.page = word, rest, loud, None
     sweeps = word == "run" and asked.multirun and not asked.cfg
+    if PROCESSES > 1 and (word != "run" or sweeps):
+        raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
     with answered_by(end_at_once):
         command = import_module(f"fedbench.commands.{'sweep' if sweeps else _FILES.get(word, word)}")
     try:
@@ -111,15 +124,25 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
 
 def _explained(error: BaseException, loud: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
+    elsewhere = isinstance(error, Elsewhere) or interruption(error) is not None
+    if RANK and (elsewhere or (LOCAL_RANK and isinstance(error, RequestError))):
+        return 1  # the first process says so
     if (end := interruption(error)) is not None:
         return _fail(f"interrupted{getattr(end, 'where', '')}; run the same command again to resume", exit_status(end))
-    if isinstance(error, DamagedRun | NotWritten):
+    if isinstance(error, DamagedRun | NotWritten | Elsewhere):
         return _fail(str(error), 1)
     if loud:
         traceback.print_exc()
     if isinstance(error, RequestError):
         return _fail(str(error), 2)
     return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Print nothing inside this block: of the processes that torchrun has started the first speaks for all."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def _fail(message: str, status: int) -> int:

@@ -226,7 +226,7 @@ def fed_rounds(
     config = replace(compose_run([]), eval_train_every=rounds + 1)
     data = replace(data, work_values=task.traits.work_values)
     stages = [Stage(algorithm, rounds + 1)]  # the last round of a run is measured in full
-    engine = make_engine(task, data, w.work, config.engine)
+    engine = make_engine(task, data, w.work, config.engine, data.num_clients)
     start, sampler = task.init(generator(0, Purpose.INIT)), sample_cohort(w.sampled)
     prepared = PreparedRun(
         config=config,

@@ -105,7 +105,7 @@ def point(
         model = MLP(data.shape, data.classes, [hidden]) if hidden else Linear(data.shape, data.classes)
     task = Task(model, torch.device("cpu"), torch.float32)
     work = LocalWork(LR, BATCH)
-    engine = make_engine(task, data, work, compose_run([]).engine)
+    engine = make_engine(task, data, work, compose_run([]).engine, data.num_clients)
     states = StateAllocator(task.device, folder=folder)
     taking = int(participation) if participation > 1 else participation
     w = task.init(generator(0, Purpose.INIT))

@@ -33,6 +33,10 @@ class RequestError(ValueError):
     """
 
 
+class Elsewhere(Exception):
+    """Another process of the same run has failed, or is gone; the message says which and why."""
+
+
 class WrongValue(RequestError):
     """A wrong value of one argument, or of one key of the configuration.
 

@@ -23,12 +23,14 @@ from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
+from fedbench.runs.process import LOCAL_RANK, NEIGHBOURS, PROCESSES
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
 from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
 
 _STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
@@ -48,6 +50,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     method_of(config)  # before the data are read, which may take long
     local, precision = config.local, config.engine.precision
     device = _device(config.device, precision)
+    ranks = Ranks(device) if PROCESSES > 1 else None
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
@@ -74,7 +77,8 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         augment=Augmentation(local.crop, local.flip) if local.crop or local.flip else None,
         schedule=local.schedule,
     )
-    engine = make_engine(task, data, work, engine_config, cores)
+    cohort = cohort_size(config.participation, data.num_clients)
+    engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
     sample, size = None, config.evaluate_clients
     if size is not None:  # by the seed, so that the STD over seeds has in it what a sample is off the population
         sample = without_replacement(key_of(config.seed, Purpose.EVALUATION), size, np.ones(data.num_clients))
@@ -192,6 +196,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
+            **({"processes": engine.processes} if engine.processes > 1 else {}),
         },
     }
 
@@ -202,7 +207,8 @@ def _device(name: str, precision: str) -> torch.device:
     Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in any order.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device(name if name != "auto" else "cuda" if count else "cpu")
+    kind = name if name != "auto" else "cuda" if count else "cpu"
+    device = torch.device(f"cuda:{LOCAL_RANK}" if kind == "cuda" and NEIGHBOURS > 1 else kind)
     if device.type == "cuda" and (device.index or 0) >= count:
         found = f"{count} CUDA device{'s' if count > 1 else ''}" if count else "no CUDA device"
         raise RequestError(f"device={name}, but PyTorch finds {found}; use device=auto or device=cpu")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.process import available_cores
+from fedbench.runs.process import NEIGHBOURS, available_cores
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, client_bytes, free_bytes, keep_memory
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
@@ -21,7 +22,13 @@ _LARGE_COMPILED = 2**22  # parameters of a dense model up to which compiled code
 
 
 def make_engine(
-    task: Task, data: FederatedDataset, work: LocalWork, config: EngineConfig, cores: int | None = None
+    task: Task,
+    data: FederatedDataset,
+    work: LocalWork,
+    config: EngineConfig,
+    cohort: int,
+    cores: int | None = None,
+    ranks: Ranks | None = None,
 ) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules.
 
@@ -30,7 +37,9 @@ def make_engine(
         data: The data set, on the task's device.
         work: The local work of a client in a round.
         config: The choices of the user; None is left to this function.
+        cohort: Number of clients of a round.
         cores: Number of cores that the run may use; None is all of this process.
+        ranks: The processes that share the work; the first chooses for all.
 
     Raises:
         RequestError: If compiled code is asked for and cannot be used.
@@ -43,15 +52,18 @@ def make_engine(
         mode = "compiled"
     elif mode == "auto":
         mode = "stacked" if task.traits.dense and (on_gpu or task.size < _LARGE_STACKED) else "loop"
-    stack = data.num_clients if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
+    share = data.num_clients if ranks is None else -(-cohort // ranks.count)  # of the clients of a round
+    stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
     alone = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if alone else cores or available_cores())
     chosen = config.cohort_size is None, config.workers is None
     if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
-        size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)))
-    return Engine(kernel or make_oracle(task, mode), mode, size, workers, kernel, chosen[0])
+        size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // NEIGHBOURS)
+    if ranks is not None:  # sums depend on it by rounding
+        size = ranks.shared(lambda: size)
+    return Engine(kernel or make_oracle(task, mode), mode, size, workers, kernel, chosen[0], ranks)
 
 
 def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:

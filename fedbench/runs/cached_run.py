@@ -11,7 +11,7 @@ import inspect
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ from fedbench.runs.run import CHECKPOINT, STATE, DamagedRun, Run, is_done, read_
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
+    from fedbench.runs.training import PreparedRun
+    from fedbench.simulation.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         from fedbench.runs.training import train
 
     prepared = build(config, cores)
+    ranks = prepared.engine.ranks
+    if ranks is not None and ranks.number:
+        return _with_the_first(prepared, ranks)
     try:
         recorder = Recorder(path)
         lock = _locked(path)
@@ -118,13 +123,27 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         fresh = not is_done(path)  # otherwise another process has finished it meanwhile
         if fresh:
             _continue_shorter(config, recorder)
+        if ranks is not None:
+            ranks.shared(lambda: fresh)
+        if fresh:
             late = train(prepared, recorder)
         _put_away(path, config.keep_state)
-        return Outcome(read_run(path), True, late) if fresh else _from_disk(config)
+        outcome = Outcome(read_run(path), True, late) if fresh else _from_disk(config)
+        return outcome if ranks is None else ranks.shared(lambda: outcome)
     finally:
         if is_done(path):  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
+
+
+def _with_the_first(prepared: PreparedRun, ranks: Ranks) -> Outcome:
+    """Share the work on a run whose files the first process of a group writes, and return its outcome."""
+    from fedbench.runs.recorder import Reader
+    from fedbench.runs.training import train
+
+    if ranks.shared(lambda: False):
+        train(replace(prepared, tracker=None), Reader(prepared.config.path, ranks.number))
+    return ranks.shared(lambda: Outcome(read_run(prepared.config.path), False))
 
 
 def not_writable(name: object, error: OSError) -> RequestError:
@@ -148,7 +167,8 @@ def _put_away(path: Path, keep_state: bool) -> None:
     folder = path / CHECKPOINT
     if keep_state and any(folder.glob("round_*")):
         shutil.rmtree(path / STATE, ignore_errors=True)
-        shutil.rmtree(folder / "client_states", ignore_errors=True)  # the memory of the run; the checkpoint has a copy
+        for memory in folder.glob("client_states*"):  # of the run; the checkpoint has a copy
+            shutil.rmtree(memory, ignore_errors=True)
         folder.replace(path / STATE)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -18,6 +18,9 @@ from types import FrameType
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+_GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}  # torchrun has started this process, and others
+RANK, LOCAL_RANK = int(_GROUP.get("RANK", 0)), int(_GROUP.get("LOCAL_RANK", 0))  # its number, also on this machine
+PROCESSES, NEIGHBOURS = int(_GROUP.get("WORLD_SIZE", 1)), int(_GROUP.get("LOCAL_WORLD_SIZE", 1))  # with this one
 
 
 class Interrupted(KeyboardInterrupt):
@@ -55,7 +58,8 @@ def answered_signals() -> list[int]:
 
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // NEIGHBOURS)
 
 
 @contextmanager

@@ -64,6 +64,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path, self.folder, self.rounds = path, path / CHECKPOINT, path / "rounds.jsonl"
+        self.states = self.folder / "client_states"
         self._tables: dict[str, Any] = {}  # checksums of the per-client tables of the last checkpoint
 
     def clear(self) -> None:
@@ -119,8 +120,11 @@ class Recorder:
                 if old != state:
                     old.unlink()
 
-    def load(self) -> tuple[dict[str, Tensor], Fields] | None:
+    def load(self, cut: bool = True) -> tuple[dict[str, Tensor], Fields] | None:
         """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
+
+        Args:
+            cut: Whether the files are cut back.
 
         Raises:
             DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
@@ -136,6 +140,8 @@ class Recorder:
             tensors = load_file(self.folder / content["state"])
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
+        if not cut:
+            return tensors, content["progress"]
         with writing(self.rounds), self.rounds.open("ab") as file:
             file.truncate(length)
         self._tables = {name: content["sealed"][name] for name in content["sealed"] if name.startswith("clients_")}
@@ -193,6 +199,28 @@ class Recorder:
             files = [self.path / name for name in names if (self.path / name).exists()]
             replace_file(self.path / DONE, with_checksum({"sealed": _on_disk(files)}), lasting=True)
             to_disk(self.path)
+
+
+class Reader(Recorder):
+    """The recorder of a process that shares the work on a run whose files another one writes.
+
+    Args:
+        path: The run's directory.
+        number: Number of the process.
+    """
+
+    def __init__(self, path: Path, number: int) -> None:
+        super().__init__(path)
+        self.states = self.folder / f"client_states_{number}"
+
+    def load(self, cut: bool = False) -> tuple[dict[str, Tensor], Fields] | None:
+        """Return the checkpoint of an unfinished run; None if there is none."""
+        return super().load(cut)
+
+    def _nothing(self, *args: Any, **kwargs: Any) -> None:
+        """Write and remove nothing."""
+
+    clear = begin = write_meta = append = keep_clients = save = finish = _nothing
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

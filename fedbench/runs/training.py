@@ -169,7 +169,7 @@ class Session:
         self.last: Snapshot | None = None
         self.finite = True
         self.continues: Fields = {}
-        self.allocator = StateAllocator(device, config.engine.client_state, recorder.folder / "client_states")
+        self.allocator = StateAllocator(device, config.engine.client_state, recorder.states)
         self.measurements = Measurements(prepared.task, prepared.engine)
         watched = Watched(prepared.stages, prepared.task, self.measurements)
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
@@ -199,7 +199,7 @@ class Session:
         Raises:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
-        config, device = self.prepared.config, self.prepared.task.device
+        config, device, ranks = self.prepared.config, self.prepared.task.device, self.prepared.engine.ranks
         trace = traced(self.recorder.path / "trace.json", device) if config.engine.profile else None
         shown = shown_progress(self.title, self.rounds, self.last.round if self.last else 0)
         with trace or nullcontext(lambda: None) as step, shown as advance:
@@ -213,6 +213,8 @@ class Session:
                     return
                 if left := self.rounds - snapshot.round:
                     number, due = asked(), self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY
+                    if ranks is not None:
+                        number = ranks.first(number)
                     if due or number is not None or (config.keep_state and left == 1):
                         self._save(snapshot)
                     if number is not None:
@@ -279,6 +281,8 @@ class Session:
         if p.engine.limits.errors:  # memory has run out, and less was done at once
             engine |= {"cohort_size": p.engine.cohort_size, "workers": p.engine.workers}
             engine["memory_errors"] = p.engine.limits.errors
+        if p.engine.ranks is not None:
+            engine["bytes_sent"] = p.engine.ranks.sent
         status = "done" if self.finite else "diverged"
         meta = meta | {
             "status": status,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Set
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,31 +23,46 @@ _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; the
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
 
 
+class Outcome(NamedTuple):
+    """What the local phase of one part leaves, of c clients."""
+
+    uploads: State  # [c, ...]; those that are held
+    after: State  # [c], measured at the local models
+    states: State  # [c, ...], of the clients
+    sums: State  # [P] float64, of the uploads that are added up
+    types: dict[str, torch.dtype]  # of these uploads
+    size: int  # of all uploads, in bytes
+
+
 class Trained:
     """The outcome of the local phase of a cohort, put together from its parts; several threads may call the methods.
 
     Sums are formed in the order of the parts, whichever finishes first.
 
     Args:
-        count: Number of clients of the cohort.
+        ids: The clients of the cohort [C].
+        home: The states of all clients [N, ...], in which new states replace the old ones; None keeps them apart.
 
     Attributes:
         uploads: The uploads, [C, ...]; at the end also those that are added up, [P].
         sums: What is added up, [P] float64.
+        types: The types of these uploads.
         client_states: New states of the clients, [C, ...]; empty if they are where they belong.
         after: What is measured at the local models, [C].
         bytes_up: Size of all uploads.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count, self.bytes_up = count, 0
+    def __init__(self, ids: Tensor, home: State | None) -> None:
+        self.count, self.bytes_up = len(ids), 0
+        self._ids, self._home = ids, home
         self.uploads: State = {}
         self.client_states: State = {}
         self.after: State = {}
-        self._missing = np.ones(count, dtype=bool)
+        self._missing = np.ones(self.count, dtype=bool)
         self._waiting: dict[int, State] = {}
         self._next = 0
         self.sums: State = {}
+        self.types: dict[str, torch.dtype] = {}
         self._lock = threading.Lock()
 
     def put(self, total: State, rows: Tensor | slice, some: State) -> None:
@@ -56,19 +72,20 @@ class Trained:
                 total.setdefault(name, v.new_empty(self.count, *v.shape[1:]))  # of two threads', one is kept
             total[name][rows] = v
 
-    def finish(self, number: int, positions: np.ndarray, sums: State, size: int) -> None:
-        """Note that part ``number`` has finished, and add its sums to those of the parts before it.
-
-        Args:
-            number: Number of the part.
-            positions: Positions of its clients.
-            sums: Weighted sums of its uploads, [P] float64.
-            size: Size of all its uploads in bytes.
-        """
+    def take(self, item: tuple[int, Part], found: Outcome) -> None:
+        """Take in the outcome of a numbered part, and add its sums to those of the parts before it."""
+        number, part = item
+        self.put(self.after, part.rows, found.after)
+        self.put(self.uploads, part.rows, found.uploads)
+        if self._home is None:
+            self.put(self.client_states, part.rows, found.states)
+        else:
+            write_rows(self._home, self._ids[part.rows], found.states)
         with self._lock:
-            self._missing[positions] = False
-            self.bytes_up += size
-            self._waiting[number] = sums
+            self._missing[part.positions] = False
+            self.bytes_up += found.size
+            self.types |= found.types
+            self._waiting[number] = found.sums
             while self._next in self._waiting:
                 self._add(self._waiting.pop(self._next))
                 self._next += 1
@@ -158,32 +175,32 @@ class Cohort:
         compiled = plain and kernel is not None and kernel.carries_out(algo.step) and kernel.reads(self.data)
         held = len(self.ids) * nbytes({"w": msg["w"]})
         summed = weights if held > (SHARE_BYTES if compiled else _HELD_BYTES) else {}  # part by part
-        trained, types = Trained(len(self.ids)), dict[str, torch.dtype]()
+        trained = Trained(info.id, clients if in_place else None)
         measured = algo.needs & {"loss_after", "accuracy_after"}
 
-        def work(number: int, part: Part) -> None:
+        def work(item: tuple[int, Part]) -> Outcome:
+            part = item[1]
             own = info.take(part.rows)
             states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
             uploads, states, last = part.local_phase(algo, msg, states, own, round)
-            if measured:
-                trained.put(trained.after, part.rows, part.measured(last["w"], own.n, measured))
-            trained.put(trained.uploads, part.rows, {k: v for k, v in uploads.items() if k not in summed})
-            if in_place:
-                write_rows(clients, own.id, states)
-            else:
-                trained.put(trained.client_states, part.rows, states)
-            types.update({k: uploads[k].dtype for k in summed})
             sums = {k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()}
-            trained.finish(number, part.positions, sums, nbytes(uploads))
+            return Outcome(
+                uploads={k: v for k, v in uploads.items() if k not in summed},
+                after=part.measured(last["w"], own.n, measured) if measured else {},
+                states=states,
+                sums=sums,
+                types={k: uploads[k].dtype for k in summed},
+                size=nbytes(uploads),
+            )
 
         self.engine.within_memory(
-            lambda: self.engine.map(lambda item: work(*item), enumerate(self._cut(compiled, trained.missing()))),
+            lambda: self.engine.map(work, enumerate(self._cut(compiled, trained.missing())), trained.take),
             "clients",
             lambda: max(len(part.positions) for part in self._cut(compiled, trained.missing())),
             "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "
             "local.batch_size, model or participation",
         )
-        trained.uploads |= {k: v.to(types[k]) for k, v in trained.sums.items()}
+        trained.uploads |= {k: v.to(trained.types[k]) for k, v in trained.sums.items()}
         if not summed:
             values = trained.uploads
             values |= {k: weighted_sum(v, values[k]).to(values[k].dtype) for k, v in weights.items()}
@@ -210,7 +227,7 @@ class Cohort:
         if kernel is None or not compiled:
             cut = chunks(ids, tau, widths, self.engine.cohort_size)
         elif count <= most:
-            cut = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers))
+            cut = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers * self.engine.processes))
         else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
             cut = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
             cut.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone

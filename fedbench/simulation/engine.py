@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import psutil
@@ -26,6 +27,7 @@ from fedbench.core.files import replacing, writing
 from fedbench.core.types import Oracle, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task, example_losses
 
 T = TypeVar("T")
@@ -80,8 +82,10 @@ class Engine:
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.
         automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
+        ranks: The processes that share the work; None if this one is alone.
 
     Attributes:
+        processes: Number of processes that share the work.
         limits: What allocation errors have left of these numbers.
         notify: Called with a sentence when an allocation error changes the limits.
     """
@@ -94,9 +98,11 @@ class Engine:
         workers: int = 1,
         kernel: DenseKernel | None = None,
         automatic: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.oracle, self.mode, self.kernel = oracle, mode, kernel
+        self.oracle, self.mode, self.kernel, self.ranks = oracle, mode, kernel, ranks
         self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
+        self.processes = 1 if ranks is None else ranks.count
         self.limits = Limits()
         self.notify: Callable[[str], None] = lambda sentence: None
         self._pool: ThreadPoolExecutor | None = None
@@ -122,18 +128,33 @@ class Engine:
         if self._automatic:
             self._cohort_size = cohort_size
 
-    def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
+    def map(
+        self,
+        f: Callable[[T], U],
+        items: Iterable[T],
+        take: Callable[[T, U], object] | None = None,
+        alone: bool = False,
+    ) -> list[U]:
+        """Apply ``f`` to every item, on all worker threads of all processes, and keep the order.
 
         Worker threads record no gradients; the caller switches them off for the case that there are none. When an error
         is raised, no thread is at work any more.
+
+        Args:
+            f: What is applied.
+            items: The items; the longest work first.
+            take: Takes in the outcome of an item as soon as it is there, on any thread; the outcomes are not returned.
+            alone: Whether all of it is done by this process.
         """
         items = list(items)
+        if self.ranks is not None and not alone:
+            return self.ranks.map(partial(self.map, alone=True), f, items, take, self.workers, allocation_failed)
+        work: Callable[[T], Any] = f if take is None else lambda item: take(item, f(item))
         if self.workers == 1 or len(items) == 1:
-            return [f(item) for item in items]
+            return [work(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers, initializer=_prepare_thread)
-        futures = [self._pool.submit(f, item) for item in items]
+        futures = [self._pool.submit(work, item) for item in items]
         try:
             return [future.result() for future in futures]
         finally:

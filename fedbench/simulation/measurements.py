@@ -224,16 +224,16 @@ class ExamplePlan:
         examples, (owner, starts, counts) = kernel.examples(self.data.x, self.data.y, self.data), self._pieces
         found = np.zeros((1 + hits, len(owner)))
 
-        def part(share: np.ndarray) -> None:
+        def part(share: np.ndarray) -> tuple[Tensor, Tensor | None]:
             models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
-            sums = kernel.measure(examples, self.rows.index, starts[share], counts[share], models, hits=hits)
-            for total, some in zip(found, sums, strict=False):
-                assert some is not None
-                total[share] = some.numpy()  # no set of examples is in two shares
+            return kernel.measure(examples, self.rows.index, starts[share], counts[share], models, hits=hits)
 
         most = self._clients_at_once() if w.dim() == 2 else None  # the models of a share are copied
-        workers = 1 if each is map else kernel.threads(int(counts.sum()), self.engine.workers)
-        list(each(part, balanced(counts, workers, most)))
+        workers = self.engine.workers * self.engine.processes
+        shares = balanced(counts, 1 if each is map else kernel.threads(int(counts.sum()), workers), most)
+        for share, sums in zip(shares, each(part, shares), strict=True):
+            for total, some in zip(found, sums, strict=False):
+                total[share] = some  # no set of examples is in two shares
         return [torch.from_numpy(np.bincount(owner, values, self.count)) for values in found]
 
     def _compiled_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,12 +243,18 @@ class ExamplePlan:
         starts, counts = self.rows.starts[self.ids], self.rows.counts[self.ids]
         loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
 
-        def part(share: np.ndarray) -> None:
-            f, _ = kernel.measure(examples, self.rows.index, starts[share], counts[share], w, gradients=(grad, share))
-            loss[torch.from_numpy(share)] = f  # no client is in two shares
+        alone = self.engine.processes == 1
 
-        workers = kernel.threads(int(counts.sum()), self.engine.workers)
-        self.engine.map(part, balanced(counts, workers, self._clients_at_once()))
+        def part(share: np.ndarray) -> tuple[Tensor, Tensor]:
+            f, _ = kernel.measure(examples, self.rows.index, starts[share], counts[share], w, gradients=(grad, share))
+            return f, grad[:0] if alone else grad[share]  # where they belong already
+
+        workers = kernel.threads(int(counts.sum()), self.engine.workers * self.engine.processes)
+        shares = balanced(counts, workers, self._clients_at_once())
+        for share, (f, g) in zip(shares, self.engine.map(part, shares), strict=True):
+            loss[share] = f  # no client is in two shares
+            if len(g):
+                grad[share] = g
         return loss / torch.from_numpy(np.maximum(counts, 1)), grad
 
     def _within_memory(self, work: Callable[[], T], blocks: int) -> T:

@@ -1,5 +1,7 @@
 """The round of a cohort: uploads that are added up as clients finish, and client states written in place."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from fedbench.core.algorithm import Averaging
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
-from fedbench.simulation.cohort import Trained
+from fedbench.simulation.cohort import Outcome, Trained
 from fedbench.simulation.compiled import dense
 from fedbench.simulation.loop import Observer
 from tests.tools import CASES, case_id, close, everyone, federation, final, make, snapshots, stages_of
@@ -98,9 +100,11 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
     """1e16 + 1 - 1e16 is 0 in this order and 1 in another."""
     values = [torch.tensor([v], dtype=torch.float64) for v in (1e16, 1.0, -1e16)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        trained = Trained(3)
+        trained = Trained(torch.arange(3), None)
         for number in order:
-            trained.finish(number, np.array([number]), {"u": values[number].clone()}, 8)
+            part = SimpleNamespace(positions=np.array([number]), rows=slice(number, number + 1))
+            sums = {"u": values[number].clone()}
+            trained.take((number, part), Outcome({}, {}, {}, sums, {"u": torch.float64}, 8))
         assert trained.sums["u"].item() == 0
         assert trained.bytes_up == 24
 

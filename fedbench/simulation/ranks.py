@@ -1,0 +1,200 @@
+"""One run in several processes: all run the same loop, and what is worked out for a part of it is shared out.
+
+Every process draws the same cohorts and takes the same steps of the server, so that only outcomes of local work and of
+measurements travel. What the parts are, and in which order they are added up, does not depend on the number of
+processes: neither do the results.
+"""
+
+from __future__ import annotations
+
+import atexit
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from math import prod
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fedbench.core.errors import Elsewhere
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_ALIGNED = 16  # bytes; where tensors begin in what is sent
+
+
+class Ranks:
+    """The processes that torchrun has started for one run, of which this is one.
+
+    Args:
+        device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and by gloo if not.
+
+    Attributes:
+        count: Number of processes.
+        number: The number of this one, from 0; the first writes the files of the run.
+        sent: Bytes of tensors that this process has sent to each of the others.
+
+    Raises:
+        Elsewhere: By every method, if another process cannot be reached.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        if not dist.is_initialized():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+            atexit.register(dist.destroy_process_group)
+        self.count, self.number, self.device, self.sent = dist.get_world_size(), dist.get_rank(), device, 0
+
+    def map(
+        self,
+        each: Callable[[Callable[[T], Any], Sequence[T]], list[Any]],
+        f: Callable[[T], U],
+        items: Sequence[T],
+        take: Callable[[T, U], object] | None,
+        at_once: int,
+        allocation_failed: Callable[[BaseException], bool],
+    ) -> list[U]:
+        """Return ``f`` of every item; the items are dealt out to the processes in their order.
+
+        An error of one process is raised in all, once they have taken in the same outcomes.
+
+        Args:
+            each: Applies a function to items in this process.
+            f: What is applied.
+            items: The items, the same in all processes, the longest work first.
+            take: Takes in the outcome of an item, which is not kept then; None returns them all.
+            at_once: Number of items of a process whose outcomes are held for ``take``.
+            allocation_failed: Returns whether an error is that memory ran out.
+
+        Raises:
+            MemoryError: If memory ran out in one of the processes.
+            Elsewhere: If another error came up in another one.
+        """
+        width = self.count * at_once if take is not None else max(1, len(items))
+        outcomes: list[U] = []
+        for start in range(0, len(items), width):
+            found = self._outcomes(each, f, items[start : start + width], take, allocation_failed)
+            outcomes += found if take is None else []
+        return outcomes
+
+    def _outcomes(
+        self,
+        each: Callable[[Callable[[T], Any], Sequence[T]], list[Any]],
+        f: Callable[[T], U],
+        items: Sequence[T],
+        take: Callable[[T, U], object] | None,
+        allocation_failed: Callable[[BaseException], bool],
+    ) -> list[U]:
+        errors: list[Exception] = []
+
+        def attempt(item: T) -> U | None:
+            try:
+                found = f(item)
+                if take is not None:
+                    take(item, found)
+            except Exception as error:
+                errors.append(error)
+                return None
+            return found
+
+        mine = each(attempt, items[self.number :: self.count])
+        said = [(allocation_failed(e), f"{type(e).__name__}: {e}") for e in errors[:1]]
+        outcomes: list[Any] = [None] * len(items)
+        trouble: list[tuple[int, bool, str]] = []
+        for rank, (found, why) in enumerate(self._exchange((mine, said))):
+            outcomes[rank :: self.count] = found
+            trouble += [(rank, *w) for w in why]
+        for at, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
+            if take is not None and outcome is not None and at % self.count != self.number:
+                take(item, outcome)
+        for rank, memory, text in trouble:
+            if memory:
+                raise MemoryError(text)
+            raise errors[0] if errors else Elsewhere(f"process {rank} of {self.count}: {text}")
+        return outcomes
+
+    def shared(self, find: Callable[[], T]) -> T:
+        """Return in every process what a function returns in the first; the others do not call it."""
+        found: list[Any] = [find() if self.number == 0 else None]
+        with _reached():
+            dist.broadcast_object_list(found)
+        value: T = found[0]
+        return value
+
+    def first(self, number: int | None) -> int | None:
+        """Return the first number that a process has given, or None."""
+        every: list[int | None] = [None] * self.count
+        with _reached():
+            dist.all_gather_object(every, number)
+        return next((n for n in every if n is not None), None)
+
+    def _exchange(self, mine: T) -> list[T]:
+        """Return what every process gives, in their order; the tensors in it travel as they are."""
+        file = BytesIO()
+        packer = _Packer(file)
+        packer.dump(mine)
+        forms = [(v.shape, v.dtype) for v in packer.tensors]
+        heads: list[Any] = [None] * self.count
+        everything: list[T] = []
+        with _reached():
+            dist.all_gather_object(heads, (file.getvalue(), forms))
+            for rank, (head, forms) in enumerate(heads):
+                sizes = [prod(shape) * dtype.itemsize for shape, dtype in forms]
+                places = [size + -size % _ALIGNED for size in sizes]
+                body = torch.empty(sum(places), dtype=torch.uint8, device=self.device)
+                parts = body.split(places)
+                if rank == self.number:
+                    for part, size, v in zip(parts, sizes, packer.tensors, strict=True):
+                        part[:size] = v.contiguous().reshape(-1).view(torch.uint8)
+                    self.sent += sum(sizes)
+                if len(body):
+                    dist.broadcast(body, rank)
+                if rank == self.number:
+                    everything.append(mine)
+                    continue
+                tensors = [p[:n].view(t).view(s) for p, n, (s, t) in zip(parts, sizes, forms, strict=True)]
+                everything.append(_Unpacker(BytesIO(head), tensors).load())
+        return everything
+
+
+class _Packer(pickle.Pickler):
+    """Pickles everything but tensors, which it lists."""
+
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[Tensor] = []
+
+    def persistent_id(self, obj: object) -> int | None:
+        """The place of a tensor in the list; None for anything else."""
+        if not isinstance(obj, Tensor):
+            return None
+        self.tensors.append(obj)
+        return len(self.tensors) - 1
+
+
+class _Unpacker(pickle.Unpickler):
+    """Puts tensors to the places from which they were listed."""
+
+    def __init__(self, file: BytesIO, tensors: list[Tensor]) -> None:
+        super().__init__(file)
+        self.tensors = tensors
+
+    def persistent_load(self, pid: int) -> Tensor:
+        """The tensor at a place of the list."""
+        return self.tensors[pid]
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Say in one sentence that another process is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = re.sub(r"^\[\S*\] ", "", str(error).strip()).partition(". ")[0]
+        raise Elsewhere(
+            f"another process of this run is gone ({reason}); run the same command again to resume"
+        ) from error

@@ -1,0 +1,75 @@
+"""What the processes that torchrun has started do together, asserted in each: torchrun ranks_check.py RESULT."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedbench.core.errors import Elsewhere
+from fedbench.simulation.engine import Engine, OutOfMemory
+from fedbench.simulation.ranks import Ranks
+
+ranks = Ranks(torch.device("cpu"))
+engine = Engine(None, "loop", 4, workers=2, ranks=ranks)
+ITEMS = list(range(7))
+
+# outcomes in order, whoever made them, with tensors of all kinds in them
+found = engine.map(lambda i: {"one": torch.full((i,), i), "two": (torch.tensor(i > 3), torch.eye(2)[:, 1], i)}, ITEMS)
+for i, outcome in enumerate(found):
+    assert outcome["one"].tolist() == [i] * i
+    assert outcome["two"][0].item() is (i > 3)
+    assert outcome["two"][1].tolist() == [0, 1]
+    assert outcome["two"][2] == i
+assert engine.map(lambda i: i, []) == []
+
+# every process takes in every outcome once, and works out a third or a half of them itself
+made, taken = [], []
+assert engine.map(lambda i: made.append(i) or torch.tensor(i), ITEMS, lambda i, v: taken.append((i, v.item()))) == []
+assert sorted(taken) == [(i, i) for i in ITEMS]
+assert sum(ranks._exchange(len(made))) == len(ITEMS)
+assert len(made) <= 4
+
+# memory runs out in one process: all do less at once, and what was finished is not repeated
+done = []
+
+
+def work(i):
+    if i == 1 and ranks.number == 1 and engine.limits.errors == 0:
+        raise MemoryError("made up")
+    return torch.tensor(i)
+
+
+def left():
+    return [i for i in ITEMS if i not in done]
+
+
+engine.within_memory(lambda: engine.map(work, left(), lambda i, v: done.append(i)), "clients", lambda: 4, "alone")
+assert sorted(done) == ITEMS
+assert (engine.limits.errors, engine.cohort_size) == (1, 2)
+
+
+def never(i):
+    if ranks.number == 1:
+        raise MemoryError("made up")
+    return torch.tensor(i)
+
+
+with pytest.raises(OutOfMemory, match="alone"):
+    engine.within_memory(lambda: engine.map(never, ITEMS), "clients", lambda: 1, "alone")
+
+
+# another error of one process ends all, and names it
+def fault(i):
+    if i == 1:
+        raise ValueError("made up")
+
+
+with pytest.raises(ValueError if ranks.number == 1 else Elsewhere, match="made up") as error:
+    engine.map(fault, ITEMS)
+assert ranks.number == 1 or str(error.value) == f"process 1 of {ranks.count}: ValueError: made up"
+
+assert ranks.shared(lambda: ["from", ranks.number]) == ["from", 0]
+assert ranks.first(ranks.number or None) == 1
+engine.close()
+(Path(sys.argv[1]) / str(ranks.number)).touch()

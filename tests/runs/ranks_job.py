@@ -1,0 +1,36 @@
+"""Many small runs in the processes that torchrun has started, or in this one: python ranks_job.py RESULTS ROUNDS ..."""
+
+import sys
+from pathlib import Path
+
+import fedbench
+from fedbench.config.overrides import options
+from fedbench.simulation import cohort
+
+SMALL = "data=synthetic_leaf data.clients=12 local.batch_size=16 local.epochs=1 keep_state=true eval_every=2"
+FORMS = {
+    "compiled": "model=linear",
+    "sampled": "model=mlp model.hidden=[8] participation=5 engine.mode=stacked engine.cohort_size=2",
+    "summed": "model=mlp model.hidden=[8] engine.mode=loop",  # uploads are added up part by part
+}
+
+
+OWN = {"fedcorr": 12, "fedcorr_adafed": 12}  # rounds more, for a round of each client in its first stage
+PARTIAL = {"afl": "algo.partial=true", "fafed": "algo.variant=stateless"}  # where some clients take part
+
+
+def runs(form: str, rounds: int) -> list[str]:
+    """The overrides of every method in one form."""
+    part = "participation" in FORMS[form]
+    names = sorted(set(options("algo")) - {"_none", "stem" if part else ""})  # STEM is for all clients
+    own = PARTIAL if part else {}
+    return [f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}" for n in names]
+
+
+if __name__ == "__main__":
+    results, rounds, form, *wanted = sys.argv[1:]
+    if form == "summed":
+        cohort._HELD_BYTES = 0
+    for overrides in runs(form, int(rounds)):
+        if not wanted or overrides.split()[0].removeprefix("algo=") in wanted:
+            fedbench.run(f"{overrides} results_dir={Path(results) / form}")
