@@ -150,10 +150,8 @@ def _caption(columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]]) -> str:
     seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     parts = [f"mean ± sample standard deviation over {seeds}" if counts[-1] > 1 else seeds]
     directed = any(m.direction is not None and not m.spread for m in metrics)
-    but = (
-        ", but no spread over clients, which is low too where accuracies are" if any(m.spread for m in metrics) else ""
-    )
-    parts += [f"the best mean is bold{but}"] if directed else []
+    but = ", but no spread over clients, which is low too where accuracies are"
+    parts += [f"the best mean is bold{but * any(m.spread for m in metrics)}"] if directed else []
     how = (
         f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the "
         "differences of a column"
@@ -175,10 +173,8 @@ def _figures(
         for panel in curve_panels(runs, [of.metric.name], by=of.key):
             if panel.title in blocks:
                 name = f"figures/{of.metric.name}_{list(blocks).index(panel.title) + 1}.pdf"
-                title, lines = (
-                    in_print(panel.title, names),
-                    [replace(s, label=in_print(s.label, names)) for s in panel.series],
-                )
+                title = in_print(panel.title, names)
+                lines = [replace(s, label=in_print(s.label, names)) for s in panel.series]
                 shown = replace(panel, title=title, series=lines)
                 draw(folder / name, plots.curves, "", [shown], reduced=bool(blocks[panel.title].reduced))
                 figures[name] = latex_text(f"{panel.y_label[:1].upper()}{panel.y_label[1:]} on {title}")

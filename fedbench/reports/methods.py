@@ -13,6 +13,11 @@ from fedbench.reports.format import environment_items, environment_of
 from fedbench.reports.page import render_text
 from fedbench.runs.run import Run
 
+_KEY = r"\b([\w.]+)=(\S*[\w\]])"
+_KEYS = {
+    "data.clients": "{} clients", "rounds": "{} rounds", "local.lr": "local learning rate {}",
+    "local.epochs": "local epochs {}", "local.steps": "local steps {}", "local.batch_size": "batch size {}",
+}  # fmt: skip
 _MOST = 4  # names in a title, or texts in a sentence, that are listed
 
 
@@ -37,7 +42,17 @@ def printed_names(runs: Iterable[Run]) -> dict[str, str]:
 
 
 def in_print(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with names of the configuration, as ``printed_names`` has them, in their printed form."""
+    """Return a text with names of the configuration, as ``printed_names`` has them, in their printed form.
+
+    Keys with their values are in words: 'synthetic_leaf data.clients=8 algo.q=1' is 'Synthetic (8 clients, q=1)'.
+    """
+
+    def words(found: re.Match[str]) -> str:
+        pairs = re.findall(_KEY, found[0])
+        said = ", ".join(_KEYS.get(key, f"{key.rpartition('.')[2]}={{}}").format(value) for key, value in pairs)
+        return f" ({said})" if found[0].startswith(" ") else said
+
+    text = re.sub(rf"(?:(?<=\w) )?{_KEY}(?: {_KEY})*", words, text)
     return re.sub(r"[\w./+-]*\w", lambda found: names.get(found[0], found[0]), text)
 
 

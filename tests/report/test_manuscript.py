@@ -97,6 +97,19 @@ def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
     assert f"FedAvg & {row} & " in whole
 
 
+def test_keys_that_distinguish_settings_are_in_words(tmp_path):
+    for algo in ("fedavg", "qfedavg"):
+        for clients in (8, 16):
+            fake(tmp_path / "runs", None, algo, keys={"data.clients": clients}, seeds=SEEDS)
+    runs = list(Results(tmp_path / "runs"))
+    write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
+    tex = {path.name: path.read_text() for path in (tmp_path / "out").rglob("*.tex")}
+    assert not [name for name, text in tex.items() if "data.clients=" in text]
+    name = r"synthetic\_leaf ({} clients)"
+    assert rf"Method & {name.format(16)} & {name.format(8)} \\" in tex["all_accuracy_mean.tex"]
+    assert f"accuracy on {name.format(8)} at the last round" in tex["setting_2.tex"]
+
+
 def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     source = {"data.source._target_": "fedbench.data.sources.fmnist.load", "data.seed": 3, "data.split": 0.75}
     fake(tmp_path, None, "fedavg", seeds=(0, 1), preset=source)

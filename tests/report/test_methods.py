@@ -81,7 +81,13 @@ def test_the_title_counts_what_is_too_much_to_list(tmp_path):
 def test_names_in_print_replace_whole_words_only(tmp_path):
     names = printed_names(runs(tmp_path, qfedavg=[{}]))
     text = "synthetic_leaf: qfedavg, qfedavg algo.q=1 and qfedavgm"
-    assert in_print(text, names) == "CIFAR-10: q-FedAvg, q-FedAvg algo.q=1 and qfedavgm"
+    assert in_print(text, names) == "CIFAR-10: q-FedAvg, q-FedAvg (q=1) and qfedavgm"
+
+
+def test_keys_in_print_are_words():
+    text = "synthetic_leaf data.clients=8 local.lr=0.1: data.source.sizes=[1,2] (local.batch_size=full); p = 0.05"
+    words = "Synthetic (8 clients, local learning rate 0.1): sizes=[1,2] (batch size full); p = 0.05"
+    assert in_print(text, {"synthetic_leaf": "Synthetic"}) == words
 
 
 def test_every_method_and_every_public_source_has_a_name_in_print():
