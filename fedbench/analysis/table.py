@@ -10,6 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.settings import keys_text
 from fedbench.analysis.stats import interval
 from fedbench.core.files import Tree
 from fedbench.core.metrics import metric_info
@@ -136,6 +137,11 @@ class Line:
     row: Row | None = None
     wanted: Tree = field(default_factory=dict)
     impossible: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The method and the keys that distinguish it."""
+        return f"{self.label} {keys_text(self.keys)}".rstrip()
 
 
 @dataclass(frozen=True)

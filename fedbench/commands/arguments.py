@@ -25,7 +25,7 @@ WORDS = {
     "compare": "Tune methods with one budget, run all, test their differences and write a page.",
     "report": "Write tables, figures and a page from the runs in a directory.",
     "status": "Show how far the runs in a directory are.",
-    "clean": "List runs that failed or were abandoned, and remove them with --yes.",
+    "clean": "List runs that failed or, with --state, were abandoned, and remove them with --yes.",
     "show": "Show one run: its command, its numbers and their curves.",
     "plot": "Draw a metric of the runs in a directory: a line per value of a key, a panel per setting.",
     "reproduce": "Run what tables and figures of papers still need, write the report and check their claims.",
@@ -186,6 +186,8 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "clean": (
         _argument("folders", nargs="*", type=_directory, metavar="DIR",
                   help="directories of runs (default: results); a finished run is removed only if its own is named"),
+        _argument("--state", choices=("failed", "interrupted", "process gone"), default="failed",
+                  help="state of the runs (default: failed); runs of the others go on with the same command"),
         _flag("--yes", help="remove the runs that are listed without it"),
     ),
     "show": (

@@ -1,10 +1,11 @@
-"""``fedbench clean [DIR ...]`` lists runs that failed or were abandoned, and with ``--yes`` removes them."""
+"""``fedbench clean [DIR ...]`` lists runs that failed, or are in another state, and with ``--yes`` removes them."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 from argparse import Namespace
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,26 +15,26 @@ from fedbench.commands.status import table_of_runs
 from fedbench.runs.run import is_done
 from fedbench.runs.status import GONE, RunStatus, statuses
 
-_REMOVABLE = ("failed", "interrupted", GONE)
+_RESUMED = ("interrupted", GONE)  # the same command goes on with these
 
 
 def carry_out(asked: Namespace) -> int:
-    """List the runs that are not finished and that no process works on, and those that are named; or remove them."""
+    """List or remove the runs of a state, and those that are named; say how many are kept that can be resumed."""
     folders: list[Path] = asked.folders or [Path("results")]
     at = [(folder, s) for folder in folders for s in statuses(folder)]
-    found = list(dict.fromkeys(s for folder, s in at if s.state in _REMOVABLE or s.path == folder))
-    if not found:
-        print(f"nothing to remove in {', '.join(map(str, folders))}; a finished run must be named by its directory")
-    elif asked.yes:
+    found = list(dict.fromkeys(s for folder, s in at if s.state == asked.state or s.path == folder))
+    command = ["fedbench", "clean", *map(str, folders), *(["--state", asked.state] if asked.state != "failed" else [])]
+    if asked.yes and found:
         for run in found:
             print(
                 f"{'removed' if _removed(run) else 'kept, a process is or was working on it'}: {run.path}", flush=True
             )
+    elif found:
+        print(f"{table_of_runs(found, Path())}\n\nto remove {len(found)}: {shlex.join([*command, '--yes'])}")
     else:
-        command = shlex.join(["fedbench", "clean", *map(str, folders), "--yes"])
-        resumed = any(s.state in ("interrupted", GONE) for s in found)
-        hint = "the command of a run that is interrupted, or whose process is gone, resumes it\n" if resumed else ""
-        print(f"{table_of_runs(found, Path())}\n\n{hint}to remove {len(found)}: {command}")
+        print(f"nothing to remove in {', '.join(map(str, folders))}; a finished run must be named by its directory")
+    for state, n in Counter(s.state for _, s in at if s.state in _RESUMED and s not in found).items():
+        print(f"kept: {n} {state}, which the same command resumes; --state {shlex.quote(state)} is for these")
     return 0
 
 
@@ -42,7 +43,7 @@ def _removed(run: RunStatus) -> bool:
     path = run.path.absolute()  # the directory itself may be meant by a dot
     try:
         with FileLock(path / ".lock", timeout=0):
-            if is_done(path) and run.state in _REMOVABLE:  # another process has finished it meanwhile
+            if is_done(path) and run.state in ("failed", *_RESUMED):  # another process has finished it meanwhile
                 return False
             gone = path.rename(path.with_name(f".{path.name}.removed"))
     except Timeout:

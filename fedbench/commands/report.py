@@ -13,7 +13,7 @@ from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import user_path
 from fedbench.papers.registry import papers
-from fedbench.reports.comparison import best_text, compared_text
+from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
@@ -80,17 +80,14 @@ def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
     """Write a report and return its tables, or those of the comparison, and where it is."""
     if asked.paper is not None:
         choice("--paper", asked.paper, papers())
-    found: list[ComparedRuns] = []
 
     def work(runs: Sequence[Run]) -> ComparedRuns:
-        found.append(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, asked.alpha))
-        return found[-1]
+        return compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, asked.alpha)
 
     # no date by default, so that equal runs give equal bytes
     footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if asked.dated else ""
     asked.page = (into or folder / "report") / PAGE
-    said = write_report(folder, into, asked.paper, compare=work if asked.compare else None, footer=footer)
-    return "\n".join([compared_text(found[-1]), "", said.splitlines()[-1]]) if found else said
+    return write_report(folder, into, asked.paper, compare=work if asked.compare else None, footer=footer)
 
 
 def _manuscript(folder: Path, asked: Namespace, into: Path | None) -> str:

@@ -66,11 +66,15 @@ def _cells(table: TableData, block: Block, place: int, best: Sequence[set[int]])
 
 def _said(table: TableData, block: Block, places: Sequence[int], best: Sequence[set[int]]) -> list[str]:
     """Return which methods are best in which columns and how many of the paper's numbers agree, if there is any."""
+    won: dict[tuple[str, ...], list[str]] = {}
+    for i in places:
+        if first := [line for line, marked in zip(block.lines, best, strict=True) if i in marked]:
+            mean = numbers.measured(first[0].cells[i], table.columns[i]).split()[0]
+            won.setdefault(tuple(line.name for line in first), []).append(f"{table.columns[i].metric.label} ({mean})")
     said = []
-    for line, marked in zip(block.lines, best, strict=True):
-        won = [(table.columns[i], line.cells[i]) for i in places if i in marked]
-        if texts := [f"{column.metric.label} ({numbers.measured(cell, column).split()[0]})" for column, cell in won]:
-            said.append(f"{line.label} {keys_text(line.keys)}".rstrip() + f" has the best {listed(texts, 'columns')}")
+    for names, texts in won.items():
+        who = "all rows" if len(names) == len(block.lines) else listed(names, "rows")
+        said.append(f"{who} {'has' if len(names) == 1 else 'share'} the best {listed(texts, 'columns')}")
     found = Counter(line.cells[i].agreement for line in block.lines if line.status == "full" for i in places)
     if compared := found["inside"] + found["outside"]:
         said.append(f"{found['inside']} of {compared} numbers of the paper agree with ours (≈)")

@@ -231,14 +231,9 @@ def _cka(shown: _Shown) -> Pictures:
 
 
 _KINDS: dict[str, Callable[[_Shown], Pictures]] = {
-    "curves": _curves,
-    "distribution": _distribution,
-    "sweep": _sweep,
-    "front": _front,
-    "labels": _labels,
-    "two_clients": _two_clients,
-    "cka": _cka,
-}
+    "curves": _curves, "distribution": _distribution, "sweep": _sweep, "front": _front, "labels": _labels,
+    "two_clients": _two_clients, "cka": _cka,
+}  # fmt: skip
 
 
 # ---- any runs
@@ -316,11 +311,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     figure = DrawnFigure(
         table.name,
         f"{title_of_runs(runs)} ({table.name})",
-        reduced=tuple(
-            f"{line.label} {keys_text(line.keys)}".rstrip() + f": {', '.join(line.found.reduced)}"
-            for line in table.lines
-            if line.found.reduced
-        ),
+        reduced=tuple(f"{line.name}: {', '.join(line.found.reduced)}" for line in table.lines if line.found.reduced),
         note=f"drawn are the first {_MOST_SETTINGS} of {len(groups)} settings" if more else "",
     )
     shown = curves[: _MOST_SETTINGS * len(fields)]

@@ -91,7 +91,9 @@ def described(runs: Iterable[Run]) -> list[str]:
 
 def _facts(runs: Sequence[Run]) -> list[str]:
     """Return the facts of a setting as sentences, which ``assets/methods.txt`` has."""
-    run, seeds = runs[0], ", ".join(str(run.meta["seed"]) for run in runs)
+    run, found = runs[0], sorted({int(run.meta["seed"]) for run in runs})
+    several = len(found) > 2 and found[-1] - found[0] == len(found) - 1
+    seeds = f"{found[0]} to {found[-1]}" if several else (" and " if len(found) == 2 else ", ").join(map(str, found))
     flat = defaultdict(lambda: None, run.flat)
     names = {"method": method_name(run.meta["algo"]), "data": data_name(run)}
     text = render_text("methods.txt", run=run, flat=flat, seeds=seeds, **names)

@@ -164,15 +164,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "anchor": anchor,
-        "href": href,
-        "image": image,
-        "panels": panels,
-        "run_name": run_name,
-        "typed": keys_text,
-        "unbroken": unbroken,
-        "value": lambda value: " ".join(config_value(value).split()),
-    }
+        "anchor": anchor, "href": href, "image": image, "panels": panels, "run_name": run_name, "typed": keys_text,
+        "unbroken": unbroken, "value": lambda value: " ".join(config_value(value).split()),
+    }  # fmt: skip
     made.tests["reduced"] = tables.is_reduced
     made.globals |= {"claims": paper, "format": format, "numbers": tables, "badge_of": format.badge_of, "zip": zip}
     made.globals |= {"ADOPTED": ADOPTED, "coverage": coverage, "splits": splits}

@@ -249,15 +249,13 @@ def row_notes(table: TableData, block: Block) -> list[str]:
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in block.lines:
         if texts := line.found.reduced:
-            reasons.setdefault(texts, []).append(f"{line.label} {keys_text(line.keys)}".rstrip())
+            reasons.setdefault(texts, []).append(line.name)
     reduced = [
         "reduced" + ("" if len(names) == len(block.lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
         for why, names in reasons.items()
     ]
-    notes = [
-        (line, note) for line in block.lines for note in (row_note(line), *impossible_columns(table, line)) if note
-    ]
-    return reduced + [f"{line.label} {keys_text(line.keys)}".rstrip() + f": {note}" for line, note in notes]
+    notes = [(line.name, note) for line in block.lines for note in (row_note(line), *impossible_columns(table, line))]
+    return reduced + [f"{name}: {note}" for name, note in notes if note]
 
 
 def table_markdown(table: TableData) -> str:
@@ -291,10 +289,8 @@ def table_csv(table: TableData) -> str:
             for column, cell in zip(table.columns, line.cells, strict=True):
                 row |= {f"{column.name}_{name}": value for name, value in _numbers(column, cell).items()}
             row |= {"status": line.status, "reduced": "; ".join(line.found.reduced)}
-            rows.append(
-                row
-                | {"values": values_of(table.paper, line.row), "note": row_note(line), "command": command(line, block)}
-            )
+            row |= {"values": values_of(table.paper, line.row), "note": row_note(line), "command": command(line, block)}
+            rows.append(row)
     return csv_text(rows)
 
 

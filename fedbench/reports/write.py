@@ -21,7 +21,7 @@ from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
 from fedbench.reports.closing import WIDTH, closing_text
-from fedbench.reports.comparison import compared_chapter, compared_files
+from fedbench.reports.comparison import compared_chapter, compared_files, compared_text
 from fedbench.reports.figures import paper_figures, run_figures
 from fedbench.reports.format import coverage_text, environment_items, environment_of
 from fedbench.reports.manuscript import manuscript_tables
@@ -57,7 +57,7 @@ def write_report(
         only: Id of a paper, to report only its runs; None for all runs.
         papers: Ids of papers that it is about, even if it has no runs of them; the text is then on these alone.
         parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of the text.
-        compare: Compares runs of the report; None for no comparison.
+        compare: Compares runs of the report, and the text is this comparison; None for none.
         chapters: Further chapters of the page.
         footer: Text at the end of the page.
 
@@ -80,8 +80,7 @@ def write_report(
             runs = [as_published(run) for run in runs]
         fresh = new / ".fresh"
         content = _write(runs, papers, store.place, fresh)
-        if compare is not None:
-            compared = compare(runs)
+        if (compared := None if compare is None else compare(runs)) is not None:
             chapters = (compared_chapter(compared), *chapters)
             (fresh / COMPARED).mkdir()
             latex = manuscript_tables([compared], printed_names(runs))
@@ -97,12 +96,15 @@ def write_report(
         if into is not None:
             _write_bundle(runs, store, damaged, new)
     name_left_out(damaged)
+    written = f"written: {target / PAGE}"
+    if compared is not None:
+        return f"{compared_text(compared)}\n\n{written}"
     own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
     own += [text for report in content.papers for text in _of_paper(report, parts)]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
     totals = [fill(text, WIDTH) for text in totals] if parts else totals
-    return "\n".join([*own, *totals, f"written: {target / PAGE}"])
+    return "\n".join([*own, *totals, written])
 
 
 def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:

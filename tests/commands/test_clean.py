@@ -25,25 +25,40 @@ def left(runs):
     return {name for name, path in runs.items() if path.exists()}
 
 
-def test_it_lists_first_and_removes_with_yes_what_is_not_finished(fed, runs):
+def test_it_lists_first_and_removes_with_yes_what_has_failed(fed, runs):
     status, out, _ = fed("clean")
     assert (status, left(runs)) == (0, set(runs))
-    assert {line.split()[0] for line in out[1:-3]} == {"interrupted", "failed"}
-    assert out[-2].endswith("resumes it")
+    assert [line.split()[0] for line in out[1:-3]] == ["failed"]
     assert "ValueError: a bug" in "\n".join(out)
-    assert out[-1] == "to remove 2: fedbench clean results --yes"
-    status, out, _ = fed(*out[-1].partition("fedbench ")[2].split())
-    assert (status, left(runs)) == (0, {"done", "diverged"})
-    assert all(line.startswith("removed: results/") for line in out)
+    assert out[-2] == "to remove 1: fedbench clean results --yes"
+    kept = "kept: 1 interrupted, which the same command resumes; --state interrupted is for these"
+    assert out[-1] == kept
+    status, out, _ = fed(*out[-2].partition("fedbench ")[2].split())
+    assert (status, left(runs)) == (0, {"done", "diverged", "interrupted"})
+    assert [line.partition("/")[0] for line in out] == ["removed: results", kept]
     assert not runs["failed"].parent.exists()  # nor is anything else left of it
     assert not list(runs["done"].parent.glob(".*"))
-    assert fed("clean", "--yes")[1][-1].startswith("nothing to remove in results")
+    assert fed("clean", "--yes")[1][0].startswith("nothing to remove in results")
 
 
-def test_a_finished_run_must_be_named(fed, runs):
-    fed("clean", str(runs["done"].parent), "--yes")
+def test_what_can_be_resumed_is_removed_by_the_name_of_its_state(fed, runs):
+    meta = json.loads((runs["failed"] / "meta.json").read_text())
+    (runs["failed"] / "meta.json").write_text(json.dumps({**meta, "status": "running"}))
+    assert fed("clean", "--state", "process gone")[1][-2:] == [
+        "to remove 1: fedbench clean results --state 'process gone' --yes",
+        "kept: 1 interrupted, which the same command resumes; --state interrupted is for these",
+    ]
+    fed("clean", "--state", "interrupted", "--yes")
     assert left(runs) == {"done", "diverged", "failed"}
-    fed("clean", str(runs["done"]), "--yes")
+    fed("clean", "--state", "process gone", "--yes")
+    assert left(runs) == {"done", "diverged"}
+    assert fed("clean", "--state", "done")[0] == 2
+
+
+def test_any_other_run_must_be_named(fed, runs):
+    fed("clean", str(runs["done"].parent), "--yes")
+    assert left(runs) == set(runs)
+    fed("clean", str(runs["done"]), str(runs["interrupted"]), "--yes")
     assert left(runs) == {"diverged", "failed"}
 
 

@@ -118,7 +118,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     runs = list(Results(tmp_path))
     text = statement(runs, 0.05)
     assert r"\item 5 runs: 4 done, 1 failed" in text
-    assert "The seeds are 0, 1 (FedAvg) or 2, 3 (FedProx), by setting" in text
+    assert "The seeds are 0 and 1 (FedAvg) or 2 and 3 (FedProx), by setting" in text
     assert "The data are Fashion-MNIST (synthetic\\_leaf, partition of the source) (FedAvg)" in text
     split = r"75 \% of each client's examples for training and the others for testing, drawn once with seed 3"
     assert f"The split is {split}" in text

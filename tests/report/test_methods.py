@@ -36,7 +36,7 @@ def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
         "The cohort is 10 % of the clients",
         "Local work is 1 epoch of SGD on batches of all of a client's examples, momentum=0.9",
         "The local learning rate is 0.1",
-        "The seeds are 0, 1",
+        "The seeds are 0 and 1",
         "The choice of values is by validation examples, with the tuning seeds [1000], which no result has",
         "The method is FedAvg or q-FedAvg (q=0.1) or q-FedAvg (q=1), by setting",
     ]
