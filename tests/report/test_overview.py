@@ -13,7 +13,8 @@ from report_runs import call, files
 from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.departures import Unit
-from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.tables import paper_table
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write
@@ -25,6 +26,7 @@ from fedbench.reports.page import page as whole_page
 from fedbench.reports.paper import SUMMARY, PaperReport
 from fedbench.reports.plots import DrawnFigure, Panel, Series, curves, drawn
 from fedbench.reports.write import write_report
+from fedbench.runs.results import Results
 
 PAPER = papers()["fedcada"]
 ROWS = [row for row in PAPER.tables["table1"].rows if row.setup == "silo_cifar10_iid"]
@@ -126,6 +128,14 @@ def test_every_page_begins_with_a_picture(shelf):
     points = re.findall(r'<circle class="(\w+)( ring)?"', scatter)
     shown = [line for t in PAPER.tables.values() for line in t.rows if line in ROWS for _ in line.values]
     assert (len(points), sum(bool(ring) for _, ring in points)) == (len(shown), 1)
+
+
+def test_a_number_that_several_tables_share_is_one_point(tmp_path):
+    fill(tmp_path)
+    table = paper_table(PAPER, PAPER.tables["table1"], Evidence(list(Results(tmp_path))))
+    pages = [whole_page(Content("", (PaperReport(PAPER, tables, (), ()),))) for tables in ((table,), (table,) * 3)]
+    said = f">{sum(len(row.values) for row in ROWS)} printed percentages and what was measured"
+    assert [page.count(said) for page in pages] == [1, 1]
 
 
 def test_what_is_to_be_known_before_the_counts_stands_before_them():

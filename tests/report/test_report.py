@@ -303,8 +303,7 @@ def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path
 
 
 def test_rows_that_share_the_best_mean_are_named_once(tmp_path):
-    for algo, value in (("fedavg", 0.5), ("fedprox", 0.5), ("qfedavg", 0.4)):
-        write_run(tmp_path, algo, 0, value, experiment=None)
-    assert "\nfedavg and fedprox share the best mean (50.00), worst 30% (50.00)" in said(tmp_path)
-    write_run(tmp_path, "qfedavg", 0, 0.5, experiment=None)
-    assert "\nall rows share the best mean (50.00), worst 30% (50.00)" in said(tmp_path)
+    for third, who in ((0.4, "fedavg and fedprox"), (0.5, "all rows")):
+        for algo, value in (("fedavg", 0.5), ("fedprox", 0.5), ("qfedavg", third)):
+            write_run(tmp_path / who, algo, 0, value, experiment=None)
+        assert f"\n{who} share the best mean (50.00), worst 30% (50.00)" in said(tmp_path / who)
