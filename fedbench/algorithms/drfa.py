@@ -52,13 +52,13 @@ def drfa(
     present or the next one, which measure them anyway.
     """
     gamma = number("gamma", gamma, at_least=0)
-    choice("snapshot_weights", snapshot_weights, ("lambda", "uniform"))
-    choice("init", init, ("uniform", "size"))
-    floor, decay = number("floor", floor, at_least=0, below=1), number("decay", decay, above=0, at_most=1)
     if isinstance(snapshot, str):
         choice("snapshot", snapshot, _WORDS)
     else:
         snapshot = integer("snapshot", snapshot, instead=", ".join(_WORDS)) or "start"
+    choice("snapshot_weights", snapshot_weights, ("lambda", "uniform"))
+    choice("init", init, ("uniform", "size"))
+    floor, decay = number("floor", floor, at_least=0, below=1), number("decay", decay, above=0, at_most=1)
     if init == "size" and examples is None:
         raise RequestError("init=size needs the training examples of all clients: pass examples=[...]")
     late = snapshot == "end" and snapshot_weights == "lambda"  # w' is the next model, and its losses are measured there

@@ -64,9 +64,6 @@ def fedcorr(
 
     Identity: no iterations and no mixup is the method of stages 2 and 3.
     """
-    share = number("relabel_ratio", relabel_ratio, at_least=0, at_most=1)
-    sure = number("confidence_thres", confidence_thres, at_least=0, at_most=1)
-    beta, neighbours = number("beta", beta, at_least=0), integer("neighbours", neighbours, at_least=1)
     turns = max(1, rounds // 2 // clients) if iterations is None else integer("iterations", iterations)
     first = turns * clients
     second = max(0, rounds - first) // 2 if rounds1 is None else integer("rounds1", rounds1)
@@ -75,6 +72,9 @@ def fedcorr(
             f"rounds={rounds} is too few for fedcorr: {turns} iterations of a round for each of {clients} clients and "
             f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
         )
+    share = number("relabel_ratio", relabel_ratio, at_least=0, at_most=1)
+    sure = number("confidence_thres", confidence_thres, at_least=0, at_most=1)
+    beta, neighbours = number("beta", beta, at_least=0), integer("neighbours", neighbours, at_least=1)
     sampler = None if frac2 is None else sample_cohort(number("frac2", frac2, above=0, at_most=1))
     mixed = with_mixup if boolean("mixup", mixup) else lambda algo: algo
     refuse_without_mixtures()  # a missing package is reported now and not in the middle of a run

@@ -10,7 +10,7 @@ import copy
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,7 @@ from fedbench.config.overrides import (
     unknown_choice,
 )
 from fedbench.config.schema import RunConfig, parse
-from fedbench.config.targets import checks_of
-from fedbench.core.errors import RequestError, arguments_of, install_hint
+from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import Tree, leaves
 
 Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
@@ -96,8 +95,6 @@ class Composer:
             written, choices = self._written(overrides)
             tree = resolved(written)
         config = parse(tree, choices, [o.text for o in overrides])
-        with arguments_of("algo"), suppress(NameError, LookupError):  # here, since the method's module imports torch
-            checks_of(str(config.algo.target), tuple(config.algo.options))(**config.algo.options)
         config = replace(config, stored_tree=stored(written, config.tree))
         if config.names.experiment is None:
             # with an experiment they may be those of a paper's row and of a reduced profile

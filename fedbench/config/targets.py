@@ -7,7 +7,6 @@ forever. A function of the user's own is identified by the source that it comes 
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib
 import inspect
@@ -21,10 +20,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
-from fedbench.core import errors
 from fedbench.core.errors import RequestError, WrongValue, arguments_of, install_hint, nearest, typed
 from fedbench.core.files import Tree
 
@@ -52,7 +49,6 @@ MOVED: dict[str, str] = {
     "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
     "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
 }
-_PACKAGE = Path(__file__).resolve().parent.parent
 _PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
 _INSTALLED = {Path(path).resolve() for path in _PYTHONS}
 user_folder: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
@@ -183,30 +179,6 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
         known = [k for k, v in vars(imported).items() if callable(v)]
         raise RequestError(f"{what}._target_={target}: {module} has no function {name}{nearest(name, known)}")
     return function
-
-
-@cache
-def checks_of(target: str, keys: tuple[str, ...]) -> Callable[..., object]:
-    """The beginning of one of fedbench's own functions: its source alone, without its module, which may import torch.
-
-    Called with options, it raises what the function says of them, or a NameError at the first name that is neither one
-    of the options nor in ``core.errors``.
-
-    Args:
-        target: Dotted path of the function.
-        keys: Names of the options.
-
-    Raises:
-        LookupError: If fedbench has no function of that path.
-    """
-    module, _, name = present(target).rpartition(".")
-    file = _PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
-    for node in ast.parse(file.read_bytes()).body if within_fedbench(target) and file.is_file() else ():
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            node.args = ast.arguments([], [ast.arg(key) for key in keys], None, [], [], None, [])
-            made = compile(ast.fix_missing_locations(ast.Module([node], [])), f"<{target}>", "exec")
-            return FunctionType(next(c for c in made.co_consts if isinstance(c, CodeType)), vars(errors))
-    raise LookupError(target)
 
 
 def _error_of_own(error: Exception, where: str) -> RequestError:

@@ -633,11 +633,10 @@ def test_help_and_configuration_do_without_torch(tmp_path):
 
 def test_wrong_keys_and_choices_are_refused_without_torch(tmp_path):
     wrong = ["foo=1", "algo=fedpro", "algo.mux=1", "local.lr=x", "rounds=-1", "participation=-1", "data=mnist_2clas"]
-    wrong += ["algo=fedprox algo.mu=-1", "algo=fedfa algo.alpha=0.9", "algo=ditto algo.personal_lr=0"]
     wrong += ["algo=fedavg,fedpro", "local.lr=0.1,x"]  # a sweep composes all combinations before it checks a method
     code = (
         "import sys; from fedbench.cli import main; "
-        f"assert {{main([*m, *w.split()]) for w in {wrong} for m in ([], ['-m'])}} == {{2}}; "
+        f"assert {{main([*m, w]) for w in {wrong} for m in ([], ['-m'])}} == {{2}}; "
         "assert main(['list', 'metric']) == main(['list', 'algo']) == 0; "
         "sys.exit('torch' in sys.modules)"
     )

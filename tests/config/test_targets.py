@@ -1,14 +1,11 @@
 """Messages about functions that a configuration names and that cannot be imported or called."""
 
-import inspect
 import itertools
 
 import pytest
 
-from fedbench.config.compose import Composer
-from fedbench.config.overrides import options
-from fedbench.config.targets import Component, call, checks_of, function_of
-from fedbench.core.errors import RequestError, WrongValue, arguments_of, integer, number
+from fedbench.config.targets import Component, call, function_of
+from fedbench.core.errors import RequestError, arguments_of, integer, number
 
 _numbers = itertools.count()
 
@@ -85,33 +82,3 @@ def test_a_wrong_argument_is_named_by_its_full_key():
         number("beta", 2, at_least=0, below=1)
     with pytest.raises(RequestError, match=r"^data.seed must be an integer >= 0, got -1$"), arguments_of("data.source"):
         integer("data.seed", -1)
-
-
-def said(function, options, **given):
-    """Return what a function says of options, and none where it says nothing or its beginning ends."""
-    try:
-        function(**options, **given)
-    except WrongValue as error:
-        return str(error)
-    except NameError:
-        return None
-    return None
-
-
-@pytest.mark.parametrize("algo", options("algo"))
-def test_the_beginning_of_a_method_says_what_the_method_says(algo):
-    tree = Composer().composed([f"algo={algo}"])[0]["algo"]
-    target = tree.pop("_target_")
-    method, tree = function_of(target, "algo"), {k: None if isinstance(v, dict) else v for k, v in tree.items()}
-    given = {k: v for k, v in {"rounds": 9, "clients": 1}.items() if k in inspect.signature(method).parameters}
-    begins = checks_of(target, tuple(tree))
-    assert said(begins, tree) is None
-    early = {key: message for key in tree if (message := said(begins, {**tree, key: "impossible"}))}
-    assert early == {key: said(method, {**tree, key: "impossible"}, **given) for key in early}
-    assert early or set(tree) == {"weights"}
-
-
-@pytest.mark.parametrize("target", ["fedbench.models.dense.MLP", "fedbench.none.f", "mine.f", "fedbench", "None"])
-def test_nothing_else_has_such_a_beginning(target):
-    with pytest.raises(LookupError):
-        checks_of(target, ())
