@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import NEIGHBOURS, available_cores
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
-from fedbench.simulation.engine import Engine, client_bytes, free_bytes, keep_memory
+from fedbench.simulation.engine import Engine, free_bytes, keep_memory
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.ranks import Ranks
-from fedbench.simulation.task import Task
+from fedbench.simulation.task import Task, example_losses
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
 _SHARE = 0.25  # of the free memory for the chunks of all workers; data, uploads and client states take the rest
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
 _LARGE_STACKED = 2**20  # parameters from which a dense model is better trained client by client than stacked on a CPU
 _LARGE_COMPILED = 2**22  # parameters of a dense model up to which compiled code was measured, and was the fastest
+_EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
+_PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
+_VECTORS = 8  # of the size of the model, per client: models, gradients, the method's own, the upload, the new state
 
 
 def make_engine(
@@ -99,3 +105,30 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
         why_not = kernels().source if expressible(task) else dense
         raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
     return None
+
+
+def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
+    """Return about how many bytes the local phase of one client takes, with batches of ``width`` examples.
+
+    These are a number of vectors of the size of the model, and the activations. The latter are measured: the tensors
+    that one forward pass over a few examples saves for its backward pass.
+    """
+    count = max(1, min(_EXAMPLES, width, len(data.train.index)))
+    saved = _saved_bytes(task, data, data.train.index[:count])
+    return _VECTORS * task.size * task.dtype.itemsize + _PASSES * saved * width // count
+
+
+def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
+    """Return the bytes that a forward pass over the examples ``rows`` saves, without the parameters."""
+    w = torch.zeros(task.size, device=task.device, dtype=task.dtype)
+    kept: dict[int, torch.UntypedStorage] = {}  # views share one; held, so that no other takes its address
+
+    def keep(tensor: Tensor) -> None:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+
+    leaves = [v.requires_grad_() for v in task.layout.views(w)]
+    draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
+        example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
+    kept.pop(w.untyped_storage().data_ptr(), None)
+    return sum(storage.nbytes() for storage in kept.values())

@@ -305,7 +305,8 @@ class Session:
     def _save(self, s: Snapshot) -> None:
         """Write a checkpoint."""
         engine = self.prepared.engine
-        tensors = {f"server/{k}": v for k, v in s.server.items()} | {f"clients/{k}": v for k, v in s.clients.items()}
+        states = self.allocator.packed(s.clients)
+        tensors = {f"server/{k}": v for k, v in s.server.items()} | {f"clients/{k}": v for k, v in states.items()}
         if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
         progress = {k: getattr(s, k) for k in _COUNTED} | {"seconds": self.seconds, **self.continues}
@@ -325,10 +326,8 @@ class Session:
         )
         server = {k: v.to(device) for k, v in server.items()}
         fresh = p.stages[progress["stage"]].algorithm.client_init(server["w"])
-        states = self.allocator.allocate(fresh, p.data.num_clients)
-        for name, v in states.items():
-            v.copy_(clients[name])
-        kept = {k: v.to(device) for k, v in clients.items() if k not in states}
+        states = self.allocator.unpacked(clients, fresh, p.data.num_clients)
+        kept = {k: v.to(device) for k, v in clients.items() if k.partition("/")[0] not in states}
         data = p.data.relabelled(tensors["labels"].to(device)) if "labels" in tensors else p.data
         counted = {k: progress[k] for k in _COUNTED}
         return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)

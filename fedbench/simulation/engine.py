@@ -25,10 +25,8 @@ from torch import Tensor
 
 from fedbench.core.files import replacing, writing
 from fedbench.core.types import Oracle, State, nbytes
-from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.ranks import Ranks
-from fedbench.simulation.task import Task, example_losses
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -38,6 +36,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
 _SHARE = 0.5  # share of the free memory that the states of clients may take
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not on Windows
 _NO_LIMIT = 2**53
+_BLOCK = 2**20  # values of states that are compared at once
 _SIGNS = (  # in torch's RuntimeErrors
     "can't allocate memory",
     "not enough memory",
@@ -46,9 +45,6 @@ _SIGNS = (  # in torch's RuntimeErrors
     "status_alloc_failed",  # of cuBLAS, cuDNN and others
     "unable to find an engine",  # of cuDNN, when no kernel's workspace fits
 )
-_EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
-_PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
-_VECTORS = 8  # of the size of the model, per client: models, gradients, the method's own, the upload, the new state
 
 
 class OutOfMemory(Exception):
@@ -245,33 +241,6 @@ def free_bytes(device: torch.device) -> int:
     return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
-    """Return about how many bytes the local phase of one client takes, with batches of ``width`` examples.
-
-    These are a number of vectors of the size of the model, and the activations. The latter are measured: the tensors
-    that one forward pass over a few examples saves for its backward pass.
-    """
-    count = max(1, min(_EXAMPLES, width, len(data.train.index)))
-    saved = _saved_bytes(task, data, data.train.index[:count])
-    return _VECTORS * task.size * task.dtype.itemsize + _PASSES * saved * width // count
-
-
-def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
-    """Return the bytes that a forward pass over the examples ``rows`` saves, without the parameters."""
-    w = torch.zeros(task.size, device=task.device, dtype=task.dtype)
-    kept: dict[int, torch.UntypedStorage] = {}  # views share one; held, so that no other takes its address
-
-    def keep(tensor: Tensor) -> None:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
-
-    leaves = [v.requires_grad_() for v in task.layout.views(w)]
-    draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
-        example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
-    kept.pop(w.untyped_storage().data_ptr(), None)
-    return sum(storage.nbytes() for storage in kept.values())
-
-
 class StateAllocator:
     """Allocates the states that clients keep between rounds.
 
@@ -284,6 +253,7 @@ class StateAllocator:
     Attributes:
         place: The place of the last allocation; None if there was nothing to allocate.
         bytes: The size of the last allocation.
+        first: The state that all clients have in it at first.
     """
 
     def __init__(
@@ -293,6 +263,7 @@ class StateAllocator:
         self.devices: dict[Place, torch.device] = {"device": device, "host": torch.device("cpu")}
         self.place: Place | None = None
         self.bytes = 0
+        self.first: State = {}
 
     def allocate(self, one: State, count: int) -> State:
         """The states of ``count`` clients that all start with the state ``one``.
@@ -300,7 +271,7 @@ class StateAllocator:
         Raises:
             NotWritten: If there is no space for a file.
         """
-        self.bytes = count * nbytes(one)
+        self.bytes, self.first = count * nbytes(one), one
         fits = (place for place, device in self.devices.items() if self.bytes <= _SHARE * free_bytes(device))
         place: Place = next(fits, "file") if self.wanted == "auto" else self.wanted
         self.place = place if self.bytes else None
@@ -309,6 +280,34 @@ class StateAllocator:
             return {name: _in_file(self.folder / f"{name}.bin", v, count) for name, v in one.items()}
         device = self.devices.get(place, self.devices["device"])
         return {name: _in_memory(v.to(device), count) for name, v in one.items()}
+
+    def packed(self, states: State) -> State:
+        """The states [N, ...] as a checkpoint has them: those that are not the first, if these are at most half.
+
+        ``NAME`` then has their rows, ``NAME/rows`` the clients, and ``NAME/first`` the state of the others.
+        """
+        found = dict(states)
+        for name, first in self.first.items():
+            rows = _changed(states[name], first.to(states[name].device))
+            if 2 * len(rows) <= len(states[name]):
+                found |= {name: states[name][rows], f"{name}/rows": rows, f"{name}/first": first}
+        return found
+
+    def unpacked(self, packed: State, fresh: State, count: int) -> State:
+        """The states of ``count`` clients that have the entries of ``fresh``, from what ``packed`` returned."""
+        states = self.allocate({name: packed.get(f"{name}/first", v) for name, v in fresh.items()}, count)
+        for name, v in states.items():
+            rows = packed.get(f"{name}/rows", torch.arange(count))
+            v.index_copy_(0, rows.to(v.device), packed[name].to(v.device))
+        return states
+
+
+def _changed(states: Tensor, first: Tensor) -> Tensor:
+    """The clients whose states [N, ...] differ from ``first`` in any bit, ascending, without a copy of all states."""
+    bits = (torch.uint8, torch.int16, torch.int32, torch.int64)[states.element_size().bit_length() - 1]
+    one = first.reshape(1, -1).view(bits)
+    blocks = states.reshape(len(states), -1).view(bits).split(max(1, _BLOCK // max(1, one.numel())))
+    return torch.cat([(block != one).any(1) for block in blocks]).nonzero().squeeze(1)
 
 
 def _in_memory(v: Tensor, count: int) -> Tensor:

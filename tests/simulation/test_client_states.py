@@ -64,3 +64,31 @@ def test_no_state_has_no_place():
     room = StateAllocator(CPU)
     assert room.allocate({}, 5) == {}
     assert (room.place, room.bytes) == (None, 0)
+
+
+@pytest.mark.parametrize("place", ["device", "file"])
+@pytest.mark.parametrize("changed", [[], [4], [0, 5, 9], [*range(9)]])
+def test_what_a_checkpoint_has_is_every_bit_of_the_states(place, changed, tmp_path):
+    """Those of clients that were not drawn are stored once, if they are most."""
+    one = {
+        "w": torch.tensor([0.0, 2.0]),
+        "n": torch.zeros((), dtype=torch.int64),
+        "b": torch.zeros(2, dtype=torch.bool),
+    }
+    room, other = (StateAllocator(CPU, place, tmp_path / name) for name in "xy")
+    states = room.allocate(one, 10)
+    for k in changed:
+        states["w"][k] = torch.tensor([-0.0, 2.0] if k else [np.nan, 1.0])
+        states["n"][k] = k - 3
+        states["b"][k, 0] = True
+    kept = torch.arange(20).view(10, 2)  # of an earlier stage
+    packed = room.packed(states | {"kept": kept})
+    assert packed["kept"] is kept
+    few = len(changed) <= 5
+    assert [len(packed[name]) for name in one] == [
+        len(changed) - (3 in changed) * (name == "n") if few else 10 for name in one
+    ]
+    again = other.unpacked(packed, {k: v + 1 if k == "w" else v for k, v in one.items()}, 10)
+    for name, v in states.items():
+        assert again[name].numpy().tobytes() == v.numpy().tobytes()
+    assert all(torch.equal(other.first[k], v) for k, v in one.items()) or not few

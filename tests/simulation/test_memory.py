@@ -11,8 +11,8 @@ from tools import close, engine_of, federation, make, stages_of, task_for
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.randomness import sample_cohort
 from fedbench.models.dense import MLP
-from fedbench.runs.build_engine import _fitting
-from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed, client_bytes
+from fedbench.runs.build_engine import _fitting, client_bytes
+from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork, chunks
 from fedbench.simulation.loop import simulate
