@@ -51,6 +51,7 @@ from fedbench.runs.build_engine import make_engine
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.training import PreparedRun, Session
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
@@ -218,7 +219,12 @@ def synchronize(device: torch.device) -> None:
 
 
 def fed_rounds(
-    algorithm: Algorithm, w: Workload, data: FederatedDataset, rounds: int, folder: Path
+    algorithm: Algorithm,
+    w: Workload,
+    data: FederatedDataset,
+    rounds: int,
+    folder: Path,
+    ranks: Ranks | None = None,
 ) -> Iterator[tuple[float, float]]:
     """Yield (seconds of training, seconds of recording) of the first ``rounds`` rounds of a longer run of fedbench."""
     with torch.device("meta"):
@@ -226,7 +232,7 @@ def fed_rounds(
     config = replace(compose_run([]), eval_train_every=rounds + 1)
     data = replace(data, work_values=task.traits.work_values)
     stages = [Stage(algorithm, rounds + 1)]  # the last round of a run is measured in full
-    engine = make_engine(task, data, w.work, config.engine, data.num_clients)
+    engine = make_engine(task, data, w.work, config.engine, data.num_clients, ranks=ranks)
     start, sampler = task.init(generator(0, Purpose.INIT)), sample_cohort(w.sampled)
     prepared = PreparedRun(
         config=config,
