@@ -62,15 +62,10 @@ class PaperSummary:
 def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
     """Return the numbers of several papers together."""
     return PaperSummary(
-        "",
-        "all papers",
-        "",
-        sum((s.coverage for s in summaries), Coverage()),
+        "", "all papers", "", sum((s.coverage for s in summaries), Coverage()),
         tuple(claim for s in summaries for claim in s.claims),
-        sum(s.runs for s in summaries),
-        sum(s.hours for s in summaries),
-        (),
-    )
+        sum(s.runs for s in summaries), sum(s.hours for s in summaries), (),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
