@@ -341,7 +341,7 @@ BAD = [
     (["data.clients=3"], "data.clients=3: reproduce takes"),
     (["adafedadam/tabel4"], "did you mean adafedadam/table4?"),
     (["--profile", "big"], "invalid choice: 'big'"),
-    (["--foo"], "unknown flag --foo; see `fedbench reproduce --help`"),
+    (["--quux"], "unknown flag --quux; see `fedbench reproduce --help`"),
     (["--seeds", "0"], "argument --seeds: must be an integer >= 1, got 0"),
     (
         ["adafedadam/table4", "--experiment", "adafedadam/table5_femnist"],
