@@ -132,7 +132,8 @@ _WHERE = (
     _argument("--on", type=_address, metavar="ray[://HOST:PORT]",
               help="carry out the runs on a Ray cluster: of this machine, RAY_ADDRESS, or HOST (docs/cluster.md)"),
     _argument("--run-cpus", type=_share, metavar="N", help="with --on: number of cores of a run (default: 1)"),
-    _argument("--run-gpus", type=_share, metavar="N", help="with --on: number of GPUs of a run, such as 0.25"),
+    _argument("--run-gpus", type=_share, metavar="N",
+              help="with --on: number of GPUs of a run, such as 0.25 (default: 1 if there are any)"),
 )  # fmt: skip
 _CONFIG_DIR = _argument("--config-dir", "-cd", type=_directory, metavar="DIR",
                         help="also look for config files and Python modules in DIR (docs/own_method.md)")  # fmt: skip

@@ -91,7 +91,7 @@ def _carry_out(
         where: Where they are carried out without a launcher.
         hours: When to stop, or None.
     """
-    if not launcher and where.cluster is None and where.jobs != 1:
+    if not launcher and where.starts_processes:
         start_importing()
     try:
         results.mkdir(parents=True, exist_ok=True)

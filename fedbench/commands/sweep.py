@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -18,6 +18,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
+from fedbench.reproduce.durations import Durations
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, Runs, start_importing
 from fedbench.runs.process import answered_by, end_at_once
@@ -47,7 +48,7 @@ def carry_out(asked: Namespace) -> int:
         if not axis.each():
             raise RequestError(f"{axis.text} has no list of values; type some, or use `fedbench tune`")
     where, composer = Where.asked(asked), Composer(asked.config_dir)
-    todo = check_combinations(axes, composer, starts=not launcher and where.jobs != 1)
+    todo = check_combinations(axes, composer, starts=not launcher and where.starts_processes)
     # a directory that cannot be written to is refused once, and not by every run
     for results in {config.results_dir for config in todo}:
         try:
@@ -102,7 +103,22 @@ def start(
         return
     if where.cluster is None:
         announce(len(configs), where.number(configs))
+    else:
+        runs = sorted(runs, key=_expected(composer, configs[0].results_dir), reverse=True)
     where.carry_out(Runs(runs, composer.config, composer.own, loud), configs, ended)
+
+
+def _expected(composer: Composer, results: Path) -> Callable[[Sequence[str]], tuple[bool, float]]:
+    """Return what runs are ordered by: the seconds that they take; those of which nothing is known take longest."""
+    durations = Durations(results)
+
+    @cache  # the seeds of a setting take as long as one another
+    def of(setting: tuple[str, ...]) -> tuple[bool, float]:
+        config = composer.config(setting)
+        known = durations.per_round(config.task_name, config.names.algo)
+        return known is None, (known or 1.0) * config.rounds
+
+    return lambda run: of(tuple(text for text in run if not text.startswith("seed=")))
 
 
 def _job(runs: Sequence[Sequence[str]], own: Path | None, loud: bool, config: Any) -> Ended:

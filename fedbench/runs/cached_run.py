@@ -8,6 +8,7 @@ measured in no other.
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -122,7 +123,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
             recorder.clear()
         fresh = not is_done(path)  # otherwise another process has finished it meanwhile
         if fresh:
-            _continue_shorter(config, recorder)
+            continue_shorter(config, recorder)
         if ranks is not None:
             ranks.shared(lambda: fresh)
         if fresh:
@@ -159,6 +160,7 @@ def _locked(path: Path) -> FileLock:
     except Timeout:
         print(f"fedbench: waiting for another process that is working in {path}", file=sys.stderr)
         lock.acquire()
+    os.truncate(lock.lock_file, 0)  # it may have the name of a node, from a process that was killed
     return lock
 
 
@@ -188,7 +190,7 @@ def _from_disk(config: RunConfig) -> Outcome:
     return Outcome(run, fresh=False)
 
 
-def _continue_shorter(config: RunConfig, recorder: Recorder) -> None:
+def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     """Begin a run with the state of the longest shorter one of its setting and seed, if one has kept its state."""
     if recorder.folder.exists():  # the run has begun
         return

@@ -2,18 +2,20 @@
 
 A task gets the files of the run that are here already, and sends its own after every checkpoint and at its end. So
 nodes need not see the results directory, no lock crosses machines, and a node that was given up can write nothing when
-it wakes: what comes from an attempt that is over is dropped. A run that is lost with its node, or does not move any
-more, goes on elsewhere from the last checkpoint that came.
+it wakes: what comes from an attempt that is over is dropped. A run that is lost with its node, or is silent, goes on
+elsewhere from the last checkpoint that came.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,18 +24,19 @@ from filelock import FileLock, Timeout
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, install_hint
-from fedbench.runs.cached_run import Outcome
+from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.pool import PATIENCE, Ended, Runs, attempt, carry_out, note
-from fedbench.runs.process import available_cores
+from fedbench.runs.process import answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import Going, PoolView
 from fedbench.runs.ray_task import Key, Mailbox, packed, sent, unpack, work
 from fedbench.runs.run import CHECKPOINT, is_done, read_run
 
-ATTEMPTS = 3  # of a run that loses its process or does not move
-STALLED_TIMES = 20.0  # the longest time between two messages of a run, after which it is started elsewhere
-STALLED_SECONDS = 60.0  # but no sooner than this
-START_SECONDS = 900.0  # for the first round, with the data and the compiler
-QUEUED_SECONDS = 60.0  # for a task to start while its resources are free
+ATTEMPTS = 3  # of a run that loses its process or is silent
+SILENT_SECONDS = 60.0  # without a message, which come every two seconds from a process that is not frozen
+STALLED_SECONDS = 900.0  # for a round at least, and for the first one with the data and the compiler
+STALLED_TIMES = 20.0  # the longest round of a run, if that is more
+QUEUED_SECONDS = 60.0  # for a task to start while its resources are free; more at each attempt, if imports are slow
+DOUBT_SECONDS = 60.0  # in which a node that has lost a process gets no run; Ray notices within them whether it is dead
 _LOOK = 1.0  # seconds between two looks at what has come
 
 
@@ -44,12 +47,12 @@ class Cluster:
     Attributes:
         address: ``HOST:PORT`` of the head, or None for a cluster of this machine alone.
         cpus: Number of cores of a run.
-        gpus: Number of GPUs of a run, also a part of one.
+        gpus: Number of GPUs of a run, also a part of one; None is one if the cluster has any.
     """
 
     address: str | None = None
     cpus: float = 1.0
-    gpus: float = 0.0
+    gpus: float | None = None
 
 
 @dataclass
@@ -62,29 +65,32 @@ class _Flight:
     lock: FileLock
     attempt: int = 0
     losses: int = 0  # attempts that ended without a result
-    since: float = field(default_factory=time.monotonic)  # of the last message
+    heard: float = 0.0  # when its last message came
+    since: float = 0.0  # when it had reached its round, or was sent
     round: int | None = None  # the last one that is known to be over; None before the task has started
     target: str = ""  # identity of the node
     node: str = ""  # its name
-    slowest: float = 0.0  # seconds from one message to the next
+    slowest: float = 0.0  # seconds of a round
 
     @property
     def key(self) -> Key:
         """What messages of this attempt are called."""
         return self.number, self.attempt
 
-    def moved(self, round: int, node: str) -> None:
+    def hear(self, now: float, round: int, node: str) -> None:
         """Take note of a message."""
-        now = time.monotonic()
-        if self.round:  # the first round has the data and the compiler before it
-            self.slowest = max(self.slowest, now - self.since)
-        self.since, self.round, self.node = now, round, node
+        if round != self.round:
+            if self.round:  # the first round has the data and the compiler before it
+                self.slowest = max(self.slowest, now - self.since)
+            self.since = now
+        self.heard, self.round, self.node = now, round, node
 
-    def limit(self) -> float:
-        """Return after how many seconds without a message it is given up."""
+    def stalled(self, now: float) -> bool:
+        """Return whether it is to be given up."""
         if self.round is None:
-            return QUEUED_SECONDS
-        return max(STALLED_SECONDS, STALLED_TIMES * self.slowest) if self.slowest else START_SECONDS
+            return now - self.since > QUEUED_SECONDS * self.attempt
+        limit = max(STALLED_SECONDS, STALLED_TIMES * self.slowest)
+        return now - self.heard > SILENT_SECONDS or now - self.since > limit
 
 
 class OnRay:
@@ -96,24 +102,27 @@ class OnRay:
         found: The list that results are added to.
 
     Raises:
-        RequestError: If Ray is not installed, or the cluster cannot be reached.
+        RequestError: If Ray is not installed, the cluster cannot be reached, or no node can carry out a run.
     """
 
     def __init__(self, runs: Runs, cluster: Cluster, found: list[Ended]) -> None:
-        self._runs, self._cluster, self._found = runs, cluster, found
+        self._runs, self._found = runs, found
         self._view = PoolView(len(runs.overrides))
         self._ray = _connected(cluster)
         here = self._ray.get_runtime_context().get_node_id()
         near = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self._mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=near).remote()
-        self._task = self._ray.remote(work)
-        self._resources = {"num_cpus": cluster.cpus, "num_gpus": cluster.gpus, "max_retries": 0}
+        gpus = float("GPU" in self._ray.cluster_resources()) if cluster.gpus is None else cluster.gpus
+        self._wanted = {"CPU": cluster.cpus, "GPU": gpus}
+        # where a task has GPUs, Ray ends its process with it: another task would have others
+        self._task = self._ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=0)(work)
         self._sent = self._ray.put(sent(runs, max(1, int(cluster.cpus))))
         self._flying: dict[Any, _Flight] = {}  # by the reference of the task's result
         self._lost: deque[_Flight] = deque()  # to be started again
         self._waiting = deque(enumerate(runs.overrides))
         self._busy: set[int] = set()  # numbers of runs that another process works on
-        self._doubted: set[str] = set()  # nodes on which something does not move
+        self._doubted: dict[str, float] = {}  # until when nodes get no run, as long as there are others
+        self._unfit: dict[str, str] = {}  # why nodes cannot carry out runs
 
     def work_through(self) -> None:
         """Carry out all runs."""
@@ -131,35 +140,44 @@ class OnRay:
             self._ray.shutdown()
 
     def _fill(self) -> None:
-        """Start runs while there is a node for them: first those that were lost, then others in their order."""
-        busy = 0  # runs that another process is working on: they wait, and the others go first
-        while (node := self._free_node()) is not None and (self._lost or busy < len(self._waiting)):
-            if self._lost:
-                self._launch(self._lost.popleft(), node)
-                continue
-            number, overrides = self._waiting.popleft()
-            flight = self._begun(number, overrides)
-            if flight is not None:
-                self._launch(flight, node)
-            elif number in self._busy:
-                busy += 1
-                self._waiting.append((number, overrides))
-
-    def _free_node(self) -> str | None:
-        """Return the node with most room for a run, of those in no doubt if there is one; None if none has room.
+        """Start runs while there is a node for them: first those that were lost, then others in their order.
 
         Tasks are sent to a node by name: where Ray chooses, all tasks wait behind one for a node that is frozen.
         """
-        wanted = {"CPU": self._cluster.cpus, "GPU": self._cluster.gpus}
-        room: dict[str, int] = {}
+        room, now = self._room(), time.monotonic()
+        room = {node: free for node, free in room.items() if self._doubted.get(node, 0.0) < now} or room
+        busy = 0  # runs that another process is working on: they wait, and the others go first
+        while any(free > 0 for free in room.values()) and (self._lost or busy < len(self._waiting)):
+            if self._lost:
+                flight: _Flight | None = self._lost.popleft()
+            else:
+                number, overrides = self._waiting.popleft()
+                flight = self._begun(number, overrides)
+                if number in self._busy:
+                    busy += 1
+                    self._waiting.append((number, overrides))
+            if flight is not None:
+                node = max(room, key=lambda node: room[node])
+                room[node] -= 1
+                self._launch(flight, node)
+
+    def _room(self) -> dict[str, int]:
+        """Return for how many more runs the nodes have room.
+
+        Raises:
+            RequestError: If no node can ever carry out one.
+        """
+        room = {}
         for node in self._ray.nodes():
-            if node["Alive"]:
-                there = node["Resources"]
-                slots = int(min(there.get(name, 0.0) / number for name, number in wanted.items() if number))
+            there = node["Resources"]
+            slots = int(min(there.get(name, 0.0) / number for name, number in self._wanted.items() if number))
+            if node["Alive"] and slots and node["NodeID"] not in self._unfit:
                 room[node["NodeID"]] = slots - sum(f.target == node["NodeID"] for f in self._flying.values())
-        trusted = {node: free for node, free in room.items() if node not in self._doubted}
-        best = max(trusted or room, key=lambda node: room[node], default=None)
-        return best if best is not None and room[best] > 0 else None
+        if not room and (self._unfit or not self._doubted):  # where all nodes have died, others may come
+            cores, gpus = self._wanted.values()
+            why = next(iter(self._unfit.values()), f"none has {cores:g} cores and {gpus:g} GPUs for a run")
+            raise RequestError(f"no node of the Ray cluster can carry out runs: {why}")
+        return room
 
     def _begun(self, number: int, overrides: Sequence[str]) -> _Flight | None:
         """Return a run that is to be carried out, with its lock; None if it is over, or another process is at it."""
@@ -171,7 +189,9 @@ class OnRay:
         if is_done(config.path) and not config.force and not (config.path / CHECKPOINT).exists():
             note(self._runs, carry_out(self._runs, config, overrides), self._found)
             return None
-        config.path.mkdir(parents=True, exist_ok=True)
+        from fedbench.runs.recorder import Recorder  # imports torch, which takes seconds
+
+        recorder = Recorder(config.path)
         lock = FileLock(config.path / ".lock")
         try:
             lock.acquire(timeout=0)
@@ -179,20 +199,18 @@ class OnRay:
             self._busy.add(number)
             return None
         if config.force:
-            from fedbench.runs.recorder import Recorder  # imports torch, which takes seconds
-
-            Recorder(config.path).clear()
+            recorder.clear()
+        continue_shorter(config, recorder)
         return _Flight(number, config, overrides, lock)
 
     def _launch(self, flight: _Flight, node: str) -> None:
         """Start the next attempt at a run on a node."""
         flight.attempt, flight.round, flight.since = flight.attempt + 1, None, time.monotonic()
         flight.target, flight.slowest = node, 0.0  # another node may be slower
-        files = packed(flight.config.path)
         there = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        task = self._task.options(**self._resources, scheduling_strategy=there)
-        ref = task.remote(self._sent, flight.config, flight.overrides, flight.key, files, self._mailbox)
-        self._flying[ref] = flight
+        task, files = self._task.options(scheduling_strategy=there), packed(flight.config.path)
+        given = flight.config, flight.overrides, flight.key, files, self._mailbox, self._ray.put
+        self._flying[task.remote(self._sent, *given)] = flight
 
     def _await(self) -> None:
         """Wait for a moment, take what has come, and give up what does not move."""
@@ -201,72 +219,79 @@ class OnRay:
             ready, _ = self._ray.wait(list(self._flying), num_returns=1, timeout=_LOOK)
         else:
             time.sleep(_LOOK)
-        self._read()
+        now = time.monotonic()  # what is read may take longer than a stall
+        self._read(now)
         for ref in ready:
             self._end(self._flying.pop(ref), ref)
         for ref, flight in list(self._flying.items()):
-            if time.monotonic() - flight.since > flight.limit():
+            if flight.stalled(now):
                 del self._flying[ref]
                 self._ray.cancel(ref, force=True)
-                self._doubted.add(flight.target)
-                self._again(flight, "does not move" if flight.round is not None else "")
+                self._again(flight, "is silent" if flight.round is not None else "", math.inf)
         going = [Going(f.round or 0, f.config.rounds, f.node) for f in self._flying.values()]
         self._view.look([e.status for e in self._found], going)
 
-    def _read(self) -> None:
+    def _read(self, now: float) -> None:
         """Take the messages of the attempts that go on; checkpoints are written to the results directory."""
         rounds, saved = self._ray.get(self._mailbox.take.remote())
         for flight in self._flying.values():
             if flight.key in rounds:
-                flight.moved(*rounds[flight.key])
-                self._doubted.discard(flight.target)
+                if flight.round is None:
+                    Path(flight.lock.lock_file).write_text(rounds[flight.key][1])  # for fedbench status
+                flight.hear(now, *rounds[flight.key])
+                self._doubted.pop(flight.target, None)
+        for flight in self._flying.values():
             if flight.key in saved:
-                unpack(saved[flight.key], flight.config.path)
+                with suppress(self._ray.exceptions.RayError):  # lost with its node: the checkpoint before it counts
+                    unpack(self._ray.get(saved[flight.key][0], timeout=SILENT_SECONDS), flight.config.path)
 
     def _end(self, flight: _Flight, ref: Any) -> None:
         """Take the result of a task."""
         errors = self._ray.exceptions
         try:
             ended, files = self._ray.get(ref)
-        except errors.RayTaskError as error:
-            ended, files = Ended(tuple(flight.overrides), "failed", error=str(error.cause)), {}
-        except errors.TaskCancelledError:
-            ended, files = Ended(tuple(flight.overrides), "interrupted", flight.config.path), {}
-        except errors.RayError as error:
-            self._again(flight, f"has lost its process ({str(error).partition('.')[0]})")
+        except errors.RayTaskError as error:  # of the node: those of the run are in its result
+            self._unfit[flight.target] = why = str(error.cause).partition("\n")[0]
+            print(f"fedbench: node {flight.node} is left out: {why}", file=sys.stderr)
+            self._lost.append(flight)
             return
-        if files:
-            unpack(files, flight.config.path)
+        except errors.TaskCancelledError:
+            ended, files = Ended(tuple(flight.overrides), "interrupted"), {}
+        except errors.RayError as error:
+            self._again(flight, f"has lost its process ({str(error).partition('.')[0]})", DOUBT_SECONDS)
+            return
+        unpack(files, flight.config.path)
         if ended.status in ("done", "diverged"):
             ended = replace(ended, outcome=Outcome(read_run(flight.config.path), fresh=True))
-        self._release(flight)
-        left = (flight.config.path / "meta.json").exists()
-        note(self._runs, replace(ended, path=flight.config.path if left else None), self._found)
+        self._close(flight, ended)
 
-    def _again(self, flight: _Flight, why: str) -> None:
+    def _again(self, flight: _Flight, why: str, doubt: float) -> None:
         """Let a run start again elsewhere, or give it up if it was lost too often; without a reason it never began."""
+        self._doubted[flight.target] = time.monotonic() + doubt
         flight.losses += bool(why)
         if flight.losses < ATTEMPTS:
             if why:
                 print(f"fedbench: {' '.join(flight.overrides)} {why} on {flight.node}: again", file=sys.stderr)
             self._lost.append(flight)
-            return
-        self._release(flight)
-        left = (flight.config.path / "meta.json").exists()
-        path, error = flight.config.path if left else None, f"it {why}, for the {ATTEMPTS}rd time"
-        note(self._runs, Ended(tuple(flight.overrides), "failed", path, error), self._found)
+        else:
+            self._close(flight, Ended(tuple(flight.overrides), "failed", error=f"it {why}, for the {ATTEMPTS}rd time"))
 
-    def _release(self, flight: _Flight) -> None:
+    def _close(self, flight: _Flight, ended: Ended) -> None:
+        """Let go of a run and note its result."""
         if is_done(flight.config.path):  # a process that waits holds this very file, and finds DONE
             Path(flight.lock.lock_file).unlink(missing_ok=True)
         flight.lock.release()
+        left = (flight.config.path / "meta.json").exists()
+        note(self._runs, replace(ended, path=flight.config.path if left else None), self._found)
 
     def _stop(self) -> None:
         """Let all runs finish their round and send it; a second Ctrl-C ends them at once."""
+        if not self._flying:
+            return
         for ref in self._flying:
             self._ray.cancel(ref)
         ready, _ = self._ray.wait(list(self._flying), num_returns=len(self._flying), timeout=PATIENCE)
-        self._read()
+        self._read(time.monotonic())
         for ref in ready:
             self._end(self._flying.pop(ref), ref)
 
@@ -279,17 +304,15 @@ def _connected(cluster: Cluster) -> Any:
         import ray.util.scheduling_strategies
     except ImportError as error:
         raise RequestError(f"--on ray needs Ray; {install_hint('ray')}") from error
-    quiet = {"log_to_driver": False, "configure_logging": False}
-    if cluster.address is None:
-        ray.init("local", num_cpus=available_cores(), include_dashboard=False, **quiet)
-        return ray
-    host, _, port = cluster.address.rpartition(":")
+    address, cores = (cluster.address, None) if cluster.address else ("local", available_cores())
+    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()  # Ray tries for minutes
-        ray.init(cluster.address, **quiet)
+        if cluster.address:
+            socket.create_connection((host, int(port)), timeout=10).close()  # Ray tries for minutes
+        with answered_by(raise_interrupted):  # which removes Ray's handler of SIGTERM again
+            ray.init(address, num_cpus=cores, log_to_driver=False, configure_logging=False)
     except (OSError, RuntimeError, ValueError) as error:
         why = str(error).splitlines()[0]
-        raise RequestError(
-            f"there is no Ray cluster at {cluster.address}: {why}; ray start --head begins one"
-        ) from error
+        hint = "ray start --head begins one; set RAY_AUTH_MODE=token if it has a token"
+        raise RequestError(f"there is no Ray cluster at {address}: {why}; {hint}") from error
     return ray

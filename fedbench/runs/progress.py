@@ -18,6 +18,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.runs.run import last_row
 
 EVERY = 10.0  # seconds between lines where there is no terminal
+_NAMED = 8  # runs in a line; a cluster has a thousand of them
 _OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
 _MEASURED = (("accuracy_mean", "accuracy"), ("accuracy_worst30", "worst 30 %"))  # keys of a row, and their labels
 _NOTEBOOK = "ipykernel"  # the module of a notebook's process, whose output redraws a line as a terminal does
@@ -130,7 +131,8 @@ class PoolView:
 
     def line(self, ended: Sequence[str], going: Sequence[Going]) -> str:
         """Return how far the runs are in one line."""
-        rounds = ", ".join(f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in going)
+        rounds = ", ".join(f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in going[:_NAMED])
+        rounds += f" and {len(going) - _NAMED} more" if len(going) > _NAMED else ""
         states = [f"{n} {status}" for status, n in sorted(Counter(ended).items())]
         states += [f"{len(going)} running (rounds {rounds})"] if going else []
         rest = (time.monotonic() - self._began) * (self._total - len(ended)) / max(1, len(ended))

@@ -6,19 +6,22 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import fedbench
 from fedbench.config.schema import RunConfig
+from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.runs.pool import Ended, Runs, carry_out
 from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import CHECKPOINT, DONE
 
+_BEAT = 2.0  # seconds between two messages of a run; one a round would be thousands a second for small models
 _MANIFEST = f"{CHECKPOINT}/manifest.json"
 _AT_HOME = (".lock", "client_states")  # the lock of one machine, and the memory of one process
 Files = dict[str, bytes]  # of a run's directory, by their paths in it
@@ -61,16 +64,19 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._rounds: dict[Key, tuple[int, str]] = {}
-        self._saved: dict[Key, Files] = {}
+        self._saved: dict[Key, tuple[Any, ...]] = {}
 
-    def send(self, key: Key, round: int, node: str, files: Files | None = None) -> None:
-        """Take how far an attempt is, on which node, and its files if there is a new checkpoint."""
+    def send(self, key: Key, round: int, node: str, saved: tuple[Any, ...]) -> None:
+        """Take how far an attempt is, on which node, and if there is a new checkpoint a reference to its files.
+
+        The files stay on the node that has them until they are read: those of a thousand runs would not fit here.
+        """
         self._rounds[key] = round, node
-        if files is not None:
-            self._saved[key] = files  # the one before it is superseded
+        if saved:
+            self._saved[key] = saved  # the one before it is superseded
 
-    def take(self) -> tuple[dict[Key, tuple[int, str]], dict[Key, Files]]:
-        """Return what has come since the last call: rounds with nodes, and files."""
+    def take(self) -> tuple[dict[Key, tuple[int, str]], dict[Key, tuple[Any, ...]]]:
+        """Return what has come since the last call: rounds with nodes, and references to files."""
         rounds, saved = self._rounds, self._saved
         self._rounds, self._saved = {}, {}
         return rounds, saved
@@ -97,7 +103,13 @@ def unpack(files: Mapping[str, bytes], path: Path) -> None:
 
 
 def work(
-    sent: Sent, config: RunConfig, overrides: Sequence[str], key: Key, files: Files, mailbox: Any
+    sent: Sent,
+    config: RunConfig,
+    overrides: Sequence[str],
+    key: Key,
+    files: Files,
+    mailbox: Any,
+    put: Callable[[Files], Any],
 ) -> tuple[Ended, Files]:
     """Carry out a run in a scratch directory, and return its result and its files.
 
@@ -108,12 +120,24 @@ def work(
         key: What its messages are called.
         files: The files that it begins with.
         mailbox: Where its messages go.
+        put: Returns a reference to files.
+
+    Raises:
+        RequestError: If this node has other versions.
     """
-    node = os.uname().nodename
-    mailbox.send.remote(key, 0, node)
+    node, reached, over = os.uname().nodename, 0, threading.Event()
+
+    def send(*saved: Any) -> None:
+        mailbox.send.remote(key, reached, node, saved)
+
+    def beat() -> None:
+        while not over.wait(_BEAT):
+            send()
+
+    send()
     if (mine := _versions()) != sent.versions:
         differs = ", ".join(f"{b} instead of {a}" for a, b in zip(sent.versions, mine, strict=True) if a != b)
-        return Ended(tuple(overrides), "refused", error=f"node {node} has {differs}"), {}
+        raise RequestError(f"it has {differs}")
     os.environ.update(sent.environment)
     if Path(sent.folder).is_dir():
         os.chdir(sent.folder)
@@ -124,16 +148,20 @@ def work(
         seen = _written(manifest)
 
         def report(round: int) -> None:
-            nonlocal seen
-            now = _written(manifest)
-            mailbox.send.remote(key, round, node, packed(config.path) if now != seen else None)
-            seen = now
+            nonlocal reached, seen
+            reached, now = round, _written(manifest)
+            if now != seen:
+                send(put(packed(config.path)))
+                seen = now
 
+        threading.Thread(target=beat, daemon=True).start()  # however long a round takes
         try:
             with answered_by(raise_interrupted), hidden(report):
                 ended = carry_out(sent.runs, config, overrides, sent.cores)
         except KeyboardInterrupt:
             ended = Ended(tuple(overrides), "interrupted")
+        finally:
+            over.set()
         return replace(ended, path=None, outcome=None), packed(config.path)
 
 

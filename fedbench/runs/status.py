@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class RunStatus:
         accuracy: Mean accuracy in that round, in [0, 1]; None if it was not measured.
         seconds: Time that these rounds took, with evaluation.
         error: What ended a failed run, or what is wrong with its files.
+        node: The node of a cluster that a running one is on; empty for this machine.
     """
 
     path: Path
@@ -34,6 +36,7 @@ class RunStatus:
     accuracy: float | None = None
     seconds: float = 0.0
     error: str | None = None
+    node: str = ""
 
     @property
     def left(self) -> float | None:
@@ -62,9 +65,10 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         row = last_row(path / "rounds.jsonl") or {}
         if verify and run.done:
             run.verify()
-        state = str(run.meta["status"])
+        state, node = str(run.meta["status"]), None
         if not run.done:  # a process that is at work on it holds its lock
-            state = "running" if is_held(path / ".lock") else state if state in ("failed", "interrupted") else GONE
+            node = held_for(path / ".lock")
+            state = "running" if node is not None else state if state in ("failed", "interrupted") else GONE
     except (DamagedRun, OSError, ValueError) as fault:
         return RunStatus(path, "damaged", error=str(fault))
     return RunStatus(
@@ -75,16 +79,18 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         accuracy=row.get("accuracy_mean"),
         seconds=sum(float(row.get(f"seconds_{k}") or 0.0) for k in ("train", "eval")),
         error=run.meta.get("error") if state == "failed" else None,
+        node=node or "",
     )
 
 
-def is_held(lock: Path) -> bool:
-    """Return whether a process holds a lock file, of this machine or of one whose file system shares locks with it."""
-    try:
-        with lock.open() as file:
+def held_for(lock: Path) -> str | None:
+    """Return the node for which a process holds a lock file, empty for its own; None if no process holds it.
+
+    The process is one of this machine, or of one whose file system shares locks with it.
+    """
+    with suppress(FileNotFoundError), lock.open() as file:
+        try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may ask at the same time
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+        except BlockingIOError:
+            return file.read()
+    return None

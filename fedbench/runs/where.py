@@ -7,7 +7,7 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -49,8 +49,13 @@ class Where:
             raise RequestError(
                 "--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs"
             )
-        address = asked.on.removeprefix("ray").removeprefix("://") or os.environ.get("RAY_ADDRESS")
-        return cls(None, Cluster(address, asked.run_cpus or 1.0, asked.run_gpus or 0.0))
+        address = os.environ.get("RAY_ADDRESS") if asked.on == "ray" else asked.on
+        return cls(None, Cluster(address and address.removeprefix("ray://"), asked.run_cpus or 1.0, asked.run_gpus))
+
+    @property
+    def starts_processes(self) -> bool:
+        """Whether it may be in processes that this one starts."""
+        return self.cluster is None and self.jobs != 1
 
     def number(self, configs: Sequence[RunConfig]) -> int:
         """Return how many of runs with these configurations are carried out at a time on this machine.
@@ -81,7 +86,8 @@ class Where:
         if self.cluster is None:
             return carry_out_all(runs, self.number(configs), shared_gpus(configs), ended)
         found: list[Ended] = [] if ended is None else ended
-        OnRay(runs, self.cluster, found).work_through()
+        gpus = 0.0 if configs and all(config.device == "cpu" for config in configs) else self.cluster.gpus
+        OnRay(runs, replace(self.cluster, gpus=gpus), found).work_through()
         return found
 
 

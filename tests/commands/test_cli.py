@@ -391,7 +391,7 @@ BAD = [
     (["algo=fedcorr", "rounds=5"], "rounds=5 is too few for fedcorr"),
     (["data.noise.level=2"], "data.noise.level must be >= 0 and <= 1, got 2"),
     (["--config-dir", "/nowhere", "algo=fedavg"], "argument --config-dir/-cd: /nowhere is not a directory"),
-    (["--foo"], "unknown flag --foo"),
+    (["--quick"], "unknown flag --quick"),
     (["--cfg"], "argument -c/--cfg: expected one argument"),
     (["--cfg", "job", "-m", "seed=0,1"], "seed has several values (0, 1)"),
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),

@@ -48,7 +48,7 @@ def main():
 
     thread = threading.Thread(target=happen)
     thread.start()
-    on_ray.STALLED_SECONDS, on_ray.QUEUED_SECONDS = 10.0, 20.0
+    on_ray.SILENT_SECONDS = 10.0
     found = []
     OnRay(Runs(overrides(results, rounds), Composer().config, quiet=True), Cluster(nodes.address), found).work_through()
     thread.join()

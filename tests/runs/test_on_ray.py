@@ -1,5 +1,6 @@
 """Runs on a Ray cluster: the bytes of the local pool, whatever becomes of the nodes; Ray itself runs in processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from types import SimpleNamespace
 import pytest
 from tools import ROOT
 
-from fedbench.config.compose import compose_run
+from fedbench.commands.sweep import _expected
+from fedbench.config.compose import Composer, compose_run
+from fedbench.core.errors import RequestError
+from fedbench.runs.on_ray import _Flight
 from fedbench.runs.pool import Runs
 from fedbench.runs.ray_task import Mailbox, packed, sent, unpack, work
 
@@ -49,19 +53,26 @@ def test_what_vouches_for_other_files_is_written_last(tmp_path, monkeypatch):
 
 def test_the_mailbox_keeps_the_last_message_and_the_last_files():
     box = Mailbox()
-    box.send((0, 1), 3, "a", {"x": b"3"})
-    box.send((0, 1), 4, "a")
-    box.send((1, 1), 0, "b")
-    assert box.take() == ({(0, 1): (4, "a"), (1, 1): (0, "b")}, {(0, 1): {"x": b"3"}})
+    box.send((0, 1), 3, "a", ("files of 3",))
+    box.send((0, 1), 4, "a", ())
+    box.send((1, 1), 0, "b", ())
+    assert box.take() == ({(0, 1): (4, "a"), (1, 1): (0, "b")}, {(0, 1): ("files of 3",)})
     assert box.take() == ({}, {})
 
 
 class Box:
-    """A mailbox in this process: what was sent of every round."""
+    """A mailbox in this process: what was sent."""
 
     def __init__(self):
         self.kept = []
-        self.send = SimpleNamespace(remote=lambda key, round, node, files=None: self.kept.append((round, files)))
+        self.send = SimpleNamespace(remote=lambda key, round, node, saved: self.kept.append((round, saved)))
+
+    def saved(self):
+        return {round: saved[0] for round, saved in self.kept if saved}
+
+
+def same(files):
+    return files
 
 
 def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeypatch):
@@ -70,12 +81,12 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
     typed = ["data=synthetic_leaf", "data.clients=8", "algo=scaffold", "rounds=7", f"results_dir={tmp_path}"]
     config = compose_run(typed)
     facts, first, second = sent(Runs([], compose_run, quiet=True), 1), Box(), Box()
-    ended, whole = work(facts, config, typed, (0, 1), {}, first)
+    ended, whole = work(facts, config, typed, (0, 1), {}, first, same)
     assert ended.status == "done"
-    assert list(dict.fromkeys(round for round, _ in first.kept)) == list(range(8))
-    begun = next(files for round, files in first.kept if round == 5 and files is not None)  # what round 4 has left
-    ended, resumed = work(facts, config, typed, (0, 2), begun, second)
-    assert list(dict.fromkeys(round for round, _ in second.kept)) == [0, 5, 6, 7]
+    assert list(first.saved()) == list(range(1, 8))
+    begun = first.saved()[5]  # what round 4 has left
+    ended, resumed = work(facts, config, typed, (0, 2), begun, second, same)
+    assert list(second.saved()) == [6, 7]
     for name in ("model.safetensors", "clients.parquet", "config.yaml"):
         assert resumed[name] == whole[name]
     assert not any(tmp_path.iterdir())  # only the process that started it writes there
@@ -84,10 +95,34 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
 def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
     typed = ["data=synthetic_leaf", "rounds=1", f"results_dir={tmp_path}"]
     facts = replace(sent(Runs([], compose_run), 1), versions=("fedbench 9", "Python 3.11", "torch 2"))
-    ended, files = work(facts, compose_run(typed), typed, (0, 1), {}, Box())
-    assert (ended.status, files) == ("refused", {})
-    assert "instead of fedbench 9" in ended.error
-    assert "\n" not in ended.error
+    with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
+        work(facts, compose_run(typed), typed, (0, 1), {}, Box(), same)
+
+
+def test_a_task_is_given_up_when_it_is_silent_stands_still_or_does_not_start():
+    flight = _Flight(0, None, [], None, attempt=1)
+    assert [flight.stalled(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
+    flight.hear(70.0, 0, "a")
+    assert [flight.stalled(now) for now in (130.0, 131.0)] == [False, True]  # it is silent
+    flight.hear(900.0, 0, "a")
+    assert not flight.stalled(901.0)  # data and compiler come before the first round
+    flight.hear(901.0, 1, "a")
+    flight.hear(1001.0, 2, "a")
+    for now, stalled in ((3001.0, False), (3002.0, True)):  # 20 times the longest round
+        flight.hear(now, 2, "a")
+        assert flight.stalled(now) == stalled
+
+
+def test_runs_that_take_longest_go_first_and_those_that_are_unknown_before_them(tmp_path):
+    typed = [["data=synthetic_leaf", f"algo={algo}", "rounds=10", "seed=1"] for algo in ("afl", "fedprox", "fedavg")]
+    for algo, seconds in (("fedavg", 9.0), ("fedprox", 1.0), ("fedavg", 5.0)):
+        path = tmp_path / "synthetic_leaf" / algo / "hash" / f"seed_{seconds:.0f}"
+        path.mkdir(parents=True)
+        (path / "DONE").touch()
+        row = {"round": 3, "seconds_train": seconds, "seconds_eval": 0.0}
+        (path / "rounds.jsonl").write_text(json.dumps(row) + "\n")
+    key = _expected(Composer(), tmp_path)
+    assert [run[1] for run in sorted(typed, key=key, reverse=True)] == ["algo=afl", "algo=fedavg", "algo=fedprox"]
 
 
 @pytest.fixture(scope="module")
