@@ -26,7 +26,7 @@ def carry_out(asked: Namespace) -> int:
     Raises:
         RequestError: If the directory contains no runs.
     """
-    found = list(statuses(asked.folder, asked.verify))
+    found = list(statuses(asked.folder, asked.verify, brief=not (asked.all or asked.verify)))
     if not found:
         raise RequestError(f"{asked.folder} contains no runs; it must be a results_dir")
     listed = sorted((s for s in found if asked.all or s.state != "done"), key=lambda s: STATES.index(s.state))

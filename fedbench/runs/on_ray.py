@@ -110,8 +110,8 @@ class OnRay:
         self._view = PoolView(len(runs.overrides))
         self._ray = _connected(cluster)
         here = self._ray.get_runtime_context().get_node_id()
-        near = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        self._mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=near).remote()
+        self._on = partial(self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, soft=False)
+        self._mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=self._on(here)).remote()
         gpus = float("GPU" in self._ray.cluster_resources()) if cluster.gpus is None else cluster.gpus
         self._wanted = {"CPU": cluster.cpus, "GPU": gpus}
         # where a task has GPUs, Ray ends its process with it: another task would have others
@@ -207,8 +207,7 @@ class OnRay:
         """Start the next attempt at a run on a node."""
         flight.attempt, flight.round, flight.since = flight.attempt + 1, None, time.monotonic()
         flight.target, flight.slowest = node, 0.0  # another node may be slower
-        there = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        task, files = self._task.options(scheduling_strategy=there), packed(flight.config.path)
+        task, files = self._task.options(scheduling_strategy=self._on(node)), packed(flight.config.path)
         given = flight.config, flight.overrides, flight.key, files, self._mailbox, self._ray.put
         self._flying[task.remote(self._sent, *given)] = flight
 
@@ -286,11 +285,10 @@ class OnRay:
 
     def _stop(self) -> None:
         """Let all runs finish their round and send it; a second Ctrl-C ends them at once."""
-        if not self._flying:
-            return
         for ref in self._flying:
             self._ray.cancel(ref)
-        ready, _ = self._ray.wait(list(self._flying), num_returns=len(self._flying), timeout=PATIENCE)
+        refs = list(self._flying)
+        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=PATIENCE) if refs else ((), ())
         self._read(time.monotonic())
         for ref in ready:
             self._end(self._flying.pop(ref), ref)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.runs.run import DamagedRun, last_row, read_run
+from fedbench.runs.run import DamagedRun, is_done, last_row, read_run
 
 GONE = "process gone"
 STATES = ("running", "interrupted", "failed", GONE, "diverged", "damaged", "done")
@@ -46,15 +46,18 @@ class RunStatus:
         return (self.rounds - self.done) * self.seconds / self.done
 
 
-def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
+def statuses(root: Path, verify: bool = False, brief: bool = False) -> Iterator[RunStatus]:
     """Yield how far the runs below a directory are, in the order of their paths.
 
     Args:
         root: The directory.
         verify: Whether the files of finished runs are compared with their checksums.
+        brief: Whether nothing more is said of those that are done, whose configurations are then not read.
     """
     for meta in sorted(root.rglob("meta.json")):
-        if (meta.parent / "config.yaml").exists():
+        if brief and is_done(meta.parent) and b'"status": "done"' in meta.read_bytes():
+            yield RunStatus(meta.parent, "done")
+        elif (meta.parent / "config.yaml").exists():
             yield status_of(meta.parent, verify)
 
 
