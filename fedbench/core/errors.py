@@ -33,7 +33,7 @@ class RequestError(ValueError):
     """
 
 
-class Elsewhere(Exception):
+class LostProcess(Exception):
     """Another process of the same run has failed, or is gone; the message says which and why."""
 
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+import fedbench
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
@@ -51,6 +52,10 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     local, precision = config.local, config.engine.precision
     device = _device(config.device, precision)
     ranks = Ranks(device) if PROCESSES > 1 else None
+    if ranks is not None:
+        asked = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
+        if len(set(ranks.every(asked))) > 1:
+            raise RequestError("the processes that torchrun has started ask for different runs, or in other versions")
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
@@ -208,7 +213,14 @@ def _device(name: str, precision: str) -> torch.device:
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     kind = name if name != "auto" else "cuda" if count else "cpu"
-    device = torch.device(f"cuda:{LOCAL_RANK}" if kind == "cuda" and NEIGHBOURS > 1 else kind)
+    if NEIGHBOURS > 1 and kind.startswith("cuda"):
+        if kind != "cuda" or count < NEIGHBOURS:
+            raise RequestError(
+                f"device={name} for {NEIGHBOURS} processes of this machine, where PyTorch finds {count} CUDA devices; "
+                "each takes one of them: use device=cuda and as many processes, or device=cpu"
+            )
+        kind = f"cuda:{LOCAL_RANK}"
+    device = torch.device(kind)
     if device.type == "cuda" and (device.index or 0) >= count:
         found = f"{count} CUDA device{'s' if count > 1 else ''}" if count else "no CUDA device"
         raise RequestError(f"device={name}, but PyTorch finds {found}; use device=auto or device=cpu")

@@ -66,9 +66,14 @@ def make_engine(
     chosen = config.cohort_size is None, config.workers is None
     if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
-        size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // NEIGHBOURS)
-    if ranks is not None:  # sums depend on it by rounding
-        size = ranks.shared(lambda: size)
+        size, workers = _fitting(
+            size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // (1 if on_gpu else NEIGHBOURS)
+        )
+    if ranks is not None:  # parts and sums depend on them
+        wanted = mode
+        mode, size, workers = ranks.shared((mode, size, workers))
+        if wanted != mode:
+            raise RequestError(f"engine.mode={wanted} is what this machine can do, and the first process has {mode}")
     return Engine(kernel or make_oracle(task, mode), mode, size, workers, kernel, chosen[0], ranks)
 
 

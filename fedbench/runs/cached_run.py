@@ -25,7 +25,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import function_of, user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.runs.process import answered_by, end_at_once
+from fedbench.runs.process import PROCESSES, answered_by, end_at_once
 from fedbench.runs.run import CHECKPOINT, STATE, DamagedRun, Run, is_done, read_run
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     path = config.path
-    if is_done(path) and not config.force and not (path / CHECKPOINT).exists():
+    if PROCESSES == 1 and is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
     with answered_by(end_at_once):
         from fedbench.runs.build import build  # imports torch, which takes seconds
@@ -125,12 +125,12 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         if fresh:
             continue_shorter(config, recorder)
         if ranks is not None:
-            ranks.shared(lambda: fresh)
+            ranks.shared(fresh)
         if fresh:
             late = train(prepared, recorder)
         _put_away(path, config.keep_state)
         outcome = Outcome(read_run(path), True, late) if fresh else _from_disk(config)
-        return outcome if ranks is None else ranks.shared(lambda: outcome)
+        return outcome if ranks is None else ranks.shared([outcome])[0]
     finally:
         if is_done(path):  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
@@ -142,9 +142,10 @@ def _with_the_first(prepared: PreparedRun, ranks: Ranks) -> Outcome:
     from fedbench.runs.recorder import Reader
     from fedbench.runs.training import train
 
-    if ranks.shared(lambda: False):
+    if ranks.shared(False):  # whether it is not done
         train(replace(prepared, tracker=None), Reader(prepared.config.path, ranks.number))
-    return ranks.shared(lambda: Outcome(read_run(prepared.config.path), False))
+    of_the_first: list[Outcome] = ranks.shared([])
+    return of_the_first[0]
 
 
 def not_writable(name: object, error: OSError) -> RequestError:
@@ -169,8 +170,7 @@ def _put_away(path: Path, keep_state: bool) -> None:
     folder = path / CHECKPOINT
     if keep_state and any(folder.glob("round_*")):
         shutil.rmtree(path / STATE, ignore_errors=True)
-        for memory in folder.glob("client_states*"):  # of the run; the checkpoint has a copy
-            shutil.rmtree(memory, ignore_errors=True)
+        shutil.rmtree(folder / "client_states", ignore_errors=True)  # the memory of the run; the checkpoint has a copy
         folder.replace(path / STATE)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -211,7 +211,7 @@ class Reader(Recorder):
 
     def __init__(self, path: Path, number: int) -> None:
         super().__init__(path)
-        self.states = self.folder / f"client_states_{number}"
+        self.states = self.states / str(number)
 
     def load(self, cut: bool = False) -> tuple[dict[str, Tensor], Fields] | None:
         """Return the checkpoint of an unfinished run; None if there is none."""

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.algorithm import Stage
+from fedbench.core.errors import LostProcess, RequestError
 from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.process import Interrupted, between_rounds
+from fedbench.runs.process import NEIGHBOURS, Interrupted, between_rounds
 from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Recorder, environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.run import DamagedRun, Fields
@@ -81,13 +82,20 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
     Raises:
         Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
-    config, tracker = prepared.config, prepared.tracker
+    config, tracker, ranks = prepared.config, prepared.tracker, prepared.engine.ranks
+    if ranks is not None and ranks.number:
+        ranks.shared(None)  # the first has cut the files back to the checkpoint, or removed them
     try:
         session = Session(prepared, recorder)
     except DamagedRun as error:
         print(f"fedbench: starting over: {error}", file=sys.stderr)
         recorder.clear()
         session = Session(prepared, recorder)
+    if ranks is not None:
+        if not ranks.number:
+            ranks.shared(None)
+        if len(set(ranks.every(session.last and session.last.round))) > 1:
+            raise RequestError(f"{recorder.path} must be the same directory for all processes, and is not")
 
     def announce(sentence: str) -> None:
         if prepared.engine.limits.errors == 1:
@@ -104,7 +112,8 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
             session.train(asked)
     except BaseException as error:
         # SystemExit: a scheduler's handler that requeues the job
-        status = "interrupted" if isinstance(error, KeyboardInterrupt | SystemExit) else "failed"
+        ended_by = KeyboardInterrupt | SystemExit | LostProcess
+        status = "interrupted" if isinstance(error, ended_by) else "failed"
         what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
         meta |= {"status": status, "ended": utc_now(), **({"error": what} if status == "failed" else {})}
         try:
@@ -169,7 +178,7 @@ class Session:
         self.last: Snapshot | None = None
         self.finite = True
         self.continues: Fields = {}
-        self.allocator = StateAllocator(device, config.engine.client_state, recorder.states)
+        self.allocator = StateAllocator(device, config.engine.client_state, recorder.states, NEIGHBOURS)
         self.measurements = Measurements(prepared.task, prepared.engine)
         watched = Watched(prepared.stages, prepared.task, self.measurements)
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
@@ -200,7 +209,8 @@ class Session:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
         config, device, ranks = self.prepared.config, self.prepared.task.device, self.prepared.engine.ranks
-        trace = traced(self.recorder.path / "trace.json", device) if config.engine.profile else None
+        traces = config.engine.profile and not (ranks and ranks.number)
+        trace = traced(self.recorder.path / "trace.json", device) if traces else None
         shown = shown_progress(self.title, self.rounds, self.last.round if self.last else 0)
         with trace or nullcontext(lambda: None) as step, shown as advance:
             for snapshot in self.snapshots():
@@ -214,7 +224,7 @@ class Session:
                 if left := self.rounds - snapshot.round:
                     number, due = asked(), self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY
                     if ranks is not None:
-                        number = ranks.first(number)
+                        number = ranks.agreed(snapshot.round, snapshot.server["w"], number)
                     if due or number is not None or (config.keep_state and left == 1):
                         self._save(snapshot)
                     if number is not None:

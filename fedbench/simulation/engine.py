@@ -179,8 +179,8 @@ class Engine:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                if not allocation_failed(error):
-                    raise
+                if not allocation_failed(error) or (self.ranks is not None and error is not self.ranks.raised):
+                    raise  # of several processes all do less at once, or all end
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), f"{alone} ({reason})")
@@ -249,6 +249,7 @@ class StateAllocator:
         place: "device", "host" (main memory), "file" (memory-mapped), or "auto": the first of these
             in which the states take at most half of the free space.
         folder: The folder for files; created when it is needed.
+        processes: Number of processes that share the main memory, each with states of its own.
 
     Attributes:
         place: The place of the last allocation; None if there was nothing to allocate.
@@ -257,9 +258,13 @@ class StateAllocator:
     """
 
     def __init__(
-        self, device: torch.device, place: Place | Literal["auto"] = "auto", folder: Path | None = None
+        self,
+        device: torch.device,
+        place: Place | Literal["auto"] = "auto",
+        folder: Path | None = None,
+        processes: int = 1,
     ) -> None:
-        self.wanted, self.folder = place, folder
+        self.wanted, self.folder, self._processes = place, folder, processes
         self.devices: dict[Place, torch.device] = {"device": device, "host": torch.device("cpu")}
         self.place: Place | None = None
         self.bytes = 0
@@ -272,7 +277,8 @@ class StateAllocator:
             NotWritten: If there is no space for a file.
         """
         self.bytes, self.first = count * nbytes(one), one
-        fits = (place for place, device in self.devices.items() if self.bytes <= _SHARE * free_bytes(device))
+        wanted = {p: self.bytes * (1 if d.type == "cuda" else self._processes) for p, d in self.devices.items()}
+        fits = (place for place, device in self.devices.items() if wanted[place] <= _SHARE * free_bytes(device))
         place: Place = next(fits, "file") if self.wanted == "auto" else self.wanted
         self.place = place if self.bytes else None
         if self.place == "file":

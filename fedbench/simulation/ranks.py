@@ -12,6 +12,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from io import BytesIO
 from math import prod
 from typing import Any, TypeVar
@@ -20,12 +21,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fedbench.core.errors import Elsewhere
+from fedbench.core.errors import LostProcess
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _ALIGNED = 16  # bytes; where tensors begin in what is sent
+_HELD = 4  # outcomes that are held for each thread before they are exchanged, where they are not all kept
 
 
 class Ranks:
@@ -38,16 +40,20 @@ class Ranks:
         count: Number of processes.
         number: The number of this one, from 0; the first writes the files of the run.
         sent: Bytes of tensors that this process has sent to each of the others.
+        raised: The last error that ``map`` has raised, in all processes.
 
     Raises:
-        Elsewhere: By every method, if another process cannot be reached.
+        LostProcess: By every method, if another process cannot be reached.
     """
 
     def __init__(self, device: torch.device) -> None:
         if not dist.is_initialized():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            # data or a round may take any time; a process that has ended is noticed by its connections
+            dist.init_process_group(backend, timeout=timedelta(days=7))
             atexit.register(dist.destroy_process_group)
         self.count, self.number, self.device, self.sent = dist.get_world_size(), dist.get_rank(), device, 0
+        self.raised: Exception | None = None
 
     def map(
         self,
@@ -58,7 +64,7 @@ class Ranks:
         at_once: int,
         allocation_failed: Callable[[BaseException], bool],
     ) -> list[U]:
-        """Return ``f`` of every item; the items are dealt out to the processes in their order.
+        """Return ``f`` of every item; the items are dealt out to the processes in their order, there and back.
 
         An error of one process is raised in all, once they have taken in the same outcomes.
 
@@ -67,17 +73,22 @@ class Ranks:
             f: What is applied.
             items: The items, the same in all processes, the longest work first.
             take: Takes in the outcome of an item, which is not kept then; None returns them all.
-            at_once: Number of items of a process whose outcomes are held for ``take``.
+            at_once: Number of items that a process works on at once.
             allocation_failed: Returns whether an error is that memory ran out.
 
         Raises:
             MemoryError: If memory ran out in one of the processes.
-            Elsewhere: If another error came up in another one.
+            LostProcess: If another error came up in another one.
         """
-        width = self.count * at_once if take is not None else max(1, len(items))
+        laps = [divmod(at, self.count) for at in range(len(items))]
+        dealt = [
+            (turn if lap % 2 == 0 else self.count - 1 - turn, item)
+            for (lap, turn), item in zip(laps, items, strict=True)
+        ]
+        width = _HELD * self.count * at_once if take is not None else max(1, len(items))
         outcomes: list[U] = []
         for start in range(0, len(items), width):
-            found = self._outcomes(each, f, items[start : start + width], take, allocation_failed)
+            found = self._outcomes(each, f, dealt[start : start + width], take, allocation_failed)
             outcomes += found if take is None else []
         return outcomes
 
@@ -85,7 +96,7 @@ class Ranks:
         self,
         each: Callable[[Callable[[T], Any], Sequence[T]], list[Any]],
         f: Callable[[T], U],
-        items: Sequence[T],
+        items: Sequence[tuple[int, T]],
         take: Callable[[T, U], object] | None,
         allocation_failed: Callable[[BaseException], bool],
     ) -> list[U]:
@@ -101,63 +112,79 @@ class Ranks:
                 return None
             return found
 
-        mine = each(attempt, items[self.number :: self.count])
+        mine = each(attempt, [item for owner, item in items if owner == self.number])
         said = [(allocation_failed(e), f"{type(e).__name__}: {e}") for e in errors[:1]]
-        outcomes: list[Any] = [None] * len(items)
-        trouble: list[tuple[int, bool, str]] = []
-        for rank, (found, why) in enumerate(self._exchange((mine, said))):
-            outcomes[rank :: self.count] = found
-            trouble += [(rank, *w) for w in why]
-        for at, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
-            if take is not None and outcome is not None and at % self.count != self.number:
+        everyone = self._exchange((mine, said))
+        of = [iter(found) for found, _ in everyone]
+        outcomes: list[Any] = [next(of[owner]) for owner, _ in items]
+        for (owner, item), outcome in zip(items, outcomes, strict=True):
+            if take is not None and outcome is not None and owner != self.number:
                 take(item, outcome)
-        for rank, memory, text in trouble:
-            if memory:
-                raise MemoryError(text)
-            raise errors[0] if errors else Elsewhere(f"process {rank} of {self.count}: {text}")
+        trouble = [(rank, *why) for rank, (_, said) in enumerate(everyone) for why in said]
+        if trouble:
+            rank, memory, text = trouble[0]
+            self.raised = MemoryError(text) if memory else LostProcess(f"process {rank} of {self.count}: {text}")
+            raise self.raised if memory or not errors else errors[0]
         return outcomes
 
-    def shared(self, find: Callable[[], T]) -> T:
-        """Return in every process what a function returns in the first; the others do not call it."""
-        found: list[Any] = [find() if self.number == 0 else None]
+    def shared(self, value: T) -> T:
+        """Return in every process what the first gives."""
+        found: list[Any] = [value]
         with _reached():
             dist.broadcast_object_list(found)
-        value: T = found[0]
-        return value
+        first: T = found[0]
+        return first
 
-    def first(self, number: int | None) -> int | None:
-        """Return the first number that a process has given, or None."""
-        every: list[int | None] = [None] * self.count
+    def every(self, value: T) -> list[T]:
+        """Return what the processes give, in their order."""
+        values: list[Any] = [None] * self.count
         with _reached():
-            dist.all_gather_object(every, number)
-        return next((n for n in every if n is not None), None)
+            dist.all_gather_object(values, value)
+        return values
+
+    def agreed(self, round: int, w: Tensor, signal: int | None) -> int | None:
+        """Return a signal that has come to any of the processes after a round, or None.
+
+        Args:
+            round: The number of the round.
+            w: The model [P] after it.
+            signal: The signal that has come to this process, or None.
+
+        Raises:
+            RuntimeError: If the processes have come to different models.
+        """
+        given = self.every(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
+        if len({state for state, _ in given}) > 1:
+            raise RuntimeError(
+                f"the processes have come to different models in round {round}; they need devices of the same kind, "
+                "and methods that draw random numbers from the keys that they are given"
+            )
+        return next((number for _, number in given if number is not None), None)
 
     def _exchange(self, mine: T) -> list[T]:
         """Return what every process gives, in their order; the tensors in it travel as they are."""
         file = BytesIO()
         packer = _Packer(file)
         packer.dump(mine)
-        forms = [(v.shape, v.dtype) for v in packer.tensors]
-        heads: list[Any] = [None] * self.count
+        mine_as_sent = file.getvalue(), [(v.shape, v.dtype) for v in packer.tensors]
         everything: list[T] = []
-        with _reached():
-            dist.all_gather_object(heads, (file.getvalue(), forms))
-            for rank, (head, forms) in enumerate(heads):
-                sizes = [prod(shape) * dtype.itemsize for shape, dtype in forms]
-                places = [size + -size % _ALIGNED for size in sizes]
-                body = torch.empty(sum(places), dtype=torch.uint8, device=self.device)
-                parts = body.split(places)
-                if rank == self.number:
-                    for part, size, v in zip(parts, sizes, packer.tensors, strict=True):
-                        part[:size] = v.contiguous().reshape(-1).view(torch.uint8)
-                    self.sent += sum(sizes)
-                if len(body):
+        for rank, (head, forms) in enumerate(self.every(mine_as_sent)):
+            sizes = [prod(shape) * dtype.itemsize for shape, dtype in forms]
+            places = [size + -size % _ALIGNED for size in sizes]
+            body = torch.empty(sum(places), dtype=torch.uint8, device=self.device)
+            parts = body.split(places)
+            if rank == self.number:
+                for part, size, v in zip(parts, sizes, packer.tensors, strict=True):
+                    part[:size] = v.contiguous().reshape(-1).view(torch.uint8)
+                self.sent += sum(sizes)
+            if len(body):
+                with _reached():
                     dist.broadcast(body, rank)
-                if rank == self.number:
-                    everything.append(mine)
-                    continue
-                tensors = [p[:n].view(t).view(s) for p, n, (s, t) in zip(parts, sizes, forms, strict=True)]
-                everything.append(_Unpacker(BytesIO(head), tensors).load())
+            if rank == self.number:
+                everything.append(mine)
+                continue
+            tensors = [p[:n].view(t).view(s) for p, n, (s, t) in zip(parts, sizes, forms, strict=True)]
+            everything.append(_Unpacker(BytesIO(head), tensors).load())
         return everything
 
 
@@ -195,6 +222,6 @@ def _reached() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = re.sub(r"^\[\S*\] ", "", str(error).strip()).partition(". ")[0]
-        raise Elsewhere(
+        raise LostProcess(
             f"another process of this run is gone ({reason}); run the same command again to resume"
         ) from error

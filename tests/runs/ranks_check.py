@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbench.core.errors import Elsewhere
+from fedbench.core.errors import LostProcess
 from fedbench.simulation.engine import Engine, OutOfMemory
 from fedbench.simulation.ranks import Ranks
 
@@ -65,11 +65,27 @@ def fault(i):
         raise ValueError("made up")
 
 
-with pytest.raises(ValueError if ranks.number == 1 else Elsewhere, match="made up") as error:
+with pytest.raises(ValueError if ranks.number == 1 else LostProcess, match="made up") as error:
     engine.map(fault, ITEMS)
 assert ranks.number == 1 or str(error.value) == f"process 1 of {ranks.count}: ValueError: made up"
 
-assert ranks.shared(lambda: ["from", ranks.number]) == ["from", 0]
-assert ranks.first(ranks.number or None) == 1
+assert ranks.shared(["from", ranks.number]) == ["from", 0]
+assert ranks.every(ranks.number) == list(range(ranks.count))
+
+
+# memory that runs out in one process alone ends it: it would come to other parts than the others
+def outside():
+    raise MemoryError("outside")
+
+
+if ranks.number == 1:
+    with pytest.raises(MemoryError, match="outside"):
+        engine.within_memory(outside, "clients", lambda: 4, "alone")
+
+# different models are noticed after the round
+assert ranks.agreed(3, torch.tensor([float("nan")]), None) is None
+assert ranks.agreed(3, torch.ones(2), 15 if ranks.number == 1 else None) == 15
+with pytest.raises(RuntimeError, match="different models in round 4"):
+    ranks.agreed(4, torch.tensor([float(ranks.number)]), None)
 engine.close()
 (Path(sys.argv[1]) / str(ranks.number)).touch()

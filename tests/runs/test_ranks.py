@@ -35,13 +35,20 @@ def start(processes, *typed):
 def torchrun(processes, *typed):
     """Carry out a command in a number of processes, and return its status and what it printed on standard error."""
     process = start(processes, *typed)
-    _, err = process.communicate()
+    try:
+        _, err = process.communicate(timeout=300)
+    finally:
+        process.kill()
     return process.returncode, err
 
 
 def bits(folder):
-    """Models, and states of server and clients, of all runs in a directory."""
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.safetensors")}
+    """Models, states of server and clients, and records but for seconds, of all runs in a directory."""
+    found = {p.relative_to(folder): p.read_bytes() for end in ("*.safetensors", "*.parquet") for p in folder.rglob(end)}
+    for p in folder.rglob("rounds.jsonl"):
+        rows = [json.loads(line) for line in p.read_text().splitlines()]
+        found[p.relative_to(folder)] = [{k: v for k, v in r.items() if not k.startswith("seconds")} for r in rows]
+    return found
 
 
 @pytest.mark.parametrize("form", ["sampled", pytest.param("compiled", marks=pytest.mark.slow)])
@@ -115,6 +122,40 @@ def test_a_lost_process_ends_the_others_and_the_command_goes_on(tmp_path):
     assert engine["processes"] == 2
     assert engine["bytes_sent"] > 0
     assert bits(tmp_path / "one") == bits(tmp_path / "two")
+
+
+def test_a_damaged_checkpoint_starts_all_processes_over(tmp_path):
+    run = [*FAST, "algo=scaffold", "keep_state=true", "engine.client_state=file"]
+    process = start(2, "-m", "fedbench", *run, "rounds=100000", f"results_dir={tmp_path / 'two'}")
+    while rounds_done(tmp_path) < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    (state,) = (tmp_path / "two").rglob("round_*.safetensors")
+    state.write_bytes(state.read_bytes()[:-1])
+    for line in (tmp_path / "two").rglob("config.yaml"):  # as if it had been asked for with few rounds
+        assert "rounds: 100000" in line.read_text()
+    process = start(2, "-m", "fedbench", *run, "rounds=100000", f"results_dir={tmp_path / 'two'}")
+    while rounds_done(tmp_path) != 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert said.count("fedbench: starting over: ") == 1
+    assert "fedbench: interrupted at round" in said
+
+
+def test_processes_that_ask_for_different_runs_are_refused(tmp_path):
+    script = tmp_path / "each.py"
+    script.write_text(
+        "import os, fedbench\n"
+        f"fedbench.run(f'algo=fedavg {' '.join(FAST)} seed={{os.environ[\"RANK\"]}} results_dir={tmp_path / 'none'}')\n"
+    )
+    status, err = torchrun(2, script)
+    assert status != 0
+    assert "the processes that torchrun has started ask for different runs" in err
+    assert not (tmp_path / "none").exists()
 
 
 def test_wrong_requests_are_refused_once(tmp_path):
