@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 import traceback
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from fedbench.runs.process import (
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
+_TURN = 10.0  # seconds in which the first process says it: torchrun ends all as soon as one has ended
 _FILES = {"compare": "tune"}  # the module of a word, where it has another name
 
 
@@ -127,6 +129,7 @@ def _explained(error: BaseException, loud: bool) -> int:
     if RANK:
         lost = isinstance(error, LostProcess) or interruption(error) is not None
         if lost or (LOCAL_RANK and isinstance(error, RequestError)):
+            time.sleep(_TURN)
             return 1  # the first process says so
         return _fail(f"process {RANK} of {PROCESSES}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
