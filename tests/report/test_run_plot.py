@@ -43,7 +43,12 @@ def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
 
 def test_a_line_per_value_of_a_key(root, monkeypatch):
     seen = {}
-    monkeypatch.setattr(plot, "draw", lambda file, picture, title, panels, **more: seen.update(p=panels, **more) or [file])
+
+    def draw(file, picture, title, panels, **more):
+        seen.update(p=panels, **more)
+        return [file]
+
+    monkeypatch.setattr(plot, "draw", draw)
     words = ("plot", str(root), "--where", "algo=qfedavg", "--by", "algo")
     assert call(*words)[0] == 0
     assert len([s.label for p in seen["p"] for s in p.series]) == 2  # two values of algo.q are two lines
