@@ -18,7 +18,7 @@ from fedbench.commands.arguments import WORDS, Parser, tree
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
-from fedbench.core.errors import LostProcess, RequestError, nearest
+from fedbench.core.errors import FailedElsewhere, LostProcess, RequestError, nearest
 from fedbench.core.files import NotWritten
 from fedbench.runs.process import (
     LOCAL_RANK,
@@ -127,14 +127,14 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
 def _explained(error: BaseException, loud: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
     if RANK:
-        lost = isinstance(error, LostProcess) or interruption(error) is not None
-        if lost or (LOCAL_RANK and isinstance(error, RequestError)):
+        relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
+        if relayed or (LOCAL_RANK and isinstance(error, RequestError)):
             time.sleep(_TURN)
             return 1  # the first process says so
         return _fail(f"process {RANK} of {PROCESSES}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
         return _fail(f"interrupted{getattr(end, 'where', '')}; run the same command again to resume", exit_status(end))
-    if isinstance(error, DamagedRun | NotWritten | LostProcess):
+    if isinstance(error, DamagedRun | NotWritten | LostProcess | FailedElsewhere):
         return _fail(str(error), 1)
     if loud:
         traceback.print_exc()

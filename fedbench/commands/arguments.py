@@ -188,7 +188,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("folders", nargs="*", type=_directory, metavar="DIR",
                   help="directories of runs (default: results); a finished run is removed only if its own is named"),
         _argument("--state", choices=("failed", "interrupted", "process gone"), default="failed",
-                  help="state of the runs (default: failed); runs of the others go on with the same command"),
+                  help="state of the runs (default: failed); runs in the other states can be resumed"),
         _flag("--yes", help="remove the runs that are listed without it"),
     ),
     "show": (

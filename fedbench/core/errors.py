@@ -34,7 +34,11 @@ class RequestError(ValueError):
 
 
 class LostProcess(Exception):
-    """Another process of the same run has failed, or is gone; the message says which and why."""
+    """Another process of the same run is gone."""
+
+
+class FailedElsewhere(Exception):
+    """Another process of the same run has failed; the message says which and why."""
 
 
 class WrongValue(RequestError):

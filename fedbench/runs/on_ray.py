@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -26,7 +27,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.pool import PATIENCE, Ended, Runs, attempt, carry_out, note
-from fedbench.runs.process import answered_by, available_cores, raise_interrupted
+from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import Going, PoolView
 from fedbench.runs.ray_task import Key, Mailbox, packed, sent, unpack, work
 from fedbench.runs.run import CHECKPOINT, is_done, read_run
@@ -125,14 +126,26 @@ class OnRay:
         self._unfit: dict[str, str] = {}  # why nodes cannot carry out runs
 
     def work_through(self) -> None:
-        """Carry out all runs."""
+        """Carry out all runs.
+
+        Raises:
+            Interrupted: If a signal asked this process to end.
+        """
+        came: list[int] = []
+
+        def end(number: int, frame: FrameType | None) -> None:
+            came.append(number)
+            raise Interrupted(number)
+
         try:
-            with self._view.bars:
+            with self._view.bars, answered_by(end):
                 while self._waiting or self._lost or self._flying:
                     self._fill()
                     self._await()
-        except BaseException:
+        except BaseException as error:
             self._stop()
+            if came:  # Ray raises a KeyboardInterrupt of its own over it
+                raise Interrupted(came[0]) from error
             raise
         finally:
             for flight in (*self._flying.values(), *self._lost):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from io import BytesIO
+from itertools import cycle
 from math import prod
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fedbench.core.errors import LostProcess
+from fedbench.core.errors import FailedElsewhere, LostProcess
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -78,13 +79,10 @@ class Ranks:
 
         Raises:
             MemoryError: If memory ran out in one of the processes.
-            LostProcess: If another error came up in another one.
+            FailedElsewhere: If another error came up in another one.
         """
-        laps = [divmod(at, self.count) for at in range(len(items))]
-        dealt = [
-            (turn if lap % 2 == 0 else self.count - 1 - turn, item)
-            for (lap, turn), item in zip(laps, items, strict=True)
-        ]
+        there = range(self.count)
+        dealt = list(zip(cycle([*there, *reversed(there)]), items, strict=False))
         width = _HELD * self.count * at_once if take is not None else max(1, len(items))
         outcomes: list[U] = []
         for start in range(0, len(items), width):
@@ -123,7 +121,7 @@ class Ranks:
         trouble = [(rank, *why) for rank, (_, said) in enumerate(everyone) for why in said]
         if trouble:
             rank, memory, text = trouble[0]
-            self.raised = MemoryError(text) if memory else LostProcess(f"process {rank} of {self.count}: {text}")
+            self.raised = MemoryError(text) if memory else FailedElsewhere(f"process {rank} of {self.count}: {text}")
             raise self.raised if memory or not errors else errors[0]
         return outcomes
 

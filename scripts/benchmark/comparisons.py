@@ -131,7 +131,7 @@ def save(found: Comparisons, folder: Path) -> None:
     buffer = io.BytesIO()
     found.runs.to_parquet(buffer, index=False)
     replace_file(folder / RUNS, buffer.getvalue())
-    replace_file(folder / TUNED, json.dumps(found.searches, indent=1, sort_keys=False) + "\n")
+    replace_file(folder / TUNED, json.dumps(found.searches) + "\n")
 
 
 def load(folder: Path) -> Comparisons:

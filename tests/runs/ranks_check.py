@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbench.core.errors import LostProcess
+from fedbench.core.errors import FailedElsewhere
 from fedbench.simulation.engine import Engine, OutOfMemory
 from fedbench.simulation.ranks import Ranks
 
@@ -14,7 +14,7 @@ ranks = Ranks(torch.device("cpu"))
 engine = Engine(None, "loop", 4, workers=2, ranks=ranks)
 ITEMS = list(range(7))
 
-# outcomes in order, whoever made them, with tensors of all kinds in them
+# outcomes keep the order of the items in every process, and tensors arrive as they were
 found = engine.map(lambda i: {"one": torch.full((i,), i), "two": (torch.tensor(i > 3), torch.eye(2)[:, 1], i)}, ITEMS)
 for i, outcome in enumerate(found):
     assert outcome["one"].tolist() == [i] * i
@@ -65,7 +65,7 @@ def fault(i):
         raise ValueError("made up")
 
 
-with pytest.raises(ValueError if ranks.number == 1 else LostProcess, match="made up") as error:
+with pytest.raises(ValueError if ranks.number == 1 else FailedElsewhere, match="made up") as error:
     engine.map(fault, ITEMS)
 assert ranks.number == 1 or str(error.value) == f"process 1 of {ranks.count}: ValueError: made up"
 

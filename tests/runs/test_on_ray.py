@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -145,3 +146,21 @@ def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["states done done done done done done", f"happened {event}"]
     assert models(tmp_path / "ray") == local
+
+
+@pytest.mark.slow
+def test_a_signal_ends_tasks_after_their_round_and_their_checkpoints_come(tmp_path):
+    pytest.importorskip("ray")
+    sweep = ["-m", "--on", "ray", "data=synthetic_leaf", "data.clients=30", "algo=scaffold", "seed=0,1"]
+    command = [sys.executable, "-m", "fedbench", *sweep, "rounds=1000000", "eval_every=5000", f"results_dir={tmp_path}"]
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stderr:  # one every ten seconds
+            if " running (rounds 0/" not in line and " running (" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert len(list(tmp_path.rglob("manifest.json"))) == 2
+    assert "run the same command again to resume" in err
