@@ -28,8 +28,11 @@ from fedbench.runs.where import Where, announce
 
 _MANY = 20  # configurations whose check takes seconds
 _INDEX = "planned_run"  # the axis of a launcher's sweep: the numbers of the runs
-# what conf/config.yaml says of Hydra, for a sweep that is composed without it
+_BATCH = "hydra.sweeper.max_batch_size="
+# what conf/config.yaml says of Hydra, for a sweep that is composed without it; an array of SLURM has 1000 tasks at most,
+# unless the cluster sets MaxArraySize
 _BARE = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null", "hydra.sweep.subdir=.")
+_BARE += (f"{_BATCH}1000",)
 
 
 def carry_out(asked: Namespace) -> int:
@@ -42,7 +45,7 @@ def carry_out(asked: Namespace) -> int:
     launcher = [o.text for o in overrides if o.key.startswith(("hydra.", "hydra/"))]
     axes = [o for o in overrides if o.text not in launcher]
     for text in launcher:
-        if text.startswith(("hydra.sweeper", "hydra/sweeper")):
+        if text.startswith(("hydra.sweeper", "hydra/sweeper")) and not text.startswith(_BATCH):
             raise RequestError(f"{text}: type the axes of the sweep as overrides, such as seed=0,1,2")
     for axis in axes:
         if not axis.each():

@@ -16,6 +16,7 @@ LAUNCHERS = {
     "own": ["--jobs", "2"],
     "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
     "submitit": ["hydra/launcher=submitit_local"],
+    "batches": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweeper.max_batch_size=4"],
 }
 
 
@@ -42,7 +43,7 @@ def test_a_preset_without_its_package_says_what_to_install(fed, tmp_path):
 
 @pytest.mark.slow
 def test_six_runs_are_the_same_with_every_launcher(tmp_path):
-    """Own workers, joblib and submitit: equal models, bit for bit, and one table at the end."""
+    """Own workers, joblib, submitit, and joblib with four runs and then two: equal models, and one table at the end."""
     found = {}
     for name, how in LAUNCHERS.items():
         done = subprocess.run(
@@ -53,7 +54,7 @@ def test_six_runs_are_the_same_with_every_launcher(tmp_path):
         assert next(line for line in done.stdout.splitlines() if line.startswith("| fed")).split()[3] == "3"
         found[name] = models(tmp_path / name)
     assert len(found["own"]) == 6
-    assert found["own"] == found["joblib"] == found["submitit"]
+    assert found["own"] == found["joblib"] == found["submitit"] == found["batches"]
 
 
 @pytest.mark.slow
