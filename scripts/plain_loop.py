@@ -20,8 +20,8 @@ ROWS = {
     "mnist_power_law": ("power_law", 0.03, 0.001, 1, 200),
     "mcmahan_iid": ("iid", 0.215, 0, 1, 200),
     "mcmahan_shards2": ("shards", 0.215, 0, 1, 1400),
-    "mcmahan_iid_epochs5": ("iid", 0.215, 0, 5, 200),
-    "mcmahan_shards2_epochs5": ("shards", 0.215, 0, 5, 450),
+    "mcmahan_iid_epochs5": ("iid", 0.05, 0, 5, 200),
+    "mcmahan_shards2_epochs5": ("shards", 0.05, 0, 5, 700),
 }
 TARGET = 0.97
 
