@@ -29,10 +29,11 @@ from fedbench.runs.where import Where, announce
 _MANY = 20  # configurations whose check takes seconds
 _INDEX = "planned_run"  # the axis of a launcher's sweep: the numbers of the runs
 _BATCH = "hydra.sweeper.max_batch_size="
-# what conf/config.yaml says of Hydra, for a sweep that is composed without it; an array of SLURM has 1000 tasks at most,
-# unless the cluster sets MaxArraySize
-_BARE = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null", "hydra.sweep.subdir=.")
-_BARE += (f"{_BATCH}1000",)
+_BARE = (
+    *("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null"),  # as conf/config.yaml says
+    "hydra.sweep.subdir=.",
+    f"{_BATCH}1000",  # tasks of an array at most; SLURM's MaxArraySize is 1001 unless the cluster sets another
+)
 
 
 def carry_out(asked: Namespace) -> int:
@@ -166,7 +167,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, starts
             if not todo and len(missing) * count > 1 and starts:
                 start_importing()
             with answered_by(end_at_once):
-                from fedbench.runs.build import method_of  # imports torch, which takes seconds
+                from fedbench.runs.method import method_of  # imports torch, which takes seconds
 
             method_of(config)
         todo += [config] * len(missing)

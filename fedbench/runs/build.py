@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 import fedbench
 from fedbench.config.schema import RunConfig
-from fedbench.config.targets import Component, call, function_of
+from fedbench.config.targets import call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError, is_own, place_of, raised
 from fedbench.core.files import Tree
-from fedbench.core.optim import sgd
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
 from fedbench.core.randomness import key as key_of
 from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
+from fedbench.runs.method import method_of
 from fedbench.runs.process import LOCAL_RANK, NEIGHBOURS, PROCESSES
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
@@ -34,7 +34,6 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
 
-_STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
 _FEW = 2  # examples that a model of the user's own is tried on
 
 
@@ -48,7 +47,6 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     Raises:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
-    method_of(config)  # before the data are read, which may take long
     local, precision = config.local, config.engine.precision
     device = _device(config.device, precision)
     ranks = Ranks(device) if PROCESSES > 1 else None
@@ -103,33 +101,6 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             for name, component in config.metrics.items()
         ),
         facts=_facts(config, data, task, engine),
-    )
-
-
-def method_of(config: RunConfig, **facts: object) -> Algorithm | list[Stage]:
-    """The method, or its stages; without facts of the data and the model a quick check of the keys.
-
-    Args:
-        config: The configuration.
-        facts: Those of ``_STAND_INS`` that are known: the number of clients with training examples, the training
-            examples of every client, and the sizes of the model's tensors (ADR 0002).
-
-    Raises:
-        RequestError: If values do not fit the method.
-    """
-    given = {"local": sgd(**asdict(config.local.solver)), "rounds": config.rounds, **_STAND_INS, **facts}
-    options = dict(config.algo.options)
-    for key, section in config.algo.options.items():
-        if isinstance(section, dict) and "_target_" in section:  # an option that is a method itself
-            inner = Component.of(f"algo.{key}", section)
-            options[key] = call(inner, f"algo.{key}", **given)
-            if not isinstance(options[key], Algorithm):
-                raise RequestError(f"algo.{key} must be a method of one stage, got {inner.target}")
-    made: object = call(replace(config.algo, options=options), "algo", **given)
-    if isinstance(made, Algorithm) or (isinstance(made, list) and all(isinstance(s, Stage) for s in made)):
-        return made
-    raise RequestError(
-        f"algo._target_={config.algo.target} must return an Algorithm or a list of Stages, got {type(made).__name__}"
     )
 
 

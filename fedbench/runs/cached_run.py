@@ -105,7 +105,10 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     if PROCESSES == 1 and is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
     with answered_by(end_at_once):
-        from fedbench.runs.build import build  # imports torch, which takes seconds
+        from fedbench.runs.method import method_of  # imports torch, which takes seconds
+
+        method_of(config)  # before the rest is imported and data are read, which take longer
+        from fedbench.runs.build import build
         from fedbench.runs.recorder import Recorder
         from fedbench.runs.training import train
 
