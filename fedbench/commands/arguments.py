@@ -174,7 +174,8 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--best", metavar="KEY", help="print the value of KEY that is best on validation data, per setting"),
         _argument("--by", metavar="METRIC",
                   help="with --best: validation (default, val_accuracy_mean) or another val_ metric"),
-        _argument("--metric", help="see `fedbench list metric` (default: accuracy_mean); with --latex several as A,B"),
+        _argument("--metric", help="see `fedbench list metric` (default: accuracy_mean); with --latex several as A,B; "
+                  "alone, the columns of a table of the runs, in this order"),
         _argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only"),
         _flag("--dated", help="end the page with today's date (UTC)"),
         _argument("--alpha", type=float, help="significance level of the tests (default: 0.05)"),

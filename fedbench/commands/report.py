@@ -10,9 +10,11 @@ from pathlib import Path
 import fedbench
 from fedbench.analysis.best import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
+from fedbench.analysis.tables import closing_tables
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import user_path
 from fedbench.papers.registry import papers
+from fedbench.reports.closing import closing_text
 from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
@@ -24,7 +26,6 @@ from fedbench.runs.run import Run
 
 _ALPHA = 0.05
 _NEEDS = {  # flags, and those that they go with
-    "metric": ("compare", "latex", "best"),
     "baseline": ("compare", "latex"),
     "alpha": ("compare", "latex"),
     "by": ("best",),
@@ -47,6 +48,9 @@ def carry_out(asked: Namespace) -> int:
         if getattr(asked, flag) is not None and not any(getattr(asked, other) for other in needed):
             others = " or ".join(f"--{other}" for other in needed)
             raise RequestError(f"--{flag} is for {others}; add that or remove it")
+    columns = asked.metric and not (asked.compare or asked.latex or asked.best)
+    if columns and (into or asked.paper or asked.dated):
+        raise RequestError("--metric alone prints a table and writes no report; remove --into, --paper and --dated")
     if asked.alpha is None:
         asked.alpha = _ALPHA
     if asked.latex:
@@ -54,6 +58,8 @@ def carry_out(asked: Namespace) -> int:
     elif asked.best:
         best = best_values(runs_below(folder), asked.best, asked.metric or "accuracy_mean", asked.by or "validation")
         print(best_text(best))
+    elif columns:
+        print(closing_text(closing_tables(runs_below(folder)), asked.metric.split(",")))
     elif not (into or asked.paper or asked.compare) and is_collection(folder):
         print(write_overview(folder))
         asked.page = folder / PAGE

@@ -8,6 +8,7 @@ from textwrap import fill
 
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, TableData
+from fedbench.core.errors import choice
 from fedbench.reports import tables as numbers
 from fedbench.reports.format import plural
 from fedbench.reports.methods import listed
@@ -19,14 +20,21 @@ _SIGNS = {"inside": "≈", "outside": "≠"}
 _LEGEND = "Mean±sample STD over {}, then the paper's number: ≈ if in the 95 % interval of ours widened by its ±, else ≠"
 
 
-def closing_text(tables: Sequence[TableData]) -> str:
-    """Return tables as Markdown of at most 100 columns; metrics for which there is no room are named below them."""
-    return "\n".join(_text(table, block) for table in tables for block in table.blocks).rstrip()
+def closing_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> str:
+    """Return tables as Markdown of at most 100 columns; metrics for which there is no room are named below them.
+
+    Args:
+        tables: The tables.
+        metrics: The columns in their order; by default those that the paper prints, or all.
+    """
+    return "\n".join(_text(table, block, metrics) for table in tables for block in table.blocks).rstrip()
 
 
-def _text(table: TableData, block: Block) -> str:
+def _text(table: TableData, block: Block, metrics: Sequence[str]) -> str:
     lines, best, setup = block.lines, numbers.best_columns(table, block), block.setup
     places = sorted(numbers.main_columns(table), key=lambda i: not setup and table.columns[i].name not in _FIRST)
+    names = [column.name for column in table.columns]
+    places = [names.index(choice("metric", metric, names)) for metric in metrics] or places
     seeds, status = [len(line.found.runs) for line in lines], [line.status for line in lines]
     same, settings = len({*seeds}) == 1, [keys_text(line.keys) for line in lines]
     heads: dict[str, Sequence[str]] = {"method": [line.label for line in lines]}

@@ -287,6 +287,19 @@ def test_the_closing_text_fits_a_terminal_and_says_which_is_best(tmp_path):
     )
 
 
+def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed):
+    for seed in range(2):
+        write_run(tmp_path, "fedavg", seed, 0.5, experiment=None)
+    status, out, _ = fed("report", str(tmp_path), "--metric", "kl_uniform,accuracy_mean")
+    rows = [line for line in out if line.startswith("|")]
+    assert (status, [cell.strip() for cell in rows[0].split("|")[1:-1]]) == (0, ["method", "seeds", "KL", "mean"])
+    assert not (tmp_path / "report").exists()
+    status, _, error = fed("report", str(tmp_path), "--metric", "kl")
+    assert (status, "metric must be one of accuracy_mean_weighted," in error) == (2, True)
+    status, _, error = fed("report", str(tmp_path), "--metric", "kl_uniform", "--paper", "fedfa")
+    assert (status, "writes no report; remove --into, --paper and --dated" in error) == (2, True)
+
+
 def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path):
     for seed in range(3):
         for algo, lr in (("fedavg", 0.1), ("fedavg", 0.2)):
