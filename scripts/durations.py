@@ -2,8 +2,9 @@
 
     python scripts/durations.py results results/published/fedfa --machine "2 cores of an Intel Xeon, PyTorch 2.13.0"
 
-reads the finished runs of directories, or of the bundles of published reports. Times of other experiments and
-algorithms that are in the file are kept, as long as the machine has the same name; with another name they are dropped.
+reads the finished runs of directories, or of the bundles of published reports. Times of other experiments, models,
+local work and algorithms that are in the file are kept, as long as the machine has the same name; with another name
+they are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 
 from fedbench.papers.registry import home_of
-from fedbench.reproduce.durations import FILE, per_round
+from fedbench.reproduce.durations import FILE, per_round, task_of
 from fedbench.runs.results import Results
 
 
@@ -31,7 +32,8 @@ def main() -> None:
     for run in (run for folder in asked.folders for run in Results(folder)):
         experiment = run.meta["experiment"]
         if run.done and home_of(experiment) is not None and (seconds := per_round(run.last_round())) is not None:
-            measured[experiment][run.meta["algo"]].append(seconds)
+            task = task_of(experiment, run.meta["departures"])
+            measured[task][run.meta["algo"]].append(seconds)
     before = json.loads(asked.into.read_text(encoding="utf-8")) if asked.into.exists() else {}
     times = before["seconds_per_round"] if before.get("machine") == asked.machine else {}
     for experiment, of in measured.items():

@@ -119,7 +119,7 @@ def _expected(composer: Composer, results: Path) -> Callable[[Sequence[str]], tu
     @cache  # the seeds of a setting take as long as one another
     def of(setting: tuple[str, ...]) -> tuple[bool, float]:
         config = composer.config(setting)
-        known = durations.per_round(config.task_name, config.names.algo)
+        known = durations.per_round(config)
         return known is None, (known or 1.0) * config.rounds
 
     return lambda run: of(tuple(text for text in run if not text.startswith("seed=")))

@@ -79,7 +79,7 @@ def carry_out(asked: Namespace) -> int:
 def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
     """Return what there is to run, about how long it takes, and what the seeds can decide."""
     config, trials, seeds = studies[0].config, request.budget * len(request.seeds), len(request.table_seeds)
-    rounds = [Durations(config.results_dir).per_round(config.task_name, study.method) for study in studies]
+    rounds = [Durations(config.results_dir).per_round(study.config) for study in studies]
     runs = (trials + seeds) * len(studies)
     configs = [study.config for study in studies]
     jobs = request.where.number((configs * runs)[:runs])  # of a cluster, those of this machine

@@ -2,8 +2,8 @@
 
 Estimates are from the finished runs of a results directory, else from a file of fedbench.
 
-``durations.json`` has the mean seconds per round by experiment and algorithm, measured on one machine;
-``scripts/durations.py`` writes it from finished runs.
+``durations.json`` has the mean seconds per round by experiment, with what a profile changes of it, and algorithm, as
+measured on one machine; ``scripts/durations.py`` writes it from finished runs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.reproduce.plan import PlannedRun
 from fedbench.runs.process import answered_signals, interruption
@@ -24,27 +26,31 @@ from fedbench.runs.progress import duration
 from fedbench.runs.run import is_done, last_row
 
 FILE = Path(__file__).parent / "durations.json"
+_COSTS = (  # beginnings of the keys on which the time of a round depends
+    *("model", "participation", "data.clients", "data.source", "data.partition"),
+    *("local.batch_size", "local.epochs", "local.steps"),
+)
 
 
 class Durations:
-    """Estimated times of planned runs: the mean time of a round of the same experiment and algorithm.
+    """Estimated times of planned runs: the mean time of a round of the same experiment, reductions and algorithm.
 
     Args:
         results: Directory of the finished runs.
-
-    Attributes:
-        per_round: Returns the mean seconds of a round, given an experiment or data set and an algorithm; None if
-            nothing is known of them.
     """
 
     def __init__(self, results: Path) -> None:
         self.results = results
         self._stored = json.loads(FILE.read_text(encoding="utf-8"))["seconds_per_round"]
-        self.per_round = cache(self._measured)
+        self._seconds = cache(self._measured)
+
+    def per_round(self, config: RunConfig, algo: str | None = None) -> float | None:
+        """Return the mean seconds of a round of a configuration, or of another method's; None if nothing is known."""
+        return self._seconds(config.task_name, task_of(config.task_name, config.departures), algo or config.names.algo)
 
     def of(self, run: PlannedRun) -> float | None:
-        """Return the seconds that a run takes; None if nothing is known of its experiment and algorithm."""
-        per_round = self.per_round(run.experiment, run.algo)
+        """Return the seconds that a run takes; None if nothing is known of its kind."""
+        per_round = None if run.config is None else self.per_round(run.config)
         return None if per_round is None or run.config is None else per_round * run.config.rounds
 
     def text(self, runs: Iterable[PlannedRun], jobs: int = 1) -> str:
@@ -55,16 +61,23 @@ class Durations:
             return "unknown" if times else "–"
         return duration(sum(known) / jobs) + (" + ?" if len(known) < len(times) else "")
 
-    def _measured(self, experiment: str, algo: str) -> float | None:
+    def _measured(self, folder: str, task: str, algo: str) -> float | None:
         rows = [
             last_row(path / "rounds.jsonl") or {}
-            for path in (self.results / experiment / algo).glob("*/seed_*")
+            for path in (self.results / folder / algo).glob("*/seed_*")
             if is_done(path)
+            and task_of(folder, json.loads((path / "meta.json").read_text(encoding="utf-8"))["departures"]) == task
         ]
         if found := [seconds for row in rows if (seconds := per_round(row)) is not None]:
             return mean(found)
-        stored: float | None = self._stored.get(experiment, {}).get(algo)
+        stored: float | None = self._stored.get(task, {}).get(algo)
         return stored
+
+
+def task_of(name: str, departures: Mapping[str, Sequence[Any]]) -> str:
+    """Return an experiment or data set with the values that a run has in its place and that change a round's time."""
+    changed = [f"{key}={here}" for key, (_, here) in sorted(departures.items()) if key.startswith(_COSTS)]
+    return " ".join([name, *changed])
 
 
 def per_round(row: Mapping[str, float]) -> float | None:

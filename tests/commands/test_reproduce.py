@@ -244,17 +244,18 @@ def test_a_whole_paper_and_unknown_names():
 # ---- what it would take
 
 
-def finished(results, run, rounds, seconds, seed, algo=None, digest=None):
-    """A run on disk of which only its place and its times are there: half for training, half for evaluation."""
+def finished(results, run, rounds, seconds, seed, algo=None, digest=None, **departures):
+    """A run on disk of which only its place, its departures and its times are there: half of them for evaluation."""
     path = results / run.experiment / (algo or run.algo) / (digest or run.path.parent.name) / f"seed_{seed}"
     path.mkdir(parents=True)
     (path / "rounds.jsonl").write_text(
         json.dumps({"round": rounds, "seconds_train": seconds / 2, "seconds_eval": seconds / 2}) + "\n"
     )
+    (path / "meta.json").write_text(json.dumps({"departures": {key: [None, here] for key, here in departures.items()}}))
     (path / "DONE").touch()
 
 
-def test_times_are_per_round_of_finished_runs_of_the_same_experiment_and_algorithm(tmp_path):
+def test_times_are_per_round_of_finished_runs_of_the_same_setting_and_algorithm(tmp_path):
     (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
     assert run.config.rounds == 1000
     stored = Durations(tmp_path)
@@ -264,9 +265,12 @@ def test_times_are_per_round_of_finished_runs_of_the_same_experiment_and_algorit
     finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # another algorithm
     assert Durations(tmp_path).of(run) == known
     finished(tmp_path, run, 100, 300.0, 1)  # 3 s per round
-    finished(tmp_path, run, 100, 100.0, 2, digest="reduced")  # 1 s per round
+    finished(tmp_path, run, 100, 100.0, 2, digest="fewer", rounds=100)  # 1 s per round
+    finished(tmp_path, run, 100, 1.0, 3, digest="smaller", model="mlp")
     assert Durations(tmp_path).of(run) == pytest.approx(2000)
-    run.wanted["data.clients"], run.config = 3, None
+    run.config = replace(run.config, departures={"model": ["linear", "mlp"]})
+    assert Durations(tmp_path).of(run) == pytest.approx(10)
+    run.config = None
     assert Durations(tmp_path).text([run]) == "unknown"
     assert Durations(tmp_path).text([]) == "–"
 
