@@ -244,14 +244,16 @@ def test_a_whole_paper_and_unknown_names():
 # ---- what it would take
 
 
-def finished(results, run, rounds, seconds, seed, algo=None, digest=None, **departures):
+def finished(results, run, rounds, seconds, seed, algo=None, digest=None, departures=None):
     """A run on disk of which only its place, its departures and its times are there: half of them for evaluation."""
     path = results / run.experiment / (algo or run.algo) / (digest or run.path.parent.name) / f"seed_{seed}"
     path.mkdir(parents=True)
     (path / "rounds.jsonl").write_text(
         json.dumps({"round": rounds, "seconds_train": seconds / 2, "seconds_eval": seconds / 2}) + "\n"
     )
-    (path / "meta.json").write_text(json.dumps({"departures": {key: [None, here] for key, here in departures.items()}}))
+    (path / "meta.json").write_text(
+        json.dumps({"departures": {key: [None, here] for key, here in (departures or {}).items()}})
+    )
     (path / "DONE").touch()
 
 
@@ -265,8 +267,8 @@ def test_times_are_per_round_of_finished_runs_of_the_same_setting_and_algorithm(
     finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # another algorithm
     assert Durations(tmp_path).of(run) == known
     finished(tmp_path, run, 100, 300.0, 1)  # 3 s per round
-    finished(tmp_path, run, 100, 100.0, 2, digest="fewer", rounds=100)  # 1 s per round
-    finished(tmp_path, run, 100, 1.0, 3, digest="smaller", model="mlp")
+    finished(tmp_path, run, 100, 100.0, 2, digest="fewer", departures={"rounds": 100})  # 1 s per round
+    finished(tmp_path, run, 100, 1.0, 3, digest="smaller", departures={"model": "mlp"})
     assert Durations(tmp_path).of(run) == pytest.approx(2000)
     run.config = replace(run.config, departures={"model": ["linear", "mlp"]})
     assert Durations(tmp_path).of(run) == pytest.approx(10)
