@@ -23,7 +23,8 @@ from fedbench.core.files import config_value, leaves
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
-GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
+SCENARIOS = ("availability", "attack", "defence", "privacy", "compression")
+GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug", *SCENARIOS)
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _PACKAGE = Path(__file__).resolve().parent.parent
 # fedbench's config tree: inside an installed package, next to the package in a checkout

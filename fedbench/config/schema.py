@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
+from fedbench.config.overrides import SCENARIOS
 from fedbench.config.targets import Component
 from fedbench.core.errors import (
     RequestError,
@@ -106,6 +107,7 @@ class RunConfig:
         evaluate_clients: Number of clients in the sample that is evaluated, or None for all clients.
         init_path: File with the initial model, or None for a random one.
         tracker: Its target is None for no tracker.
+        scenarios: What surrounds the method, by group.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
@@ -132,6 +134,7 @@ class RunConfig:
     algo: Component
     tracker: Component
     metrics: Mapping[str, Component]
+    scenarios: Mapping[str, Component]
     data_dir: Path
     results_dir: Path
     force: bool
@@ -256,6 +259,7 @@ _ONE_KEY: dict[str, dict[str, Check]] = {  # sections
     "init": {"path": partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))},
     "evaluate": {"clients": partial(_or, words={"all": None}, check=partial(integer, at_least=1, instead="all"))},
 }
+_TOP |= {name: lambda key, value: Component.of(key, value) if value else None for name in SCENARIOS}
 TOP_KEYS = {*_TOP, *_ONE_KEY, "local", "engine", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
@@ -279,8 +283,9 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     init, evaluate = (_checked(name, tree[name], checks, {*checks})[0] for name, checks in _ONE_KEY.items())
     _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
     top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in tree["metrics"].items()}
-    if not tree["metrics"]:  # the configuration and the identity are those from before there were any
-        del tree["metrics"]
+    for key in ("metrics", *SCENARIOS):  # without them, configuration and identity are those from before there were any
+        if not tree.get(key):
+            tree.pop(key, None)
     del local["optimizer"]
     with arguments_of("local"):
         solver = SgdOptions(**{key: tree["local"][key] for key in _SOLVER})
@@ -293,8 +298,10 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     data["seed"] = top["seed"] if data["seed"] is None else data["seed"]
     if data["local_test"] == "others":
         data["source"] = _with_test_clients(data["source"], data["test_clients"])
+    scenarios = {name: found for name in SCENARIOS if (found := top.pop(name)) is not None}
     return RunConfig(
         **top,
+        scenarios=scenarios,
         names=Choices(choices["algo"], choices["data"], choices["model"], choices.get("experiment")),
         local=LocalConfig(**local, solver=solver, schedule=schedule),
         data=DataConfig(**data),

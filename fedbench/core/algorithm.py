@@ -35,6 +35,8 @@ Start: TypeAlias = Callable[[State, State, ClientInfo], State]
 Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
 # (message, client state, local variables, info) -> (upload, client state)
 Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+# (server state, uploads [C, ...], client states [C, ...], cohort [C]) -> the uploads that arrive, new client states
+Deliver: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], cohort [C]) -> server state
 Update: TypeAlias = Callable[[State, State, ClientInfo], State]
 # (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each client's own, [N, P]
@@ -277,6 +279,8 @@ class Algorithm:
         start: The local variables at the beginning of local work.
         step: One local step on one batch.
         finish: The upload, and the client state after the round.
+        deliver: What happens to the uploads of the whole cohort before the server sees them; None if nothing does. No
+            method has one: it is for what surrounds a method (``fedbench.scenarios``).
         update: The server's step.
         deploy: The model that is evaluated, or one for each client, of whom it may be given the states of some only.
         needs: Quantities measured for the cohort on all training examples and passed on in ``info.probe``: "loss"
@@ -304,6 +308,7 @@ class Algorithm:
     start: Start = _LOCAL["start"]
     step: Step = _LOCAL["step"]
     finish: Finish = upload_delta
+    deliver: Deliver | None = None
     update: Update = _SERVER["update"]
     deploy: Deploy = lambda server, clients: server["w"]
     needs: frozenset[Need] = frozenset()

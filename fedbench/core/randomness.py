@@ -43,6 +43,20 @@ class Purpose(enum.IntEnum):
     AUGMENT = 9
     TRIALS = 10
     EVALUATION = 11  # which clients are evaluated
+    REACHED = 12  # this one and those below: scenarios
+    TRAITS = 13
+    JITTER = 14
+    STRAGGLERS = 15
+    ATTACKERS = 16
+    FORGED = 17
+    BUCKETS = 18
+    NOISE = 19
+    COUNT = 20
+    POISSON = 21
+    UPLINK = 22
+    DOWNLINK = 23
+    SKETCH = 24
+    LOST = 25
 
 
 class DataPurpose(enum.IntEnum):
@@ -58,6 +72,7 @@ class DataPurpose(enum.IntEnum):
     LABEL_NOISE = 3
     VALIDATION = 8  # which training examples of a client are held out
     ROLES = 7  # which clients of a text source are read
+    AVAILABILITY = 13  # of classes
     IMAGES = 0  # an alias of PARTITION: which images of a source are read
 
 

@@ -27,12 +27,14 @@ from fedbench.runs.method import method_of
 from fedbench.runs.process import LOCAL_RANK, NEIGHBOURS, PROCESSES
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
+from fedbench.scenarios.make import population_of, surround
 from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
+from fedbench.simulation.turn import Scenario
 
 _FEW = 2  # examples that a model of the user's own is tried on
 
@@ -81,6 +83,10 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         schedule=local.schedule,
     )
     cohort = cohort_size(config.participation, data.num_clients)
+    scenario = Scenario()
+    if config.scenarios:
+        everybody = population_of(data, work, config.seed, cohort)
+        scenario = surround(config.scenarios, config.algo, stages, everybody)
     engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
     sample, size = None, config.evaluate_clients
     if size is not None:  # by the seed, so that the STD over seeds has in it what a sample is off the population
@@ -95,6 +101,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
         sample=sample,
+        scenario=scenario,
         tracker=None if config.tracker.target is None else Guarded(call(config.tracker, "tracker")),
         metrics=tuple(
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)

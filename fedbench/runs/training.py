@@ -30,6 +30,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
+from fedbench.simulation.turn import Scenario, recorded
 
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
 _PIECE = 2**22  # values of models that are checked at once
@@ -51,6 +52,7 @@ class PreparedRun:
         sampler: Draws the cohorts.
         sample: The clients that are evaluated, ascending; None is all.
         tracker: Follows the run; None if nothing does.
+        scenario: What surrounds the method.
         metrics: Metrics of the user's own, a column each.
         facts: Facts for meta.json.
     """
@@ -65,6 +67,7 @@ class PreparedRun:
     sampler: Sampler
     sample: np.ndarray | None
     tracker: Guarded | None
+    scenario: Scenario = field(default_factory=Scenario)
     metrics: tuple[CustomMetric, ...] = ()
     facts: Fields = field(default_factory=dict)
 
@@ -236,7 +239,7 @@ class Session:
         p = self.prepared
         observers = [d.observer for d in self.diagnostics.values() if d.observer is not None]
         fixed = (p.stages, p.task, p.data, p.work, p.engine, p.w, p.config.seed, p.sampler)
-        snapshots = simulate(*fixed, self.allocator, self.last, observers, self.measurements)
+        snapshots = simulate(*fixed, self.allocator, self.last, observers, self.measurements, p.scenario)
         while True:
             start = time.perf_counter()
             snapshot = next(snapshots, None)
@@ -273,6 +276,7 @@ class Session:
             **summary,
             **{column: diagnosed.get(column) for column in COLUMNS},
             **own,
+            **recorded(s.server),
             "clients": len(s.cohort),
             "bytes_up": s.bytes_up,
             "bytes_down": s.bytes_down,
@@ -335,7 +339,7 @@ class Session:
             for side in ("server/", "clients/")
         )
         server = {k: v.to(device) for k, v in server.items()}
-        fresh = p.stages[progress["stage"]].algorithm.client_init(server["w"])
+        fresh = p.scenario.lasting(p.stages[progress["stage"]].algorithm).client_init(server["w"])
         states = self.allocator.unpacked(clients, fresh, p.data.num_clients)
         kept = {k: v.to(device) for k, v in clients.items() if k.partition("/")[0] not in states}
         data = p.data.relabelled(tensors["labels"].to(device)) if "labels" in tensors else p.data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import cached_property
 from typing import NamedTuple
 
@@ -155,6 +155,7 @@ class Cohort:
         round: int,
         weights: State | None = None,
         in_place: bool = False,
+        size: Callable[[State], int] = nbytes,
     ) -> Trained:
         """Carry out the local phase of the whole cohort; outcomes are in the order of ``ids``.
 
@@ -166,6 +167,7 @@ class Cohort:
             round: Rounds done before this one.
             weights: Weights [C] of the uploads that are added up, by name.
             in_place: Whether the new states of the clients replace the old ones in ``clients``.
+            size: The size of uploads as they are sent.
 
         Raises:
             OutOfMemory: If the local phase of one client does not fit.
@@ -190,7 +192,7 @@ class Cohort:
                 states=states,
                 sums=sums,
                 types={k: uploads[k].dtype for k in summed},
-                size=nbytes(uploads),
+                size=size(uploads),
             )
 
         self.engine.within_memory(

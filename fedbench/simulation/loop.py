@@ -24,6 +24,7 @@ from fedbench.simulation.engine import Engine, StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Inspection, Measurements
 from fedbench.simulation.task import Task
+from fedbench.simulation.turn import Scenario, Turn
 
 
 def simulate(
@@ -39,6 +40,7 @@ def simulate(
     resume: Snapshot | None = None,
     observers: Sequence[Observer] = (),
     measurements: Measurements | None = None,
+    scenario: Scenario | None = None,
 ) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
 
@@ -57,10 +59,12 @@ def simulate(
         resume: Snapshot of the same stages and seed to continue from; it is not yielded again.
         observers: Look at the uploads and client states of the cohort, in the rounds that they want.
         measurements: Measures losses, and shares them with those who evaluate the snapshots; None makes its own.
+        scenario: What surrounds the method; None is nothing.
     """
     measurements = measurements or Measurements(task, engine)
     allocator = allocator or StateAllocator(w.device, "device")
-    run = Federation(data, work, w, seed, sampler, allocator, observers, measurements)
+    scenario = scenario or Scenario()
+    run = Federation(data, work, w, seed, sampler, allocator, observers, measurements, scenario)
     snapshot = resume or begin(run, 0, stages[0], Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0))
     if resume is None:
         yield snapshot
@@ -81,7 +85,10 @@ def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snap
     if t == 0 and algo.setup is not None:
         snapshot = set_up(run, algo.setup, snapshot)
     this = Round(run, stage, snapshot)
-    cohort = this.select()
+    if not len(this.turn.ids):
+        return this.end(this.idle())
+    cohort = this.cohort()
+    algo = this.algo
 
     message = algo.broadcast(this.server)
     info = this.facts(cohort, message["w"])
@@ -91,7 +98,7 @@ def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snap
         uploads, info = this.trials(algo.trials, cohort, uploads, info)
 
     update = algo.update.step if isinstance(algo.update, Averaging) else algo.update  # the averages are taken
-    snapshot = this.end(cohort, update(this.server, uploads, info))
+    snapshot = this.end(update(this.server, uploads, info))
     return snapshot if stage.after is None else after_round(run, stage.after, t, snapshot)
 
 
@@ -141,6 +148,7 @@ class Federation:
     allocator: StateAllocator
     observers: Sequence[Observer]
     measurements: Measurements
+    scenario: Scenario
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
@@ -160,7 +168,7 @@ class Federation:
 
 def begin(run: Federation, number: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
     """The snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
-    algo, w, count = stage.algorithm, snapshot.server["w"], snapshot.data.num_clients
+    algo, w, count = run.scenario.lasting(stage.algorithm), snapshot.server["w"], snapshot.data.num_clients
     server = algo.server_init(w, count) | {k: snapshot.server[k] for k in stage.keep}
     kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
     fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
@@ -190,21 +198,34 @@ class Round:
         before: The snapshot before the round.
 
     Attributes:
+        turn: The clients of the round, and the method as it is carried out in it.
+        algo: That method.
         server: The entries of the server's state that the method of the stage knows.
     """
 
     def __init__(self, run: Federation, stage: Stage, before: Snapshot) -> None:
-        self.run, self.stage, self.algo, self.before = run, stage, stage.algorithm, before
-        self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
-        self._steps = self._up = self._down = 0
-
-    def select(self) -> Cohort:
-        """The clients of the round, ascending ids, with their numbers of local steps."""
-        run, before, stage = self.run, self.before, self.stage
-        n = before.data.train.counts
+        self.run, self.stage, self.before, n = run, stage, before, before.data.train.counts
         able = n if stage.eligible is None else n * stage.eligible(before.server)
-        ids = (stage.sampler or run.sampler)(before.round, able, run.seed)
-        return run.cohort(Purpose.BATCHES, ids, run.work.tau(ids, n[ids], run.seed, before.round), before.data)
+
+        def draw(able: np.ndarray) -> np.ndarray:
+            return (stage.sampler or run.sampler)(before.round, able, run.seed)
+
+        def steps(ids: np.ndarray) -> np.ndarray:
+            return run.work.tau(ids, n[ids], run.seed, before.round)
+
+        self.turn: Turn = run.scenario.turn(stage.algorithm, before.round, able, draw, steps, before.server)
+        self.algo = self.turn.algorithm
+        self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
+        self._steps, self._up, self._down = self.turn.steps, 0, 0
+
+    def idle(self) -> State:
+        """The server's state after a round without results, whose broadcast is sent all the same."""
+        self._down += self.turn.bytes_down(self.algo.broadcast(self.server))
+        return self.turn.idle(self.server)
+
+    def cohort(self) -> Cohort:
+        """The clients whose results arrive, ascending ids, with their numbers of local steps."""
+        return self.run.cohort(Purpose.BATCHES, self.turn.ids, self.turn.tau, self.before.data)
 
     def facts(self, cohort: Cohort, w: Tensor) -> ClientInfo:
         """The facts of the cohort: with measurements at the broadcast model ``w`` and the server's numbers."""
@@ -230,19 +251,21 @@ class Round:
         algo, number, clients = self.algo, self.before.round, self.before.clients
         rule = algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
         watching = [o for o in self.run.observers if o.wants(number + 1)]
-        weights = {} if watching else {k: f(self.server, info) for k, f in rule.weights.items()}
-        in_place = not watching and algo.personal is None
-        trained = cohort.train(algo, message, clients, info, number, weights, in_place)
-        self._steps += int(cohort.tau.sum())
+        whole = bool(watching) or algo.deliver is not None
+        weights = {} if whole else {k: f(self.server, info) for k, f in rule.weights.items()}
+        in_place = not whole and algo.personal is None
+        trained = cohort.train(algo, message, clients, info, number, weights, in_place, self.turn.bytes_up)
         self._up += trained.bytes_up + nbytes(trained.after)
-        self._down += nbytes(message) * len(cohort.ids)
+        self._down += self.turn.bytes_down(message)
         if not in_place:
             states = trained.client_states | self._second_phase(cohort, message)
+            if algo.deliver is not None:
+                trained.uploads, states = algo.deliver(self.server, trained.uploads, states, info)
             write_rows(clients, info.id, states)
             for observer in watching:
                 observer.observe(Exchange(number + 1, algo, cohort.ids, trained.uploads, states))
         info = replace(info, probe=info.probe | trained.after)
-        return rule.summed(self.server, trained.uploads, info) if watching else trained.uploads, info
+        return rule.summed(self.server, trained.uploads, info) if whole else trained.uploads, info
 
     def _second_phase(self, first: Cohort, message: State) -> State:
         """The client states after the second local phase, if the method has one; nothing is sent in it."""
@@ -274,13 +297,13 @@ class Round:
         self._down += (vectors * models.shape[1] + steps) * models.element_size() * len(ids)
         return uploads | proposed, replace(info, probe=info.probe | found)
 
-    def end(self, cohort: Cohort, server: State) -> Snapshot:
+    def end(self, server: State) -> Snapshot:
         """The snapshot after the round, whose method has left the state ``server``."""
         before = self.before
         return before._replace(
             round=before.round + 1,
-            server=server | {k: before.server[k] for k in self.stage.keep},
-            cohort=cohort.ids,
+            server=self.turn.remembered(server | {k: before.server[k] for k in self.stage.keep}),
+            cohort=self.turn.ids,
             client_steps=before.client_steps + self._steps,
             bytes_up=before.bytes_up + self._up,
             bytes_down=before.bytes_down + self._down,

@@ -1,0 +1,76 @@
+"""From the configuration of the scenarios to what surrounds the method of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedbench.config.targets import Component, call, within_fedbench
+from fedbench.core.algorithm import Stage
+from fedbench.core.errors import RequestError
+from fedbench.data.dataset import FederatedDataset
+from fedbench.scenarios.allowed import class_of, refuse
+from fedbench.scenarios.draws import Population
+from fedbench.scenarios.surroundings import Surroundings
+from fedbench.simulation.local_work import LocalWork
+
+_LAYERS = ("attack", "compression", "privacy", "defence")  # the order in which a message passes them
+
+
+def surround(
+    asked: Mapping[str, Component], algo: Component, stages: Sequence[Stage], population: Population
+) -> Surroundings:
+    """Return what surrounds a method.
+
+    Args:
+        asked: The scenarios that were chosen, by group.
+        algo: The configuration of the method.
+        stages: The stages of the method.
+        population: All clients.
+
+    Raises:
+        RequestError: If a value is wrong, or a scenario does not go with the method or with another one.
+    """
+    parts: dict[str, Any] = {group: call(one, group, population=population) for group, one in asked.items()}
+    name = str(algo.target).rpartition(".")[2]
+    kind = class_of(name, algo.options, stages, own=not within_fedbench(str(algo.target)))
+    needs = {need: key for part in parts.values() for need, key in part.needs.items()}
+    for stage in stages:
+        if stage.sampler is not None and "away" in needs:
+            kind = "visits"
+        refuse(name, kind, stage.algorithm, needs)
+    if "privacy" in needs and (clash := {"away", "rule"} & needs.keys()):
+        why = {
+            "away": "who can be sampled depends on more than a coin of known rate",
+            "rule": "its sensitivity is not known",
+        }
+        raise RequestError(f"{needs[min(clash)]} does not go with {needs['privacy']}: {why[min(clash)]}; remove one")
+    layers = [parts[group] for group in _LAYERS if group in parts]
+    draw = getattr(parts.get("privacy"), "draw", None)
+    return Surroundings(population, parts.get("availability"), draw, layers)
+
+
+def population_of(data: FederatedDataset, work: LocalWork, seed: int, planned: int) -> Population:
+    """Return the facts of all clients of a run.
+
+    Args:
+        data: The data set.
+        work: The local work of the run.
+        seed: Random seed of the run.
+        planned: Number of clients of a cohort.
+    """
+    n = data.train.counts
+    per_epoch = work.per_epoch(n)
+    steps = np.full(len(n), work.steps) if work.steps is not None else sum(work.epochs) / 2 * per_epoch
+
+    def labels() -> np.ndarray:
+        clients = torch.from_numpy(np.repeat(np.arange(len(n)), n)).to(data.y.device)
+        found = torch.zeros(len(n) * data.classes, dtype=torch.int64, device=data.y.device)
+        found.index_add_(0, clients * data.classes + data.y[data.train.index], torch.ones_like(clients))
+        return found.view(len(n), data.classes).cpu().numpy()
+
+    of = labels if data.y.dim() == 1 else None
+    return Population(seed, n, per_epoch, np.where(n > 0, steps, 0), work.steps is not None, of, planned)

@@ -1,0 +1,174 @@
+"""The scenarios of a run around its method: one round in the order in which things happen to clients and messages.
+
+Reached, sampled, reported; broadcast; local work; messages of attackers; compression, after which the server sees
+decoded vectors; clipping; what is done before the sum; the rule in its place, or noise; the method's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+
+from fedbench.core.algorithm import Algorithm, Averaging, Weighting
+from fedbench.core.randomness import Purpose
+from fedbench.core.types import ClientInfo, State
+from fedbench.scenarios.availability import Availability
+from fedbench.scenarios.draws import Population, of_clients, uniform
+from fedbench.simulation.turn import OWN, Draw, Scenario, Steps, Turn
+
+
+class At(NamedTuple):
+    """A round of a scenario.
+
+    Attributes:
+        seed: Random seed of the run.
+        round: Rounds done before, over all stages.
+        ids: The clients whose results arrive [C], ascending.
+        receivers: Those that receive the broadcast [S].
+        server: The server's state before the round.
+    """
+
+    seed: int
+    round: int
+    ids: np.ndarray
+    receivers: np.ndarray
+    server: State
+
+
+# (message or server state, uploads [c, ...], states of the senders [c, ...], their ids [c]) -> uploads, states
+Send: TypeAlias = Callable[[State, State, State, torch.Tensor], tuple[State, State]]
+
+
+class Layer(Protocol):
+    """A scenario that wraps a method. States and messages of its own have names that begin with ``OWN``."""
+
+    def wrap(self, algo: Algorithm, at: At) -> Algorithm:
+        """The method with this layer around it, for one round."""
+        ...
+
+    def turn(self, turn: Turn, at: At) -> Turn:
+        """The round with what changes in its costs, in a round without results, and in the record."""
+        ...
+
+
+@dataclass(frozen=True)
+class Surroundings(Scenario):
+    """The scenarios of a run.
+
+    Attributes:
+        population: All clients.
+        availability: Who takes part; None is everybody that is sampled.
+        draw: Draws the cohort instead of the run's sampler, from (round, training examples [N]); None leaves it.
+        layers: What wraps the method, the innermost first.
+    """
+
+    population: Population
+    availability: Availability | None = None
+    draw: Callable[[int, np.ndarray], np.ndarray] | None = None
+    layers: Sequence[Layer] = ()
+
+    def lasting(self, algo: Algorithm) -> Algorithm:
+        """The method with the states that the scenarios keep of the server and of every client."""
+        return self._wrapped(algo, At(self.population.seed, 0, np.arange(0), np.arange(0), {}))
+
+    def turn(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> Turn:
+        """The round after ``round`` rounds; arguments as for ``Scenario``."""
+        seed, here = self.population.seed, self.availability or Availability()
+        if here.reached is not None:
+            able = able * here.reached(round)
+        sampled = draw(able) if self.draw is None else self.draw(round, able)
+        done = tau = steps(sampled)
+        arrived = uniform(of_clients(seed, Purpose.LOST, sampled, round=round)) >= here.lost
+        notes: dict[str, float] = {}
+        if here.late is not None:
+            late = here.late(round, sampled, tau)
+            done = np.where(late.late, np.maximum(late.done, 1) if here.partial else late.done, tau)
+            arrived &= here.partial | ~late.late
+            notes = {} if np.isnan(late.time) else {"time": late.time}
+        at = At(seed, round, sampled[arrived], sampled, server)
+        if self.availability is not None:
+            notes |= {"sampled": len(sampled), "reported": len(at.ids), "reachable": int((able > 0).sum())}
+        algo = _reweighted(self._wrapped(algo, at), self._factor(algo, at))
+        turn = Turn.of(algo, at.ids, done[arrived], sampled, int(done.sum()), notes)
+        if self.availability is not None:
+            turn = replace(turn, kept=self._counted(at))
+        for layer in self.layers:
+            turn = layer.turn(turn, at)
+        return turn
+
+    def _wrapped(self, algo: Algorithm, at: At) -> Algorithm:
+        for layer in self.layers:
+            algo = layer.wrap(algo, at)
+        return algo if self.availability is None else _counting(algo)
+
+    def _counted(self, at: At) -> State:
+        """Rounds in which each client has reported [N], and rounds in which nobody has, with this one."""
+        reports, empty = at.server[f"{OWN}reports"], at.server[f"{OWN}empty_rounds"]
+        reports = reports.index_add(0, torch.from_numpy(at.ids).to(reports.device), reports.new_ones(len(at.ids)))
+        return {f"{OWN}reports": reports, f"{OWN}empty_rounds": empty + (not len(at.ids))}
+
+    def _factor(self, algo: Algorithm, at: At) -> float:
+        """What the weights of those who report are multiplied by."""
+        if self.availability is None or self.availability.weights == "renormalise" or not len(at.ids):
+            return 1.0
+        weight = self.population.n if algo.weights == "size" else np.ones(len(self.population.n))
+        share = float(weight[at.ids].sum() / weight[at.receivers].sum())
+        return share if self.availability.weights == "zero" else share / (1 - self.availability.lost)
+
+
+def _counting(algo: Algorithm) -> Algorithm:
+    """The method with the counts of ``Surroundings._counted`` in the server's state."""
+
+    def server_init(w: torch.Tensor, num_clients: int) -> State:
+        counts = {f"{OWN}reports": torch.zeros(num_clients, dtype=torch.int64, device=w.device)}
+        counts[f"{OWN}empty_rounds"] = torch.zeros((), dtype=torch.int64, device=w.device)
+        return algo.server_init(w, num_clients) | counts
+
+    return replace(algo, server_init=server_init)
+
+
+def _reweighted(algo: Algorithm, factor: float) -> Algorithm:
+    """The method with the weights of its sums times a factor."""
+    if factor == 1.0:
+        return algo
+    assert isinstance(algo.update, Averaging)
+
+    def times(weighting: Weighting) -> Weighting:
+        return lambda server, cohort: weighting(server, cohort) * factor
+
+    return replace(algo, update=replace(algo.update, weights={k: times(f) for k, f in algo.update.weights.items()}))
+
+
+def sending(algo: Algorithm, send: Send) -> Algorithm:
+    """The method whose messages pass ``send`` on their way to the server, together with the senders' states.
+
+    Where something needs the messages of the whole cohort (``Algorithm.deliver``), they pass after it; otherwise as each
+    part of the cohort ends its work.
+    """
+    inner, whole = algo.finish, algo.deliver
+    if whole is not None:
+
+        def deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
+            return send(server, *whole(server, uploads, states, cohort), cohort.id)
+
+        return replace(algo, deliver=deliver)
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        uploads, states = inner(msg, shown(client), local, info)
+        return send(msg, uploads, states | hidden(client), info.id.squeeze(1))
+
+    return replace(algo, finish=finish)
+
+
+def hidden(state: State) -> State:
+    """Return the entries that belong to scenarios."""
+    return {k: v for k, v in state.items() if k.startswith(OWN)}
+
+
+def shown(state: State) -> State:
+    """Return the entries that a method knows."""
+    return {k: v for k, v in state.items() if not k.startswith(OWN)}

@@ -1,0 +1,92 @@
+"""What may surround a method in a round: who is there, what arrives, and what it costs; the default is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from fedbench.core.algorithm import Algorithm
+from fedbench.core.types import State, nbytes
+
+OWN = "~"  # the first character of entries of states and messages that belong to a scenario, not to the method
+
+Draw: TypeAlias = Callable[[np.ndarray], np.ndarray]  # training examples of those that can be drawn [N] -> ids
+Steps: TypeAlias = Callable[[np.ndarray], np.ndarray]  # ids -> their numbers of local steps
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round of a method.
+
+    Attributes:
+        algorithm: The method as it is carried out.
+        ids: The clients whose results arrive [C], ascending.
+        tau: Their numbers of local steps [C].
+        steps: Local steps of all clients, also of those whose results are lost.
+        bytes_down: The size of a broadcast to all clients that receive it.
+        bytes_up: The size of uploads of some clients.
+        idle: The server's state after a round without results.
+        notes: Numbers for the record of the round, by column.
+        kept: Entries of the server's state after the round, whatever the method does.
+    """
+
+    algorithm: Algorithm
+    ids: np.ndarray
+    tau: np.ndarray
+    steps: int
+    bytes_down: Callable[[State], int]
+    bytes_up: Callable[[State], int] = nbytes
+    idle: Callable[[State], State] = lambda server: server
+    notes: Mapping[str, float] = field(default_factory=dict)
+    kept: State = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        algo: Algorithm,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        receivers: np.ndarray,
+        steps: int,
+        notes: dict[str, float],
+    ) -> Turn:
+        """A round in which ``receivers`` get the broadcast and the clients ``ids`` answer."""
+        return cls(algo, ids, tau, steps, lambda message: nbytes(message) * len(receivers), notes=notes)
+
+    def remembered(self, server: State) -> State:
+        """The server's state after the round with what the scenario keeps and records."""
+        device = server["w"].device
+        notes = {OWN + k: torch.tensor(v, dtype=torch.float64, device=device) for k, v in self.notes.items()}
+        return server | self.kept | notes
+
+
+class Scenario:
+    """What surrounds a method. This one changes nothing; others override its methods."""
+
+    def lasting(self, algo: Algorithm) -> Algorithm:
+        """The method with the states that the scenario keeps of the server and of every client."""
+        return algo
+
+    def turn(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> Turn:
+        """The round after ``round`` rounds.
+
+        Args:
+            algo: The method.
+            round: Rounds done before, over all stages.
+            able: Numbers of training examples, 0 for clients that cannot be drawn, [N].
+            draw: The sampler of the run.
+            steps: The local work of the run.
+            server: The server's state before the round.
+        """
+        ids = draw(able)
+        tau = steps(ids)
+        return Turn.of(algo, ids, tau, ids, int(tau.sum()), {})
+
+
+def recorded(server: State) -> dict[str, float]:
+    """The columns of the record that a scenario has left in the server's state: its entries that are numbers."""
+    return {k.removeprefix(OWN): float(v) for k, v in server.items() if k.startswith(OWN) and v.dim() == 0}
