@@ -146,8 +146,8 @@ def _reweighted(algo: Algorithm, factor: float) -> Algorithm:
 def sending(algo: Algorithm, send: Send) -> Algorithm:
     """The method whose messages pass ``send`` on their way to the server, together with the senders' states.
 
-    Where something needs the messages of the whole cohort (``Algorithm.deliver``), they pass after it; otherwise as each
-    part of the cohort ends its work.
+    Where something needs the messages of the whole cohort (``Algorithm.deliver``), they pass after it; otherwise as
+    each part of the cohort ends its work.
     """
     inner, whole = algo.finish, algo.deliver
     if whole is not None:
