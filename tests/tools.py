@@ -30,6 +30,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Snapshot, simulate
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
+from fedbench.simulation.turn import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -255,6 +256,7 @@ def snapshots(
     allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
     observers: Sequence[Observer] = (),
+    scenario: Scenario | None = None,
 ) -> list[Snapshot]:
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
@@ -264,7 +266,7 @@ def snapshots(
     stages = stages_of(algo, rounds, data.num_clients)
     try:
         draw = sampler or sample_cohort(participation)
-        run = simulate(stages, task, data, work, engine, w, seed, draw, allocator, resume, observers)
+        run = simulate(stages, task, data, work, engine, w, seed, draw, allocator, resume, observers, None, scenario)
         return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
     finally:
         engine.close()

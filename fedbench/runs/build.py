@@ -85,7 +85,8 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     cohort = cohort_size(config.participation, data.num_clients)
     scenario = Scenario()
     if config.scenarios:
-        everybody = population_of(data, work, config.seed, cohort)
+        rounds, by_size = sum(s.rounds for s in stages), config.sampling == "size"
+        everybody = population_of(data, work, config.seed, cohort, rounds, config.participation, by_size)
         scenario = surround(config.scenarios, config.algo, stages, everybody)
     engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
     sample, size = None, config.evaluate_clients
@@ -107,7 +108,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
             for name, component in config.metrics.items()
         ),
-        facts=_facts(config, data, task, engine),
+        facts=_facts(config, data, task, engine) | scenario.facts,
     )
 
 

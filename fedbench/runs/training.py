@@ -307,7 +307,7 @@ class Session:
             "peak_memory_bytes": peak_memory_bytes(p.task.device),
             "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
             "engine": engine,
-            "remarks": p.stages[s.stage].algorithm.remarks(s.server),
+            "remarks": p.scenario.lasting(p.stages[s.stage].algorithm).remarks(s.server),
         }
         documents = {name: found for name, d in self.diagnostics.items() if (found := d.document()) is not None}
         deployed, layout = p.stages[s.stage].algorithm.deploy(s.server, s.clients), p.task.layout

@@ -52,8 +52,9 @@ class Availability:
     @property
     def needs(self) -> dict[str, str]:
         """What it needs of a method (``fedbench.scenarios.allowed``), with the key that asks for it."""
-        away = self.lost > 0 or self.reached is not None or (self.late is not None and not self.partial)
-        found = {"away": "availability"} if away else {}
+        chosen = self.reached is not None or (self.late is not None and not self.partial)  # not by an even coin
+        found = {"away": "availability"} if self.lost > 0 or chosen else {}
+        found |= {"chosen": "availability"} if chosen else {}
         found |= {"partial": "availability.late=partial"} if self.partial else {}
         return found | ({"weights": f"availability.weights={self.weights}"} if self.weights != "renormalise" else {})
 

@@ -24,6 +24,9 @@ class Population:
         fixed_steps: Whether every client takes the same number of steps.
         labels: Returns the training examples of every class of every client [N, classes]; None for tokens.
         planned: Number of clients in a cohort.
+        rounds: Planned rounds, over all stages.
+        participation: Fraction of the clients in a cohort, or their number.
+        by_size: Whether cohorts are drawn by size.
     """
 
     seed: int
@@ -33,6 +36,9 @@ class Population:
     fixed_steps: bool
     labels: Callable[[], np.ndarray] | None
     planned: int
+    rounds: int = 0
+    participation: float | int = 1.0
+    by_size: bool = False
 
     @property
     def able(self) -> np.ndarray:

@@ -36,24 +36,42 @@ def surround(
     """
     parts: dict[str, Any] = {group: call(one, group, population=population) for group, one in asked.items()}
     name = str(algo.target).rpartition(".")[2]
-    kind = class_of(name, algo.options, stages, own=not within_fedbench(str(algo.target)))
     needs = {need: key for part in parts.values() for need, key in part.needs.items()}
     for stage in stages:
+        kind = class_of(name, algo.options, [stage], own=not within_fedbench(str(algo.target)))
         if stage.sampler is not None and "away" in needs:
             kind = "visits"
         refuse(name, kind, stage.algorithm, needs)
-    if "privacy" in needs and (clash := {"away", "rule"} & needs.keys()):
-        why = {
-            "away": "who can be sampled depends on more than a coin of known rate",
-            "rule": "its sensitivity is not known",
-        }
-        raise RequestError(f"{needs[min(clash)]} does not go with {needs['privacy']}: {why[min(clash)]}; remove one")
+    if "privacy" in needs:
+        _refuse_beside_privacy(name, stages, needs)
     layers = [parts[group] for group in _LAYERS if group in parts]
     draw = getattr(parts.get("privacy"), "draw", None)
     return Surroundings(population, parts.get("availability"), draw, layers)
 
 
-def population_of(data: FederatedDataset, work: LocalWork, seed: int, planned: int) -> Population:
+def _refuse_beside_privacy(name: str, stages: Sequence[Stage], needs: Mapping[str, str]) -> None:
+    chosen = "who can be sampled depends on more than a coin of known rate"
+    why = {
+        "chosen": chosen,
+        "rule": "its sensitivity is not C/m̃",
+        "norm_clip": "its sensitivity is not C/m̃",
+        "weights": "its weights are the same for all, and known before",
+    }
+    if clash := why.keys() & needs.keys():
+        raise RequestError(f"{needs[min(clash)]} does not go with {needs['privacy']}: {why[min(clash)]}; remove one")
+    if any(stage.sampler or stage.eligible for stage in stages):
+        raise RequestError(f"{needs['privacy']} does not go with algo={name}: {chosen}; remove it")
+
+
+def population_of(
+    data: FederatedDataset,
+    work: LocalWork,
+    seed: int,
+    planned: int,
+    rounds: int = 0,
+    participation: float | int = 1.0,
+    by_size: bool = False,
+) -> Population:
     """Return the facts of all clients of a run.
 
     Args:
@@ -61,6 +79,9 @@ def population_of(data: FederatedDataset, work: LocalWork, seed: int, planned: i
         work: The local work of the run.
         seed: Random seed of the run.
         planned: Number of clients of a cohort.
+        rounds: Planned rounds, over all stages.
+        participation: Fraction of the clients in a cohort, or their number.
+        by_size: Whether cohorts are drawn by size.
     """
     n = data.train.counts
     per_epoch = work.per_epoch(n)
@@ -73,4 +94,6 @@ def population_of(data: FederatedDataset, work: LocalWork, seed: int, planned: i
         return found.view(len(n), data.classes).cpu().numpy()
 
     of = labels if data.y.dim() == 1 else None
-    return Population(seed, n, per_epoch, np.where(n > 0, steps, 0), work.steps is not None, of, planned)
+    planned_steps = np.where(n > 0, steps, 0)
+    drawn = (planned, rounds, participation, by_size)
+    return Population(seed, n, per_epoch, planned_steps, work.steps is not None, of, *drawn)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weighting
+from fedbench.core.files import Tree
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State
 from fedbench.scenarios.availability import Availability
@@ -70,6 +71,11 @@ class Surroundings(Scenario):
     availability: Availability | None = None
     draw: Callable[[int, np.ndarray], np.ndarray] | None = None
     layers: Sequence[Layer] = ()
+
+    @property
+    def facts(self) -> Tree:
+        """What ``meta.json`` records of the scenarios: the ``facts`` of the layers that have some."""
+        return {k: v for layer in self.layers for k, v in getattr(layer, "facts", {}).items()}
 
     def lasting(self, algo: Algorithm) -> Algorithm:
         """The method with the states that the scenarios keep of the server and of every client."""

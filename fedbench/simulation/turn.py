@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedbench.core.algorithm import Algorithm
+from fedbench.core.files import Tree
 from fedbench.core.types import State, nbytes
 
 OWN = "~"  # the first character of entries of states and messages that belong to a scenario, not to the method
@@ -66,6 +67,11 @@ class Turn:
 
 class Scenario:
     """What surrounds a method. This one changes nothing; others override its methods."""
+
+    @property
+    def facts(self) -> Tree:
+        """What ``meta.json`` records of it before the run starts."""
+        return {}
 
     def lasting(self, algo: Algorithm) -> Algorithm:
         """The method with the states that the scenario keeps of the server and of every client."""

@@ -1,0 +1,414 @@
+"""Central differential privacy: what is clipped, what is added, and what it costs."""
+
+import json
+import math
+import re
+import sys
+from dataclasses import replace
+from math import comb, exp, log
+
+import numpy as np
+import pytest
+import torch
+from tools import federation, make, snapshots
+
+import fedbench
+from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight, server_descent
+from fedbench.core.errors import RequestError
+from fedbench.core.optim import adam
+from fedbench.core.randomness import Purpose, fold_in, key
+from fedbench.core.types import ClientInfo
+from fedbench.scenarios.allowed import refuse
+from fedbench.scenarios.draws import Population, normal
+from fedbench.scenarios.privacy import Cohorts, central, spending
+from fedbench.scenarios.surroundings import At, Surroundings
+from fedbench.simulation.engine import StateAllocator
+from fedbench.simulation.turn import recorded
+
+DOUBLE = torch.float64
+UNIFORM = make("fedavg", weights="uniform")
+SIZES = (4, 9, 12, 5, 7, 6, 8, 10, 11, 3)
+
+
+def population(sizes=SIZES, participation=1.0, rounds=3, **given):
+    n = np.array(sizes)
+    count = len(sizes)
+    planned = participation if isinstance(participation, int) else math.ceil(participation * count)
+    return Population(0, n, n, n, False, None, planned, rounds, participation, **given)
+
+
+def around(sizes=SIZES, participation=1.0, **options):
+    everybody = population(sizes, participation)
+    part = central(population=everybody, **options)
+    return Surroundings(everybody, None, part.draw, [part])
+
+
+def run(algo=UNIFORM, participation=1.0, sizes=SIZES, rounds=3, data=None, resume=None, options=None, **given):
+    scenario = None if options is None else around(sizes, participation, **options)
+    data = data or federation(sizes)
+    return snapshots(algo, data, rounds=rounds, participation=participation, scenario=scenario, resume=resume, **given)
+
+
+def round_of(deltas, algo=UNIFORM, server=None, number=0, **options):
+    """The server's state after the clients have sent ``deltas`` [C, P], of ten clients with q = 1."""
+    part = central(population=population(), **options)
+    rows = torch.as_tensor(deltas, dtype=DOUBLE)
+    w = torch.zeros(rows.shape[1], dtype=DOUBLE)
+    before = part.wrap(algo, At(0, 0, np.arange(0), np.arange(0), {})).server_init(w, len(SIZES))
+    server = before if server is None else before | server
+    ids = torch.arange(len(rows))
+    ones = torch.ones(len(rows), dtype=DOUBLE)
+    info = ClientInfo(ids, ones, ones / len(rows), ones, ones, ones, ids)
+    algo = part.wrap(algo, At(0, number, ids.numpy(), ids.numpy(), server))
+    uploads, _ = algo.finish({"w": w}, {}, {"w": w - rows}, info.columns())
+    return algo.update(server, uploads, info), uploads
+
+
+# ---- the mechanism
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+@pytest.mark.parametrize("mode", ["stacked", "compiled"])
+def test_without_noise_and_bound_it_is_the_method(sampling, mode):
+    data = federation(SIZES, dtype=torch.float32)
+    options = {"noise": 0, "clip": math.inf, "sampling": sampling}
+    runs = [run(data=data, mode=mode, options=o)[-1].server["w"] for o in (None, options)]
+    assert torch.equal(*runs)
+
+
+def test_poisson_divides_by_the_expected_cohort():
+    options = {"noise": 0, "clip": math.inf}
+    scenario = around(SIZES, 0.3, **options)
+    draw = lambda round, n, seed: scenario.draw(round, n)  # noqa: E731
+    ours, plain = run(participation=0.3, rounds=1, options=options), run(sampler=draw, rounds=1)
+    steps = [(s[1].server["w"] - s[0].server["w"]) for s in (ours, plain)]
+    present = len(ours[1].cohort)
+    assert present != 3
+    assert np.array_equal(ours[1].cohort, plain[1].cohort)
+    torch.testing.assert_close(steps[0], present / 3 * steps[1], rtol=1e-12, atol=0)
+
+
+def test_poisson_cohorts_are_independent_coins():
+    draw = central(population=population((1,) * 50 + (0,), 0.2), noise=0).draw
+    n = np.array((1,) * 50 + (0,))
+    sizes = np.array([len(draw(t, n)) for t in range(2000)])
+    assert abs(sizes.mean() - 10) < 4 * math.sqrt(8 / 2000)
+    assert abs(sizes.var() / 8 - 1) < 0.15
+    assert 50 not in np.concatenate([draw(t, n) for t in range(20)])  # has no examples
+    few = n * (np.arange(51) < 30)
+    assert np.array_equal(draw(3, few), [k for k in draw(3, n) if k < 30])  # others' coins stay as they are
+
+
+def test_clipping():
+    rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [-6.0, 8.0]], dtype=DOUBLE)
+    _, uploads = round_of(rows, noise=0, clip=2)
+    v = uploads["delta"]
+    torch.testing.assert_close(v, torch.tensor([[1.2, 1.6], [0.3, 0.4], [0.0, 0.0], [-1.2, 1.6]], dtype=DOUBLE))
+    assert torch.equal(v[1:3], rows[1:3])  # below the bound: bit for bit
+    torch.testing.assert_close(round_of(v, noise=0, clip=2)[1]["delta"], v, rtol=1e-15, atol=0)
+    after = round_of(rows, noise=0, clip=2)[0]["w"]
+    torch.testing.assert_close(after, -torch.tensor([0.03, 0.36], dtype=DOUBLE))  # over m̃ = 10, not over 4
+
+
+def test_a_client_moves_the_sum_by_the_bound():
+    rows = 10 * torch.randn(6, 5, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    found = [10 * round_of(r, noise=0, clip=2)[0]["w"] for r in (rows, rows[:5], torch.cat([rows[:5], -rows[5:]]))]
+    assert torch.linalg.vector_norm(found[0] - found[1]).item() == pytest.approx(2)  # removed: C
+    assert torch.linalg.vector_norm(found[0] - found[2]).item() == pytest.approx(4)  # replaced: 2C
+
+
+def test_noise_has_its_size_and_comes_before_the_servers_optimizer():
+    many = 20_000
+    after, _ = round_of(torch.zeros(3, many), noise=0.7, clip=2, number=4)
+    xi = normal(fold_in(key(0, Purpose.NOISE, 4), torch.arange(many)))
+    torch.testing.assert_close(after["w"], -0.7 * 2 / 10 * xi, rtol=1e-12, atol=0)
+    assert after["w"].std().item() == pytest.approx(0.14, rel=0.02)
+    assert abs(after["w"].mean().item()) < 4 * 0.14 / math.sqrt(many)
+    opt = adam(0.0, 0.0, 1e-12)
+    steps = Algorithm(**server_descent(opt, lr=0.5), weights="uniform")
+    moved, _ = round_of(torch.zeros(3, many), steps, noise=0.7, clip=2, number=4)
+    torch.testing.assert_close(moved["w"], -0.5 * xi.sign(), rtol=1e-6, atol=0)  # m/√v of one gradient is its sign
+
+
+def test_noise_does_not_depend_on_who_is_there():
+    """Three coordinates of noise on an unmoved model, for cohorts, modes, parts, workers and methods."""
+    still = lambda algo: replace(  # noqa: E731
+        algo, finish=lambda msg, c, local, info: ({"delta": torch.zeros_like(local["w"])}, c)
+    )
+    options = {"noise": 1.0, "clip": 0.5, "sampling": "fixed"}
+    cases = [
+        {},
+        {"mode": "loop"},
+        {"cohort_size": 2, "workers": 2},
+        {"algo": still(make("fedsps"))},
+        {"mode": "compiled"},
+        {"sizes": SIZES[::-1]},
+    ]
+    found = [run(**({"algo": still(UNIFORM)} | c), options=options) for c in cases]
+    steps = [s[-1].server["w"] - s[0].server["w"] for s in found]
+    for step in steps[1:]:
+        torch.testing.assert_close(step, steps[0], rtol=0, atol=1e-14)
+    assert steps[0].abs().min() > 0
+
+
+def test_an_empty_round_has_its_noise():
+    clip = {"clip": "adaptive", "clip_start": 0.3, "count_noise": 2.0}
+    found = run(participation=1e-9, rounds=2, options={"noise": 1.0, **clip}, algo=make("fedspeed"))
+    assert [len(s.cohort) for s in found] == [0, 0, 0]
+    deviation = (1 - 1 / 16) ** -0.5 * 0.3 / 1e-8
+    xi = normal(fold_in(key(0, Purpose.NOISE, 0), torch.arange(found[0].server["w"].numel())))
+    torch.testing.assert_close(found[1].server["w"], found[0].server["w"] - deviation * xi)
+    zeta = normal(torch.tensor(key(0, Purpose.COUNT, 0) >> 1)).item()
+    columns = recorded(found[1].server)
+    assert columns["unclipped"] == pytest.approx(0.5 + 2 * zeta / 1e-8)
+    assert (columns["clip"], found[1].client_steps) == (0.3, 0)
+    assert recorded(found[2].server)["clip"] in (1e-20, 1e20)  # where it ends
+
+
+def test_the_step_without_clients_is_that_with_unmoved_ones():
+    nothing, _ = round_of(torch.zeros(0, 7), noise=1.0, clip=2)
+    unmoved, _ = round_of(torch.zeros(4, 7), noise=1.0, clip=2)
+    assert torch.equal(nothing["w"], unmoved["w"])
+
+
+def test_resumed_runs_are_the_same():
+    options = {"noise": 0.4, "clip": "adaptive", "count_noise": 1.0}
+    whole = run(participation=0.4, rounds=4, options=options, algo=make("ditto", weights="uniform"))
+    assert len({float(s.server["~bound"]) for s in whole}) == 5
+    half = whole[2]._replace(clients={k: v.clone() for k, v in whole[2].clients.items()})
+    allocator = StateAllocator(torch.device("cpu"), "device")
+    rest = run(
+        participation=0.4, rounds=4, options=options, algo=make("ditto", weights="uniform"), resume=half,
+        allocator=allocator,
+    )  # fmt: skip
+    assert torch.equal(rest[-1].server["w"], whole[-1].server["w"])
+    assert recorded(rest[-1].server) == recorded(whole[-1].server)
+
+
+def test_costs_are_those_of_the_method():
+    runs = [run(options=o)[-1] for o in (None, {"noise": 0, "clip": "adaptive"})]
+    assert len({(s.bytes_up, s.bytes_down, s.client_steps) for s in runs}) == 1
+
+
+# ---- adaptive clipping
+
+
+@pytest.mark.parametrize(("z", "sigma"), [(0.5, 0.5), (1.0, 0.6), (2.0, 5.0)])
+def test_sum_and_count_share_the_noise(z, sigma):
+    part = central(population=population(), noise=z, clip="adaptive", count_noise=sigma)
+    assert 1 / part.noise**2 + 1 / (2 * sigma) ** 2 == pytest.approx(1 / z**2, rel=1e-12)
+    assert central(population=population(), noise=z, clip="adaptive", count_noise=1e9).noise == pytest.approx(z)
+
+
+def adapted(norm, rounds, scale=1.0, **options):
+    """Bounds over rounds in which all ten clients send updates of one norm, without noise."""
+    options = {"noise": 0, "clip": "adaptive", "count_noise": 0, "clip_start": 0.1 * scale, **options}
+    server, bounds, steps = {}, [0.1 * scale], []
+    for t in range(rounds):
+        rows = torch.full((10, 1), norm * scale, dtype=DOUBLE)
+        after, _ = round_of(rows, server=server, number=t, **options)
+        steps.append(-after["w"].item())
+        server = {"~bound": after["~bound"]}
+        bounds.append(after["~bound"].item())
+    return np.array(bounds), np.array(steps)
+
+
+def test_the_bound_follows_the_quantile():
+    bounds, steps = adapted(1.0, 60, quantile=0.8, clip_lr=0.1)
+    change, below = np.diff(np.log(bounds)), bounds[:-1] < 1
+    assert below.sum() > 20
+    assert (~below).sum() > 5
+    assert np.allclose(change, np.where(below, 0.08, -0.02))
+    assert np.allclose(steps, np.minimum(bounds[:-1], 1))  # with the bound from before the round
+    there = np.argmax(~below)
+    assert np.abs(np.log(bounds[there:])).max() <= 0.08 + 1e-9
+    still, _ = adapted(1.0, 5, clip_lr=0.0)
+    assert (still == 0.1).all()
+
+
+def test_units_of_the_updates_are_those_of_the_bound():
+    (bounds, steps), (scaled, larger) = adapted(1.0, 20), adapted(1.0, 20, scale=8.0)
+    assert np.allclose(scaled, 8 * bounds)
+    assert np.allclose(larger, 8 * steps)
+
+
+def test_the_count_is_of_norms_before_clipping_and_at_the_bound_counts():
+    after, uploads = round_of([[2.0], [2.5], [-2.0], [0.0]], noise=0, clip="adaptive", clip_start=2, count_noise=0)
+    assert uploads["~unclipped"].tolist() == [1, 0, 1, 1]
+    assert after["~unclipped"].item() == pytest.approx(0.5 + (3 * 0.5 - 0.5) / 10)
+
+
+# ---- accounting
+
+
+def divergence(q, z, alpha):
+    """Rényi divergence of the sampled Gaussian at an integer order (Mironov et al. 2019)."""
+    logs = [log(comb(alpha, i)) + (i * i - i) / (2 * z * z) for i in range(alpha + 1)]
+    logs = [v + (alpha - i) * log(1 - q) + i * log(q) for i, v in enumerate(logs)]
+    top = max(logs)
+    return (top + log(sum(exp(v - top) for v in logs))) / (alpha - 1)
+
+
+def poisson(q):
+    return Cohorts(60_000, q * 60_000, False)
+
+
+@pytest.mark.parametrize(("alpha", "value"), [(5, 2.18075656e-3), (50, 2.38460375e-2), (100, 1.67416308e2)])
+def test_divergences(alpha, value):
+    assert 50 * divergence(0.01, 2.5, alpha) == pytest.approx(value, rel=1e-8)
+    made = poisson(0.01).fresh().compose(poisson(0.01).rounds(2.5, 50))
+    for order, found in zip(made.orders, made.rdp, strict=True):
+        if order == alpha:
+            assert found == pytest.approx(value, rel=1e-8)
+
+
+MNIST = (256 / 60_000, 1.12, 14063, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("q", "z", "rounds", "delta", "epsilon"),
+    [(*MNIST, 2.5187), (0.1, 1.0, 100, 1e-3, 5.6551), (1.0, 4.530877117, 1, 1e-6, 1.0)],
+)
+def test_epsilons(q, z, rounds, delta, epsilon):
+    spent = spending(z, delta, poisson(q))
+    assert spent(rounds) == pytest.approx(epsilon, abs=5e-5)
+    whole = poisson(q).fresh().compose(poisson(q).rounds(z, rounds)).get_epsilon(delta)
+    assert spent(rounds) == pytest.approx(whole, rel=1e-12)
+    assert spent(0) == 0
+
+
+def test_epsilons_of_integer_orders():
+    q, z, rounds, delta = MNIST
+    found = {a: rounds * divergence(q, z, a) for a in range(2, 64)}
+    old = {a: r + log(1 / delta) / (a - 1) for a, r in found.items()}
+    new = {a: r + log(1 - 1 / a) - log(delta * a) / (a - 1) for a, r in found.items()}
+    assert (min(old, key=old.get), min(old.values())) == (9, pytest.approx(2.92, abs=5e-3))
+    assert min(new.values()) == pytest.approx(2.5216, abs=5e-5)
+    small = {a: 100 * divergence(0.1, 1.0, a) + log(1 - 1 / a) - log(1e-3 * a) / (a - 1) for a in range(2, 64)}
+    assert (min(small, key=small.get), min(small.values())) == (3, pytest.approx(5.6703, abs=5e-5))
+
+
+def test_fixed_cohorts_cost_twice_the_sensitivity():
+    assert spending(1.0, 1e-3, Cohorts(100, 10, True))(100) == pytest.approx(79.33, abs=5e-3)
+    both = [spending(z, 1e-3, Cohorts(100, 100, fixed))(7) for z, fixed in ((2.0, True), (1.0, False))]
+    assert both[0] == pytest.approx(both[1], rel=1e-12)  # all clients in every round: a Gaussian mechanism, 2C apart
+
+
+def test_more_is_more():
+    spent = {(z, q, d): spending(z, d, poisson(q)) for z in (1.0, 2.0) for q in (0.01, 0.1) for d in (1e-5, 1e-3)}
+    assert spent[1.0, 0.1, 1e-5](20) > spent[1.0, 0.1, 1e-5](10)
+    assert spent[1.0, 0.1, 1e-5](20) > spent[1.0, 0.01, 1e-5](20)
+    assert spent[1.0, 0.1, 1e-5](20) > spent[2.0, 0.1, 1e-5](20)
+    assert spent[1.0, 0.1, 1e-5](20) > spent[1.0, 0.1, 1e-3](20)
+    gauss = min(5 * a / 2 + log(1 - 1 / a) - log(1e-5 * a) / (a - 1) for a in np.arange(1.1, 11, 0.1))
+    assert spending(1.0, 1e-5, poisson(1.0))(5) == pytest.approx(gauss)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_noise_for_an_epsilon(fixed):
+    cohorts = Cohorts(50, 5, fixed)
+    everybody, sampling = population((1,) * 50, 0.1, 20), "fixed" if fixed else "poisson"
+    part = central(population=everybody, epsilon=3.0, delta=1e-2, sampling=sampling)
+    assert spending(part.noise, 1e-2, cohorts)(20) == pytest.approx(3.0, rel=1e-4)
+    assert spending(part.noise, 1e-2, cohorts)(20) <= 3.0
+    assert part.facts["privacy"]["planned_epsilon"] == spending(part.noise, 1e-2, cohorts)(20)
+
+
+def test_no_noise_is_no_guarantee():
+    spent = central(population=population(), noise=0).spent
+    assert (spent(0), spent(1)) == (0.0, math.inf)
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(RequestError, match=r"needs the package dp-accounting; run: pip install 'fedbench-harness\["):
+        central(population=population())
+
+
+# ---- runs
+
+
+def test_a_run_tells_what_it_has_spent(tmp_path, capsys):
+    given = {"rounds": 4, "eval_every": 2, "participation": 0.1, "results_dir": str(tmp_path)}
+    given |= {"algo": {"weights": "uniform"}}
+    common = [*(f"{k}={v}" for k, v in given.items() if k != "algo"), "algo.weights=uniform", "privacy=central"]
+    done = fedbench.run([*common, "privacy.clip=adaptive", "privacy.noise=0.2", "privacy.delta=0.01"])
+    rows = [json.loads(line) for line in (done.path / "rounds.jsonl").read_text().splitlines()]
+    spent = spending(0.2, 0.01, Cohorts(100, 10, False))
+    assert [row["epsilon"] for row in rows] == pytest.approx([0, spent(2), spent(4)])
+    assert all(row["clip"] > 0 and row["unclipped"] is not None for row in rows[1:])
+    (remark,) = done.meta["remarks"]
+    assert "(client level, add/remove); δ is not below 1/N = 0.01" in remark
+    assert f"ε = {spent(4):.5g}, δ = 0.01" in remark
+    assert done.meta["privacy"]["noise"] == 0.2
+    free = fedbench.run([*common, "privacy.sampling=fixed", "privacy.noise=0", "privacy.clip=inf", "rounds=1"])
+    assert json.loads((free.path / "rounds.jsonl").read_text().splitlines()[-1])["epsilon"] is None
+    assert "ε = inf" in free.meta["remarks"][0]
+    assert "(client level, replace)" in free.meta["remarks"][0]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": -1}, "noise must be >= 0 and <= 1e+06, got -1"),
+        ({"clip": 0}, "clip must be > 0, got 0; or use adaptive"),
+        ({"clip": "median"}, "clip must be"),
+        ({"clip": math.inf}, "noise needs a finite clip, got 1"),
+        ({"clip": "adaptive", "quantile": 1.0}, "quantile must be"),
+        ({"clip": "adaptive", "clip_lr": -0.1}, "clip_lr must be"),
+        ({"clip": "adaptive", "clip_start": 0, "noise": 0}, "clip_start must be"),
+        ({"clip": "adaptive"}, "noise must be below 2·count_noise = 1, got 1; raise privacy.count_noise"),
+        ({"delta": 1.0}, "delta must be"),
+        ({"epsilon": 0}, "epsilon must be"),
+        ({"epsilon": 1e20}, "epsilon must be what some noise >= 0.001 spends in 3 rounds"),
+        ({"epsilon": 1, "noise": 1}, "noise must be null with privacy.epsilon"),
+        ({"sampling": "size"}, "sampling must be one of poisson, fixed"),
+    ],
+)
+def test_wrong_values(options, message):
+    with pytest.raises(RequestError, match=re.escape(message)):
+        central(population=population(), **options)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("algo=qfedavg", "algo=qfedavg: it sends numbers"),
+        ("algo=fednova algo.weights=uniform", "algo=fednova: it sends numbers"),
+        ("algo=fedcorr algo.iterations=0", "its first stage visits"),
+        ("algo=fedspeed algo.server=all", "drift away"),
+        ("algo=mimelite", "several vectors"),
+        ("algo=fedavg", "set algo.weights=uniform"),
+        ("algo=fedsps sampling=size", "Poisson sampling at one rate"),
+        ("algo=fedsps availability=clients", "a coin of known rate"),
+        ("algo=fedsps availability=cyclic", "a coin of known rate"),
+        ("algo=fedsps availability=stragglers", "a coin of known rate"),
+        ("algo=fedsps availability=bernoulli availability.weights=zero", "its weights are the same for all"),
+    ],
+)
+def test_refused_combinations(overrides, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
+        fedbench.run([*overrides.split(), "privacy=central", "rounds=1", f"results_dir={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("overrides", ["availability=bernoulli", "availability=stragglers availability.late=partial"])
+def test_allowed_combinations(overrides, tmp_path):
+    given = ["algo=fedsps", *overrides.split(), "privacy=central", "rounds=1", f"results_dir={tmp_path}"]
+    assert fedbench.run(given).meta["status"] == "done"
+
+
+def test_a_method_that_uploads_more_is_refused():
+    more = replace(UNIFORM, finish=lambda msg, c, local, info: ({"delta": msg["w"] - local["w"], "n": info.n}, c))
+    with pytest.raises(RequestError, match="also uploads n"):
+        run(more, options={})
+
+
+def test_unknown_methods_are_refused():
+    with pytest.raises(RequestError, match="privacy does not go with algo=mine"):
+        refuse("mine", "unknown", UNIFORM, {"privacy": "privacy"})
+    assert isinstance(Stage(UNIFORM, 1).algorithm.update, Averaging)
+    assert UNIFORM.update.weights["delta"] is by_weight
