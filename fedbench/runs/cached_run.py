@@ -214,7 +214,8 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     path, rounds = shorter.path, shorter.config["rounds"]
     where = f"{path} (rounds={rounds})"
     if depends_on_rounds(config):
-        what = "local.schedule=cosine" if config.local.schedule.depends_on_rounds else config.names.algo
+        schedule = config.local.schedule.depends_on_rounds
+        what = "local.schedule=cosine" if schedule else "privacy.epsilon" if _budget(config) else config.names.algo
         why = f"{what} depends on the total number of rounds and cannot continue {where}"
         print(f"fedbench: starting over: {why}", file=sys.stderr)
         return
@@ -227,9 +228,14 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
         print(f"fedbench: continuing from round {reached} of {where}", file=sys.stderr)
 
 
+def _budget(config: RunConfig) -> bool:
+    """Whether the noise is what spends a given ε in the planned rounds."""
+    return "privacy" in config.scenarios and config.scenarios["privacy"].options.get("epsilon") is not None
+
+
 def depends_on_rounds(config: RunConfig) -> bool:
     """Return whether a run is made for its number of rounds: its method, or a part of it, or its schedule takes it."""
-    if config.local.schedule.depends_on_rounds:
+    if config.local.schedule.depends_on_rounds or _budget(config):
         return True
     parts = {"algo": config.algo.target}
     for key, value in config.algo.options.items():

@@ -13,7 +13,7 @@ import torch
 from tools import federation, make, snapshots
 
 import fedbench
-from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight, server_descent
+from fedbench.core.algorithm import Algorithm, server_descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import adam
 from fedbench.core.randomness import Purpose, fold_in, key
@@ -347,6 +347,15 @@ def test_a_run_tells_what_it_has_spent(tmp_path, capsys):
     assert "(client level, replace)" in free.meta["remarks"][0]
 
 
+def test_a_budget_is_for_its_rounds(tmp_path, capsys):
+    common = ["algo=fedsps", "privacy=central", "participation=0.1", "keep_state=true", f"results_dir={tmp_path}"]
+    for rounds, option in ((2, "epsilon=5"), (3, "epsilon=5"), (2, "noise=1"), (3, "noise=1")):
+        longer = fedbench.run([*common, f"rounds={rounds}", f"privacy.{option}"])
+        assert ("continues" in longer.meta) == ((rounds, option) == (3, "noise=1"))
+        assert longer.meta["privacy"]["planned_rounds"] == rounds
+    assert "privacy.epsilon depends on the total number of rounds" in capsys.readouterr().err
+
+
 # ---- what is refused
 
 
@@ -410,5 +419,3 @@ def test_a_method_that_uploads_more_is_refused():
 def test_unknown_methods_are_refused():
     with pytest.raises(RequestError, match="privacy does not go with algo=mine"):
         refuse("mine", "unknown", UNIFORM, {"privacy": "privacy"})
-    assert isinstance(Stage(UNIFORM, 1).algorithm.update, Averaging)
-    assert UNIFORM.update.weights["delta"] is by_weight
