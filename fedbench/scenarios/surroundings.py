@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from fedbench.core.algorithm import Algorithm, Averaging, Weighting
+from fedbench.core.algorithm import Algorithm, Averaging, Update, Weighting
 from fedbench.core.files import Tree
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State
@@ -107,6 +107,7 @@ class Surroundings(Scenario):
         return turn
 
     def _wrapped(self, algo: Algorithm, at: At) -> Algorithm:
+        algo = _apart(algo)
         for layer in self.layers:
             algo = layer.wrap(algo, at)
         return algo if self.availability is None else _counting(algo)
@@ -124,6 +125,30 @@ class Surroundings(Scenario):
         weight = self.population.n if algo.weights == "size" else np.ones(len(self.population.n))
         share = float(weight[at.ids].sum() / weight[at.receivers].sum())
         return share if self.availability.weights == "zero" else share / (1 - self.availability.lost)
+
+
+def _apart(algo: Algorithm) -> Algorithm:
+    """The method, which knows nothing of the states that scenarios keep beside its own."""
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return algo.start(msg, shown(client), info)
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        return algo.finish(msg, shown(client), local, info)
+
+    def broadcast(server: State) -> State:
+        return algo.broadcast(shown(server))
+
+    personal = None if algo.personal is None else _apart(algo.personal)
+    update = _apart_from(algo.update)
+    return replace(algo, start=start, finish=finish, broadcast=broadcast, update=update, personal=personal)
+
+
+def _apart_from(update: Update) -> Update:
+    """The server's step without the states and messages of scenarios; their states stay as they are."""
+    if isinstance(update, Averaging):
+        return replace(update, step=_apart_from(update.step))
+    return lambda server, uploads, cohort: update(shown(server), shown(uploads), cohort) | hidden(server)
 
 
 def _counting(algo: Algorithm) -> Algorithm:
@@ -164,8 +189,8 @@ def sending(algo: Algorithm, send: Send) -> Algorithm:
         return replace(algo, deliver=deliver)
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        uploads, states = inner(msg, shown(client), local, info)
-        return send(msg, uploads, states | hidden(client), info.id.squeeze(1))
+        uploads, states = inner(msg, client, local, info)
+        return send(msg, uploads, hidden(client) | states, info.id.squeeze(1))
 
     return replace(algo, finish=finish)
 

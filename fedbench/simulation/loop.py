@@ -213,9 +213,9 @@ class Round:
         def steps(ids: np.ndarray) -> np.ndarray:
             return run.work.tau(ids, n[ids], run.seed, before.round)
 
-        self.turn: Turn = run.scenario.turn(stage.algorithm, before.round, able, draw, steps, before.server)
-        self.algo = self.turn.algorithm
         self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
+        self.turn: Turn = run.scenario.turn(stage.algorithm, before.round, able, draw, steps, self.server)
+        self.algo = self.turn.algorithm
         self._steps, self._up, self._down = self.turn.steps, 0, 0
 
     def idle(self) -> State:
