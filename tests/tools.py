@@ -266,7 +266,8 @@ def snapshots(
     stages = stages_of(algo, rounds, data.num_clients)
     try:
         draw = sampler or sample_cohort(participation)
-        run = simulate(stages, task, data, work, engine, w, seed, draw, allocator, resume, observers, None, scenario)
+        fixed = (stages, task, data, work, engine, w, seed, draw, allocator, resume, observers)
+        run = simulate(*fixed, scenario=scenario)
         return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
     finally:
         engine.close()

@@ -86,7 +86,8 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     scenario = Scenario()
     if config.scenarios:
         rounds, by_size = sum(s.rounds for s in stages), config.sampling == "size"
-        everybody = population_of(data, work, config.seed, cohort, rounds, config.participation, by_size)
+        drawn = (cohort, rounds, config.participation, by_size)
+        everybody = population_of(data, work, config.seed, *drawn, task.layout.shapes)
         scenario = surround(config.scenarios, config.algo, stages, everybody)
     engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
     sample, size = None, config.evaluate_clients

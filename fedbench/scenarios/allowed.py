@@ -30,8 +30,10 @@ _REFUSED: dict[str, dict[str, int]] = {
     "weights": {"rule": 2, "privacy": 1, "weights": 2},
     "masked": {"rule": 2, "privacy": 1, "up": 3, "weights": 2},
     "every": {"rule": 4, "privacy": 1, "weights": 4},
-    "integrator": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 5},
+    "integrator": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 5, "unsent": 5},
     "several": {"rule": 6, "norm_clip": 6, "privacy": 6, "weights": 6},
+    "mimelite_adam": {"rule": 6, "norm_clip": 6, "privacy": 6, "down": 7, "weights": 6},
+    "replacing": {"rule": 6, "norm_clip": 6, "privacy": 6, "up": 8, "weights": 6},
     "moments": {"message": 7, "rule": 6, "norm_clip": 6, "privacy": 6, "up": 8, "down": 7, "weights": 6},
     "drawn": {"away": 10, "rule": 2, "norm_clip": 6, "privacy": 1, "up": 8, "weights": 2},
     "visits": {"away": 11, "partial": 11, "rule": 11, "privacy": 11, "weights": 11},
@@ -45,7 +47,7 @@ _CLASSES = {
     "feddyn": "integrator",
     "fedcada": "moments",
     "fafed": "moments",
-    "stem": "moments",
+    "stem": "replacing",
     "fedcorr": "visits",
     "fedcorr_adafed": "visits",
 }
@@ -67,6 +69,8 @@ def class_of(name: str, options: Mapping[str, Any], stages: Sequence[Stage], own
         return "integrator"
     if not isinstance(algo.update, Averaging):
         return "unknown" if own else "every"
+    if name == "mimelite" and options.get("base") == "adam":
+        return "mimelite_adam"
     if len(algo.update.weights) > 1:
         return "unknown" if own else "drawn" if name == "drfa" else "several"
     if any(weighting is not by_weight for weighting in algo.update.weights.values()):
@@ -93,7 +97,8 @@ def refuse(name: str, kind: str, algo: Algorithm, needs: Mapping[str, str]) -> N
         refused = refused | {"down": 12}
     for need, key in needs.items():
         if need in refused:
-            raise RequestError(f"{key} does not go with algo={name}: {_REASONS[refused[need]]}; remove it")
+            remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"
+            raise RequestError(f"{key} does not go with algo={name}: {_REASONS[refused[need]]}; {remedy}")
     if algo.weights != "uniform" and (asked := {"rule", "privacy"} & needs.keys()):
         key = needs[min(asked)]
         raise RequestError(f"{key} needs weights that do not depend on the clients; set algo.weights=uniform")

@@ -27,6 +27,7 @@ class Population:
         rounds: Planned rounds, over all stages.
         participation: Fraction of the clients in a cohort, or their number.
         by_size: Whether cohorts are drawn by size.
+        shapes: Shapes of the model's tensors, in the order in which a vector [P] has them.
     """
 
     seed: int
@@ -39,6 +40,7 @@ class Population:
     rounds: int = 0
     participation: float | int = 1.0
     by_size: bool = False
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def able(self) -> np.ndarray:

@@ -71,6 +71,7 @@ def population_of(
     rounds: int = 0,
     participation: float | int = 1.0,
     by_size: bool = False,
+    shapes: Sequence[tuple[int, ...]] = (),
 ) -> Population:
     """Return the facts of all clients of a run.
 
@@ -82,6 +83,7 @@ def population_of(
         rounds: Planned rounds, over all stages.
         participation: Fraction of the clients in a cohort, or their number.
         by_size: Whether cohorts are drawn by size.
+        shapes: Shapes of the model's tensors.
     """
     n = data.train.counts
     per_epoch = work.per_epoch(n)
@@ -94,6 +96,6 @@ def population_of(
         return found.view(len(n), data.classes).cpu().numpy()
 
     of = labels if data.y.dim() == 1 else None
-    planned_steps = np.where(n > 0, steps, 0)
+    steps = np.where(n > 0, steps, 0)
     drawn = (planned, rounds, participation, by_size)
-    return Population(seed, n, per_epoch, planned_steps, work.steps is not None, of, *drawn)
+    return Population(seed, n, per_epoch, steps, work.steps is not None, of, *drawn, tuple(shapes))
