@@ -36,7 +36,7 @@ P = task_for(DATA).size
 
 
 def everybody(shapes=SHAPES, seed=0):
-    return Population(seed, np.ones(4), np.ones(4), np.ones(4), False, None, 4, shapes)
+    return Population(seed, np.ones(4), np.ones(4), np.ones(4), False, None, 4, shapes=shapes)
 
 
 def codec(kind, side="up", shapes=SHAPES, **options):
