@@ -363,7 +363,7 @@ def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
 def scenario(up=None, down=None, availability=None, seed=0, layers=()):
     """What surrounds a method on the small federation."""
     task, work = task_for(DATA), LocalWork(lr=0.1, batch_size=10)
-    found = population_of(DATA, work, seed, N, task.layout.shapes)
+    found = population_of(DATA, work, seed, N, shapes=task.layout.shapes)
     one = compression(up=up or {}, down={"feedback": "none", **(down or {})}, population=found)
     return Surroundings(found, availability, layers=[*layers, one])
 
