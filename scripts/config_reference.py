@@ -21,6 +21,12 @@ GROUPS = {
     "data/partition": "How examples are divided among clients; keys are `data.partition.<key>`.",
     "model": "The model; keys are `model.<key>`. Each `data` choice names its default. [Models](simulation.md#models).",
     "tracker": "Where a run is logged in addition to its directory.",
+    "availability": "Who takes part in a round, and whose results arrive; keys are `availability.<key>`. This "
+    "group and the four below surround a method, whichever it is.",
+    "attack": "Clients that attack; keys are `attack.<key>`.",
+    "defence": "What the server does against attacks; keys are `defence.<key>`.",
+    "privacy": "Differential privacy of the clients; keys are `privacy.<key>`.",
+    "compression": "How vectors are sent; keys are `compression.<key>`.",
     "debug": "Shortcuts for a quick look.",
     "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are its values for one "
     "algorithm, which replace that algorithm's defaults.",

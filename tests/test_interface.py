@@ -48,6 +48,7 @@ GROUPS = {
     "model": "linear mlp cnn simplecnn vgg11 resnet18_gn lstm_char lstm_sent140 lstm_lm",
     "tracker": "none wandb tensorboard mlflow",
     "experiment": "adafedadam/table5_synthetic smoke",
+    "availability": "none bernoulli clients cyclic stragglers",
     "debug": "quick",
 }
 # a key of every kind with a value other than its default, and where it is in the configuration
@@ -84,7 +85,7 @@ def test_every_word_has_a_help_of_its_own(fed, word):
     assert out != fed("--help")[1]
 
 
-@pytest.mark.parametrize("group", ["algo", "data", "model", "experiment", "table"])
+@pytest.mark.parametrize("group", ["algo", "data", "model", "experiment", "availability", "table"])
 def test_list_prints_the_choices(fed, group):
     status, out, _ = fed("list", group)
     assert status == 0

@@ -42,7 +42,10 @@ examples:
 exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted by signal N, 130 by Ctrl-C
 (run it again to resume).
 """
-LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table", "metric")
+LISTED = (
+    "algo", "data", "model", "experiment", "partition", "tracker", "availability", "attack", "defence", "privacy",
+    "compression", "table", "metric",
+)  # fmt: skip
 _SEARCH = """\
 keys of the search:
   budget=20         number of trials per method
@@ -148,7 +151,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     ),
     "list": (
         _argument("group", nargs="?", choices=LISTED, help="default: all"),
-        _argument("name", nargs="?", help="print the card of this algo, data, model, partition or tracker"),
+        _argument("name", nargs="?", help="print the card of this choice; experiments have none"),
         _CONFIG_DIR,
     ),
     "data": (

@@ -88,22 +88,25 @@ def card(group: str, name: str, own: Path | None) -> str:
     """A choice of a group as text: its docstring, and its keys with defaults, searched values and comments.
 
     Args:
-        group: ``algo``, ``model``, ``tracker`` or ``data/partition``.
+        group: The config group, such as ``algo`` or ``data/partition``.
         name: The choice.
         own: A config tree of the user's own.
     """
     files, section = _files(group, own), group.replace("/", ".")
     about, keys = read(files[name]).about, _keys(name, files)
     target = keys.pop("_target_", Key("_target_", "", "")).value
+    text = ""
     try:
-        text = _SECTIONS.sub("", inspect.cleandoc(function_of(target, section).__doc__ or "")).strip()
+        if target not in ("", "null"):
+            text = _SECTIONS.sub("", inspect.cleandoc(function_of(target, section).__doc__ or "")).strip()
+            text = text or f"{target} has no docstring"
     except RequestError as error:  # such as a tracker without its package
         text = str(error)
     try:
         space = {axis.key: axis.text.partition("=")[2] for axis in search_space(name, own, ())}
     except RequestError:  # no method, or one without a search space
         space = {}
-    lines = [f"{name}: {about}" if about else name, "", text or f"{target} has no docstring"]
+    lines = [f"{name}: {about}" if about else name, *(["", text] if text else [])]
     lines += ["", "keys:"] if keys else []
     for key in keys.values():
         tuned = f"; tune searches {space[f'{section}.{key.name}']}" if f"{section}.{key.name}" in space else ""

@@ -22,6 +22,7 @@ from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import (
     CONFIG_DIR,
     GROUPS,
+    SCENARIOS,
     Override,
     meant,
     options,
@@ -159,7 +160,8 @@ class Composer:
             plain = all(_put(tree, o.key.split("."), o.value) for o in keys)
         if not plain:
             tree, choices = self._by_hydra("config", [o.text for o in overrides])
-        return merge_presets(tree, str(choices["algo"]), {key for o in overrides for key in o.keys}), choices
+        merged = merge_presets(tree, str(choices["algo"]), {key for o in overrides for key in o.keys})
+        return {k: v for k, v in merged.items() if v or k not in SCENARIOS}, choices
 
     def _of_groups(self, texts: Sequence[str]) -> Composed:
         """The configuration of choices: all but the method's section, into which what other files set is merged."""

@@ -264,9 +264,10 @@ def _with_leaf(leaf: str, key: str, known: Sequence[str]) -> list[str]:
 
 
 def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """The keys that another algorithm or partition would have, each with the choices that have it."""
+    """The keys that another algorithm, partition or scenario would have, each with the choices that have it."""
     found = []
-    for group, sections in (("algo", ("", "algo")), ("data/partition", ("", "data", "data.partition"))):
+    groups = {"algo": ("", "algo"), "data/partition": ("", "data", "data.partition")}
+    for group, sections in (groups | {name: ("", name) for name in SCENARIOS}).items():
         files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)] if section in sections else []
         names = [file.stem for file in files if leaf in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})]
         if names:

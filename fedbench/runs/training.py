@@ -30,7 +30,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
-from fedbench.simulation.turn import Scenario, recorded
+from fedbench.simulation.turn import REPORTS, Scenario, recorded
 
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
 _PIECE = 2**22  # values of models that are checked at once
@@ -269,7 +269,10 @@ class Session:
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
         if wanted:
-            self.recorder.keep_clients(s.round, evaluation.per_client(s.data.names))
+            columns = evaluation.per_client(s.data.names)
+            if REPORTS in s.server:
+                columns["reports"] = s.server[REPORTS].numpy(force=True)[evaluation.ids]
+            self.recorder.keep_clients(s.round, columns)
         self.seconds["eval"] += time.perf_counter() - start
         row = {
             "round": s.round,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight
 from fedbench.core.errors import RequestError
 
 _REASONS = {
@@ -22,59 +22,66 @@ _REASONS = {
     11: "its first stage visits every client once, alone",
     12: "trials start at the server's model, losses at the one that was sent",
     13: "it has not been said what its server's step sees of the clients",
+    14: "it needs weights of sum 1",
+    15: "its exchange before the first round needs the same number of steps from every client",
 }
+_SEVERAL = {"rule": 6, "norm_clip": 6, "privacy": 6, "weights": 14}
+_MOMENTS = _SEVERAL | {"message": 7, "up": 8, "down": 7}
 # what a class of methods refuses, with the reasons; the needs are those of ``needs`` of the scenarios
 _REFUSED: dict[str, dict[str, int]] = {
     "mean": {},  # one vector per client enters, through its mean alone
-    "numbers": {"privacy": 1},
-    "weights": {"rule": 2, "privacy": 1, "weights": 2},
-    "masked": {"rule": 2, "privacy": 1, "up": 3, "weights": 2},
-    "every": {"rule": 4, "privacy": 1, "weights": 4},
-    "integrator": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 5, "unsent": 5},
-    "several": {"rule": 6, "norm_clip": 6, "privacy": 6, "weights": 6},
-    "mimelite_adam": {"rule": 6, "norm_clip": 6, "privacy": 6, "down": 7, "weights": 6},
-    "replacing": {"rule": 6, "norm_clip": 6, "privacy": 6, "up": 8, "weights": 6},
-    "moments": {"message": 7, "rule": 6, "norm_clip": 6, "privacy": 6, "up": 8, "down": 7, "weights": 6},
-    "drawn": {"away": 10, "rule": 2, "norm_clip": 6, "privacy": 1, "up": 8, "weights": 2},
-    "visits": {"away": 11, "partial": 11, "rule": 11, "privacy": 11, "weights": 11},
+    "numbers": {"privacy": 1, "weights": 14},
+    "weights": {"rule": 2, "privacy": 1, "weights": 14},
+    "masked": {"rule": 2, "privacy": 1, "up": 3, "weights": 14},
+    "every": {"rule": 4, "privacy": 1, "weights": 14},
+    "integrator": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 14, "unsent": 5},
+    "several": _SEVERAL,
+    "several moments": _SEVERAL | {"down": 7},
+    "moments": _MOMENTS,
+    "moments exchanged first": _MOMENTS | {"partial": 15},
+    "exchanged first": _SEVERAL | {"up": 8, "partial": 15},
+    "drawn": {"away": 10, "rule": 2, "norm_clip": 6, "privacy": 1, "up": 8, "weights": 14},
+    "visits": {"away": 11, "partial": 11, "rule": 11, "privacy": 11, "weights": 14},
     "unknown": dict.fromkeys(("rule", "norm_clip", "privacy", "up", "down", "weights"), 13),
 }
 # classes of fedbench's methods that do not show in their server's step
 _CLASSES = {
     "fednova": "numbers",
+    "fedfa": "weights",
     "fedheal": "masked",
     "scaffold": "integrator",
     "feddyn": "integrator",
     "fedcada": "moments",
-    "fafed": "moments",
-    "stem": "replacing",
+    "fafed": "moments exchanged first",
+    "stem": "exchanged first",
     "fedcorr": "visits",
-    "fedcorr_adafed": "visits",
 }
 
 
-def class_of(name: str, options: Mapping[str, Any], stages: Sequence[Stage], own: bool = False) -> str:
+def class_of(name: str, options: Mapping[str, Any], algo: Algorithm, own: bool = False) -> str:
     """Return the class of a method: what the server's step sees of the clients.
 
     Args:
         name: Name of the method's function.
         options: Its options.
-        stages: Its stages.
+        algo: The method, or one of its stages.
         own: Whether it is the user's own.
     """
-    if name in _CLASSES:
+    weightings = list(algo.update.weights.values()) if isinstance(algo.update, Averaging) else []
+    if own and weightings != [by_weight]:
+        return "unknown"
+    if name in _CLASSES and not own:
         return _CLASSES[name]
-    algo = stages[0].algorithm
-    if name == "fedspeed" and options.get("server") == "all":
+    if (name, options.get("server")) == ("fedspeed", "all"):
         return "integrator"
-    if not isinstance(algo.update, Averaging):
-        return "unknown" if own else "every"
-    if name == "mimelite" and options.get("base") == "adam":
-        return "mimelite_adam"
-    if len(algo.update.weights) > 1:
-        return "unknown" if own else "drawn" if name == "drfa" else "several"
-    if any(weighting is not by_weight for weighting in algo.update.weights.values()):
-        return "unknown" if own else "weights"
+    if name == "mimelite":
+        return "several moments" if options.get("base") == "adam" else "several"
+    if name == "drfa":  # whose second cohort measures a model, or an iterate of the first one's clients
+        return "drawn" if len(weightings) > 1 else "weights"
+    if len(weightings) != 1:
+        return "several" if weightings else "every"
+    if weightings != [by_weight]:
+        return "weights"
     return "numbers" if algo.needs or algo.trials is not None else "mean"
 
 
@@ -84,7 +91,7 @@ def refuse(name: str, kind: str, algo: Algorithm, needs: Mapping[str, str]) -> N
     Args:
         name: Name of the method.
         kind: Its class.
-        algo: The method, or its first stage.
+        algo: The method, or one of its stages.
         needs: What the scenarios need of it, with the key that asks for it.
 
     Raises:
@@ -92,9 +99,9 @@ def refuse(name: str, kind: str, algo: Algorithm, needs: Mapping[str, str]) -> N
     """
     refused = _REFUSED[kind]
     if algo.everyone:
-        refused = refused | {"away": 9} | ({"partial": 9} if algo.setup is not None else {})
-    if algo.trials is not None and not algo.trials.drawn:
-        refused = refused | {"down": 12}
+        refused = refused | {"away": 9}
+    if algo.trials is not None:
+        refused = refused | ({"away": 10} if algo.trials.drawn else {"down": 12})
     for need, key in needs.items():
         if need in refused:
             remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"

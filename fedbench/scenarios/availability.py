@@ -77,8 +77,9 @@ def clients(
     power: float = 1.0,
     concentration: float = 0.1,
     mean: float = 0.5,
-    floor: float = 0.0,
+    floor: float | None = None,
     p: float = 0.0,
+    weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
     """Every client has a probability of being reached, the same in all rounds.
@@ -91,17 +92,21 @@ def clients(
         power: Exponent of the size; above 0 large clients are reached more often.
         concentration: Of the Dirichlet distribution from which the degrees of the classes are drawn.
         mean: Mean probability over the clients, for size and labels.
-        floor: Lowest probability, in [0, 1].
+        floor: Lowest probability, in [0, 1]; None is 0 for beta and 0.02 otherwise.
         p: Probability that a result is lost on top of it.
+        weights: ``renormalise`` or ``zero``, of the results that arrive.
         population: All clients.
     """
     choice("by", by, ("beta", "size", "labels"))
     a, b = number("a", a, above=0), number("b", b, above=0)
     concentration = number("concentration", concentration, above=0)
-    mean, floor = number("mean", mean, above=0, at_most=1), number("floor", floor, at_least=0, at_most=1)
-    p, power = number("p", p, at_least=0, below=1), number("power", power)
+    mean, p = number("mean", mean, above=0, at_most=1), number("p", p, at_least=0, below=1)
+    floor = (0.0 if by == "beta" else 0.02) if floor is None else number("floor", floor, at_least=0, at_most=1)
+    power, weights = number("power", power), choice("weights", weights, ("renormalise", "zero"))
     if by != "beta" and mean < floor:
-        raise RequestError(f"availability.mean must be at least availability.floor, got {mean} and {floor}")
+        raise RequestError(
+            f"availability.mean must be at least availability.floor, got {mean} and {floor}; lower floor"
+        )
     able, seed = population.able, population.seed
     share = np.ones(len(population.n))
     if by == "beta":
@@ -110,33 +115,42 @@ def clients(
         drawn = betaincinv(a, b, uniform(traits(seed, np.arange(len(share)), 0)))
         share = np.clip(drawn, floor, 1)
     elif by == "size":
-        share[able] = _scaled((population.n[able] / population.n[able].mean()) ** power, mean, floor)
+        share[able] = _scaled(power * np.log(population.n[able] / population.n[able].mean()), mean, floor)
     else:
         if population.labels is None:
             raise RequestError("availability.by=labels needs examples with a class each; use by=size or by=beta")
         counts = population.labels()[able]
         degrees = data_generator(seed, DataPurpose.AVAILABILITY).dirichlet([concentration] * counts.shape[1])
-        share[able] = _scaled((counts / counts.sum(1, keepdims=True)) @ degrees, mean, floor)
+        with np.errstate(divide="ignore"):  # the logarithm of 0
+            share[able] = _scaled(np.log((counts / counts.sum(1, keepdims=True)) @ degrees), mean, floor)
 
     def reached(round: int) -> np.ndarray:
         found: np.ndarray = uniform(of_clients(seed, Purpose.REACHED, np.arange(len(share)), round=round)) < share
         return found
 
-    return Availability(p, reached=reached)
+    return Availability(p, weights, reached)
 
 
-def _scaled(s: np.ndarray, mean: float, floor: float) -> np.ndarray:
-    """Return clip(c · s, floor, 1) with the c whose mean is ``mean``, by bisection."""
-    if not s.any():
-        return np.full(len(s), mean)
-    low, high = 0.0, 1 / s[s > 0].min()
-    while np.clip(high * s, floor, 1).mean() < mean and high < 1e300:
-        high *= 2
-    for _ in range(200):
+def _scaled(log_s: np.ndarray, mean: float, floor: float) -> np.ndarray:
+    """Return clip(c · s, floor, 1) with the c whose mean is ``mean``, from the logarithms of s.
+
+    Raises:
+        RequestError: If there is none, since too many s are 0.
+    """
+
+    def scaled(log_c: float) -> np.ndarray:
+        return np.maximum(np.exp(np.minimum(log_s + log_c, 0)), floor)
+
+    known = log_s[np.isfinite(log_s)]
+    if not len(known):
+        return np.full(len(log_s), mean)
+    low, high = np.log(mean) - known.max(), -known.min()  # no value is above the mean; all that can be are 1
+    if (most := scaled(high).mean()) < mean:
+        raise RequestError(f"availability.mean must be at most {most:.3g} for these labels, got {mean}; lower it")
+    for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.clip(middle * s, floor, 1).mean() < mean else (low, middle)
-    found: np.ndarray = np.clip(high * s, floor, 1)
-    return found
+        low, high = (middle, high) if scaled(middle).mean() < mean else (low, middle)
+    return scaled(high)
 
 
 def cyclic(
@@ -203,6 +217,7 @@ def stragglers(
     deadline: float = 1.0,
     share: float = 0.5,
     late: Literal["drop", "partial"] = "drop",
+    weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
     """Slow clients, which are left out or send what they have.
@@ -215,10 +230,12 @@ def stragglers(
         deadline: Time of a round over the mean number of planned steps, where a step takes 1 at speed 1.
         share: Share of late clients, in [0, 1].
         late: ``drop``: late clients are left out; ``partial``: they send what they have.
+        weights: ``renormalise`` or ``zero``, of the clients that are not left out.
         population: All clients.
     """
     choice("kind", kind, ("speed", "share"))
     choice("late", late, ("drop", "partial"))
+    choice("weights", weights, ("renormalise", "zero"))
     sigma, jitter = number("sigma", sigma, at_least=0), number("jitter", jitter, at_least=0)
     deadline, share = number("deadline", deadline, above=0), number("share", share, at_least=0, at_most=1)
     seed, able = population.seed, population.able
@@ -240,4 +257,5 @@ def stragglers(
         done = unit * (1 + of_clients(seed, Purpose.JITTER, ids, round=round) % (tau // unit))
         return Late(slow, np.where(slow, done, tau), float("nan"))
 
-    return Availability(late=by_speed if kind == "speed" else by_share, partial=late == "partial")
+    found = by_speed if kind == "speed" else by_share
+    return Availability(weights=weights, late=found, partial=late == "partial")

@@ -37,11 +37,13 @@ def surround(
     parts: dict[str, Any] = {group: call(one, group, population=population) for group, one in asked.items()}
     name = str(algo.target).rpartition(".")[2]
     needs = {need: key for part in parts.values() for need, key in part.needs.items()}
+    own = not within_fedbench(str(algo.target))
     for stage in stages:
-        kind = class_of(name, algo.options, [stage], own=not within_fedbench(str(algo.target)))
-        if stage.sampler is not None and "away" in needs:
-            kind = "visits"
+        visits = stage.sampler is not None and "away" in needs
+        kind = "visits" if visits else class_of(name, algo.options, stage.algorithm, own)
         refuse(name, kind, stage.algorithm, needs)
+    if "rule" in needs and "weights" in needs:
+        raise RequestError(f"{needs['weights']} does not go with {needs['rule']}: a rule knows no weights; remove one")
     if "privacy" in needs:
         _refuse_beside_privacy(name, stages, needs)
     layers = [parts[group] for group in _LAYERS if group in parts]

@@ -19,7 +19,7 @@ from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.draws import Population, of_clients, uniform
-from fedbench.simulation.turn import OWN, Draw, Scenario, Steps, Turn
+from fedbench.simulation.turn import OWN, REPORTS, Draw, Scenario, Steps, Turn
 
 
 class At(NamedTuple):
@@ -77,6 +77,8 @@ class Surroundings(Scenario):
         """What ``meta.json`` records of the scenarios: the ``facts`` of the layers that have some."""
         return {k: v for layer in self.layers for k, v in getattr(layer, "facts", {}).items()}
 
+    keeps = (REPORTS, f"{OWN}empty_rounds")
+
     def lasting(self, algo: Algorithm) -> Algorithm:
         """The method with the states that the scenarios keep of the server and of every client."""
         return self._wrapped(algo, At(self.population.seed, 0, np.arange(0), np.arange(0), {}))
@@ -114,9 +116,9 @@ class Surroundings(Scenario):
 
     def _counted(self, at: At) -> State:
         """Rounds in which each client has reported [N], and rounds in which nobody has, with this one."""
-        reports, empty = at.server[f"{OWN}reports"], at.server[f"{OWN}empty_rounds"]
+        reports, empty = at.server[REPORTS], at.server[f"{OWN}empty_rounds"]
         reports = reports.index_add(0, torch.from_numpy(at.ids).to(reports.device), reports.new_ones(len(at.ids)))
-        return {f"{OWN}reports": reports, f"{OWN}empty_rounds": empty + (not len(at.ids))}
+        return {REPORTS: reports, f"{OWN}empty_rounds": empty + (not len(at.ids))}
 
     def _factor(self, algo: Algorithm, at: At) -> float:
         """What the weights of those who report are multiplied by."""
@@ -127,21 +129,36 @@ class Surroundings(Scenario):
         return share if self.availability.weights == "zero" else share / (1 - self.availability.lost)
 
 
-def _apart(algo: Algorithm) -> Algorithm:
-    """The method, which knows nothing of the states that scenarios keep beside its own."""
+def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
+    """The method, which neither sees nor loses the states that scenarios keep beside its own.
+
+    Args:
+        algo: The method, or its second local phase or first exchange.
+        first: Whether the states of clients that leave it have those of scenarios, too.
+    """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return algo.start(msg, shown(client), info)
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        return algo.finish(msg, shown(client), local, info)
+        uploads, states = algo.finish(msg, shown(client), local, info)
+        return uploads, hidden(client) | states if first else states
 
     def broadcast(server: State) -> State:
         return algo.broadcast(shown(server))
 
-    personal = None if algo.personal is None else _apart(algo.personal)
-    update = _apart_from(algo.update)
-    return replace(algo, start=start, finish=finish, broadcast=broadcast, update=update, personal=personal)
+    def inner(other: Algorithm | None) -> Algorithm | None:
+        return None if other is None else _apart(other, first=False)
+
+    return replace(
+        algo,
+        start=start,
+        finish=finish,
+        broadcast=broadcast,
+        update=_apart_from(algo.update),
+        personal=inner(algo.personal),
+        setup=inner(algo.setup),
+    )
 
 
 def _apart_from(update: Update) -> Update:
@@ -155,7 +172,7 @@ def _counting(algo: Algorithm) -> Algorithm:
     """The method with the counts of ``Surroundings._counted`` in the server's state."""
 
     def server_init(w: torch.Tensor, num_clients: int) -> State:
-        counts = {f"{OWN}reports": torch.zeros(num_clients, dtype=torch.int64, device=w.device)}
+        counts = {REPORTS: torch.zeros(num_clients, dtype=torch.int64, device=w.device)}
         counts[f"{OWN}empty_rounds"] = torch.zeros((), dtype=torch.int64, device=w.device)
         return algo.server_init(w, num_clients) | counts
 
@@ -189,8 +206,7 @@ def sending(algo: Algorithm, send: Send) -> Algorithm:
         return replace(algo, deliver=deliver)
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        uploads, states = inner(msg, client, local, info)
-        return send(msg, uploads, hidden(client) | states, info.id.squeeze(1))
+        return send(msg, *inner(msg, client, local, info), info.id.squeeze(1))
 
     return replace(algo, finish=finish)
 

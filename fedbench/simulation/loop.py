@@ -81,14 +81,13 @@ def simulate(
 @torch.no_grad()
 def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
     """The snapshot after round ``t`` of a stage: select, broadcast, train, aggregate."""
-    algo = stage.algorithm
-    if t == 0 and algo.setup is not None:
-        snapshot = set_up(run, algo.setup, snapshot)
+    setup = run.scenario.lasting(stage.algorithm).setup if t == 0 else None
+    if setup is not None:
+        snapshot = set_up(run, setup, snapshot)
     this = Round(run, stage, snapshot)
     if not len(this.turn.ids):
         return this.end(this.idle())
-    cohort = this.cohort()
-    algo = this.algo
+    cohort, algo = this.cohort(), this.algo
 
     message = algo.broadcast(this.server)
     info = this.facts(cohort, message["w"])
@@ -170,6 +169,7 @@ def begin(run: Federation, number: int, stage: Stage, snapshot: Snapshot) -> Sna
     """The snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
     algo, w, count = run.scenario.lasting(stage.algorithm), snapshot.server["w"], snapshot.data.num_clients
     server = algo.server_init(w, count) | {k: snapshot.server[k] for k in stage.keep}
+    server |= {k: v for k, v in snapshot.server.items() if k in run.scenario.keeps}
     kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
     fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
     return snapshot._replace(stage=number, server=server, clients=kept | run.allocator.allocate(fresh, count))
@@ -217,6 +217,8 @@ class Round:
         self.turn: Turn = run.scenario.turn(stage.algorithm, before.round, able, draw, steps, self.server)
         self.algo = self.turn.algorithm
         self._steps, self._up, self._down = self.turn.steps, 0, 0
+        if self.algo.personal is not None:
+            self._steps += int(self._personal_steps(self.turn.receivers).sum())
 
     def idle(self) -> State:
         """The server's state after a round without results, whose broadcast is sent all the same."""
@@ -238,7 +240,7 @@ class Round:
         if algo.instruct is None:
             return info
         told = algo.instruct(self.server, info)
-        self._down += nbytes(told)
+        self._down += nbytes({k: v[:1] for k, v in told.items()}) * len(self.turn.receivers)
         return replace(info, probe=probe | told)
 
     def train(self, cohort: Cohort, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
@@ -272,14 +274,14 @@ class Round:
         run, algo, number = self.run, self.algo, self.before.round
         if algo.personal is None:
             return {}
-        tau = first.tau
-        if algo.personal_epochs is not None:
-            n = first.data.train.counts[first.ids]
-            tau = run.work.tau(first.ids, n, run.seed, number, algo.personal_epochs)
-        cohort = run.cohort(Purpose.PERSONAL, first.ids, tau, first.data)
-        self._steps += int(tau.sum())
+        cohort = run.cohort(Purpose.PERSONAL, first.ids, self._personal_steps(first.ids), first.data)
         info = cohort.info(algo.weights, {}, number)
         return cohort.train(algo.personal, message, self.before.clients, info, number).client_states
+
+    def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
+        """Steps of clients in the second local phase, which no deadline ends."""
+        n, epochs = self.before.data.train.counts[ids], self.algo.personal_epochs
+        return self.run.work.tau(ids, n, self.run.seed, self.before.round, epochs)
 
     def trials(self, asked: Trials, cohort: Cohort, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
         """The uploads and facts with the losses of models that the server makes and clients measure."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from fedbench.core.files import Tree
 from fedbench.core.types import State, nbytes
 
 OWN = "~"  # the first character of entries of states and messages that belong to a scenario, not to the method
+REPORTS = f"{OWN}reports"  # entry of the server's state: rounds in which the result of each client has arrived [N]
 
 Draw: TypeAlias = Callable[[np.ndarray], np.ndarray]  # training examples of those that can be drawn [N] -> ids
 Steps: TypeAlias = Callable[[np.ndarray], np.ndarray]  # ids -> their numbers of local steps
@@ -26,8 +27,9 @@ class Turn:
     Attributes:
         algorithm: The method as it is carried out.
         ids: The clients whose results arrive [C], ascending.
+        receivers: The clients that get the broadcast [S].
         tau: Their numbers of local steps [C].
-        steps: Local steps of all clients, also of those whose results are lost.
+        steps: Local steps of all clients, also of those whose results are lost; without those of a second local phase.
         bytes_down: The size of a broadcast to all clients that receive it.
         bytes_up: The size of uploads of some clients.
         idle: The server's state after a round without results.
@@ -37,6 +39,7 @@ class Turn:
 
     algorithm: Algorithm
     ids: np.ndarray
+    receivers: np.ndarray
     tau: np.ndarray
     steps: int
     bytes_down: Callable[[State], int]
@@ -56,7 +59,7 @@ class Turn:
         notes: dict[str, float],
     ) -> Turn:
         """A round in which ``receivers`` get the broadcast and the clients ``ids`` answer."""
-        return cls(algo, ids, tau, steps, lambda message: nbytes(message) * len(receivers), notes=notes)
+        return cls(algo, ids, receivers, tau, steps, lambda message: nbytes(message) * len(receivers), notes=notes)
 
     def remembered(self, server: State) -> State:
         """The server's state after the round with what the scenario keeps and records."""
@@ -66,7 +69,13 @@ class Turn:
 
 
 class Scenario:
-    """What surrounds a method. This one changes nothing; others override its methods."""
+    """What surrounds a method. This one changes nothing; others override its methods.
+
+    Attributes:
+        keeps: Entries of the server's state that pass from one stage to the next.
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ()
 
     @property
     def facts(self) -> Tree:

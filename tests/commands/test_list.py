@@ -4,7 +4,7 @@ import pytest
 
 from fedbench.commands.list import card
 from fedbench.config.comments import read
-from fedbench.config.overrides import CONFIG_DIR, options
+from fedbench.config.overrides import CONFIG_DIR, SCENARIOS, options
 
 
 def test_a_data_set(fed):
@@ -59,12 +59,13 @@ def test_every_algorithm_has_a_card_with_all_of_its_keys(algo):
     assert all(f"  algo.{key}: default " in text for key in keys)
 
 
-@pytest.mark.parametrize("group", ["model", "tracker", "data/partition"])
+@pytest.mark.parametrize("group", ["model", "tracker", "data/partition", *SCENARIOS])
 def test_every_choice_of_other_groups_has_a_card(group):
     for name in options(group):
         text = card(group, name, None)
         assert text.startswith(name)
         assert "has no docstring" not in text, name
+        assert "must name a function" not in text, name
 
 
 def test_the_card_of_a_method_of_your_own(fed, tmp_path):

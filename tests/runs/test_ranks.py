@@ -85,6 +85,17 @@ def test_what_the_processes_do_together(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"]
 
 
+def test_a_run_in_which_results_are_lost_leaves_the_same_bits(tmp_path):
+    """Draws and counts of scenarios are those of every process, also in rounds without results."""
+    run = [*FAST, "algo=scaffold", "rounds=6", "participation=2", "availability=bernoulli", "availability.p=0.6"]
+    status, err = torchrun(2, "-m", "fedbench", *run, f"results_dir={tmp_path / 'two'}")
+    assert status == 0, err
+    fedbench.run(f"{' '.join(run)} results_dir={tmp_path / 'one'}")
+    assert bits(tmp_path / "one") == bits(tmp_path / "two")
+    (rows,) = (v for k, v in bits(tmp_path / "one").items() if k.name == "rounds.jsonl")
+    assert rows[-1]["empty_rounds"] > 0
+
+
 def rounds_done(folder):
     return sum(len(p.read_text().splitlines()) for p in folder.rglob("rounds.jsonl"))
 

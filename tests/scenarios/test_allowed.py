@@ -1,0 +1,190 @@
+"""Which scenarios go with which methods: section E of the specification, row by row."""
+
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from tools import ALGORITHMS, CONF, federation, make, stages_of
+
+from fedbench.config.targets import Component
+from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight, server_descent
+from fedbench.core.errors import RequestError
+from fedbench.core.randomness import one_by_one
+from fedbench.scenarios.availability import Availability
+from fedbench.scenarios.make import population_of, surround
+from fedbench.simulation.local_work import LocalWork
+
+DATA = federation()
+POPULATION = population_of(DATA, LocalWork(lr=0.1, batch_size=10), seed=0, planned=7)
+REASONS = {
+    1: "sends numbers (losses, accuracies, step counts) or uses single updates, which would leave without noise",
+    2: "the rule would replace the weights that make the method",
+    3: "its uploads are masked already, and residuals would fall outside the mask",
+    4: "the server's step needs the update of every client, not one vector",
+    5: "the server's mean of client states would drift away from them for ever",
+    6: "several vectors of different units per client: one selection, radius or budget for all of them is not defined",
+    7: "second moments could become negative",
+    8: "uploads replace the server's values, so that residuals would belong to old ones",
+    9: "all clients must take part",
+    10: "its second cohort is drawn apart",
+    11: "its first stage visits every client once, alone",
+    12: "trials start at the server's model, losses at the one that was sent",
+    14: "needs weights of sum 1",
+    15: "needs the same number of steps from every client",
+}
+NEEDS = ("away", "partial", "message", "rule", "norm_clip", "privacy", "up", "down", "weights")
+# a row per class, in the order of NEEDS: 0 is allowed, any other number the reason
+TABLE = """
+fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fedsam propfair: 0 0 0 0 0 0 0 0 0
+fedsps ditto apfl pfedme local_adam naive_adaptive fedspeed:              0 0 0 0 0 0 0 0 0
+fednova gifair/form=local:                                                0 0 0 0 0 1 0 0 14
+term afl/partial=true gifair drfa/snapshot=start drfa adafedadam fedfa:   0 0 0 2 0 1 0 0 14
+fedheal:                                                                  0 0 0 2 0 1 3 0 14
+qfedavg fedmgda adafed fedfv fedmdfg fedexp fedcm mofedsam:               0 0 0 4 0 1 0 0 14
+fedmdfg/step=search:                                                      0 0 0 4 0 1 0 12 14
+scaffold feddyn fedspeed/server=all:                                      0 0 0 5 5 5 0 0 14
+mimelite:                                                                 0 0 0 6 6 6 0 0 14
+mimelite/base=adam:                                                       0 0 0 6 6 6 0 7 14
+fedcada:                                                                  0 0 7 6 6 6 8 7 14
+fafed/variant=stateless:                                                  0 15 7 6 6 6 8 7 14
+afl:                                                                      9 0 0 2 0 1 0 0 14
+stem:                                                                     9 15 0 6 6 6 8 0 14
+fafed fafed/variant=code:                                                 9 15 7 6 6 6 8 7 14
+drfa/snapshot=random drfa/snapshot=2:                                     10 0 0 2 6 1 8 0 14
+drfa/snapshot_weights=uniform:                                            10 0 0 2 0 1 0 0 14
+fedcorr:                                                                  11 11 0 11 0 11 0 0 14
+"""
+CELLS = [
+    (method, need, int(reason))
+    for row in TABLE.strip().splitlines()
+    for method in row.split(":")[0].split()
+    for need, reason in zip(NEEDS, row.split(":")[1].split(), strict=True)
+]
+
+
+def asking(**needs):
+    """A scenario with needs; the factory of a group."""
+    return SimpleNamespace(needs=needs)
+
+
+def asked(need, stages, target, options):
+    asks = Component("test_allowed.asking", {name: f"group.{name}" for name in need.split()})
+    return surround({"attack": asks}, Component(target, options), stages, POPULATION)
+
+
+def ask(need, method, **more):
+    """Ask for a scenario with a method, as a run does."""
+    name, _, switches = method.partition("/")
+    config = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
+    given = {k: yaml.safe_load(v) for k, v in (s.split("=") for s in switches.split("/") if s)} | more
+    options = {k: v for k, v in config.items() if k != "_target_"} | given
+    made = make(name, **given, **({"iterations": 1} if name == "fedcorr" else {}))
+    return asked(need, stages_of(made, 20, 7), config["_target_"], options)
+
+
+def uniform(method):
+    name = method.split("/")[0]
+    has = "weights" in yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
+    return {"weights": "uniform"} if has else {}
+
+
+def test_every_method_is_in_the_table():
+    assert {method.split("/")[0] for method, _, _ in CELLS} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(("method", "need", "reason"), CELLS, ids=lambda v: str(v))
+def test_a_scenario_goes_with_a_method_or_is_refused_with_the_reason(method, need, reason):
+    if not reason:
+        assert ask(need, method, **uniform(method)).population is POPULATION
+        return
+    with pytest.raises(RequestError) as error:
+        ask(need, method, **uniform(method))
+    assert f"group.{need} does not go with algo={method.split('/')[0]}: " in str(error.value)
+    assert REASONS[reason] in str(error.value)
+    assert str(error.value).endswith("; remove it")
+
+
+@pytest.mark.parametrize("method", ["scaffold", "feddyn", "fedspeed/server=all"])
+def test_integrators_need_error_feedback(method):
+    """What is not sent later stays for ever in a mean that only increments change."""
+    with pytest.raises(RequestError, match="drift away from them for ever; set compression.up.feedback=ef"):
+        ask("up unsent", method)
+    ask("up unsent", "fedadam")
+
+
+@pytest.mark.parametrize("need", ["rule", "privacy"])
+def test_weights_by_size_are_refused_by_rules_and_privacy(need):
+    with pytest.raises(RequestError, match=rf"group\.{need} needs weights .*; set algo.weights=uniform"):
+        ask(need, "fedadam", weights="size")
+
+
+def test_a_clean_scenario_and_changed_data_go_with_every_method():
+    for method in {m for m, _, _ in CELLS}:
+        ask("data", method)
+
+
+OWN = {
+    "by default": Algorithm(),
+    "one sum": Algorithm(**server_descent(direction=lambda up, cohort: up["delta"], averaged={"delta": by_weight})),
+    "numbers": Algorithm(needs=frozenset({"loss"})),
+    "a step of its own": Algorithm(update=lambda server, uploads, cohort: server),
+    "weights of its own": Algorithm(update=Averaging(lambda s, u, c: s, {"delta": lambda s, c: c.n})),
+    "several": Algorithm(update=Averaging(lambda s, u, c: s, {"delta": by_weight, "m": by_weight})),
+}
+PLAIN = ("by default", "one sum", "numbers")
+
+
+@pytest.mark.parametrize("form", OWN)
+def test_a_method_of_ones_own_is_known_by_its_step(form):
+    """Whatever its name is."""
+    stages = [Stage(OWN[form], 3)]
+    for need in NEEDS:
+        allowed = need in ("away", "partial", "message") or form in PLAIN
+        allowed &= not (form == "numbers" and need in ("privacy", "weights"))
+        weighted = need in ("rule", "privacy") and allowed
+        if allowed and not weighted:
+            asked(need, stages, "mine.scaffold", {})
+            continue
+        reason = "set algo.weights=uniform" if weighted else REASONS[1] if need == "privacy" and form in PLAIN else None
+        reason = reason or (REASONS[14] if form in PLAIN else "it has not been said what its server's step sees")
+        with pytest.raises(RequestError) as error:
+            asked(need, stages, "mine.scaffold", {})
+        assert reason in str(error.value)
+
+
+def test_every_stage_counts_and_one_with_a_sampler_of_its_own_needs_everybody():
+    plain, special = Stage(Algorithm(), 2), Stage(OWN["a step of its own"], 2)
+    with pytest.raises(RequestError, match="it has not been said"):
+        asked("up", [plain, special], "mine.method", {})
+    with pytest.raises(RequestError, match="visits every client once"):
+        asked("away", [plain._replace(sampler=one_by_one)], "mine.method", {})
+    asked("message", [plain._replace(sampler=one_by_one)], "mine.method", {})
+
+
+@pytest.mark.parametrize(
+    ("needs", "why"),
+    [
+        ("privacy chosen", "more than a coin of known rate"),
+        ("privacy rule", "its sensitivity is not C/m̃"),
+        ("privacy norm_clip", "its sensitivity is not C/m̃"),
+        ("privacy weights", "its weights are the same for all"),
+        ("rule weights", "a rule knows no weights"),
+    ],
+)
+def test_scenarios_that_exclude_each_other(needs, why):
+    first, second = needs.split()
+    with pytest.raises(RequestError, match=rf"group\.{second} does not go with group\.{first}: .*{why}.*; remove one"):
+        ask(needs, "fedavg", weights="uniform")
+    ask("privacy away", "fedavg", weights="uniform")  # results that are lost by a coin
+
+
+def test_what_availability_needs():
+    def late(round, ids, tau):
+        raise AssertionError
+
+    assert Availability().needs == {}
+    assert set(Availability(lost=0.1).needs) == {"away"}
+    assert set(Availability(reached=late).needs) == {"away", "chosen"}
+    assert set(Availability(late=late).needs) == {"away", "chosen"}
+    assert set(Availability(late=late, partial=True).needs) == {"partial"}
+    assert Availability(weights="zero").needs == {"weights": "availability.weights=zero"}

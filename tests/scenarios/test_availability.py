@@ -1,0 +1,580 @@
+"""Availability: who takes part, what a lost result costs, and what a round without results leaves."""
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tools import ALGORITHMS, federation, make, snapshots
+
+import fedbench
+from fedbench.config.compose import compose_run
+from fedbench.core.algorithm import Algorithm, Stage
+from fedbench.core.errors import RequestError
+from fedbench.core.randomness import Purpose, data_generator, key, sample_cohort
+from fedbench.core.types import nbytes
+from fedbench.runs.build import build
+from fedbench.scenarios import availability, surroundings
+from fedbench.scenarios.availability import Availability, bernoulli, clients, cyclic, stragglers
+from fedbench.scenarios.make import population_of
+from fedbench.scenarios.surroundings import Surroundings, shown
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Observer, simulate
+
+DATA = federation()  # 7 clients with 1, 3, 1, 1, 4, 1, 1 steps an epoch
+TAU = np.array([1, 3, 1, 1, 4, 1, 1])
+WORK = LocalWork(lr=0.1, batch_size=10)
+ALL = np.arange(7)
+AWAY = [n for n in ALGORITHMS if n not in ("fedcorr", "stem", "fafed", "afl")]
+METHODS = [(n, {}) for n in AWAY] + [("afl", {"partial": True}), ("fafed", {"variant": "stateless"})]
+IDS = [n for n, _ in METHODS]
+
+
+def population(data=DATA, seed=0, work=WORK):
+    return population_of(data, work, seed, data.num_clients)
+
+
+def around(part, data=DATA, seed=0, work=WORK):
+    """What surrounds a method, from a part or from a function of all clients that makes it."""
+    everybody = population(data, seed, work)
+    return Surroundings(everybody, part if isinstance(part, Availability) else part(population=everybody))
+
+
+def u(purpose, *coordinates, seed=0):
+    """The uniform number of a draw, from the hash of plain integers."""
+    return ((key(seed, purpose, *coordinates) >> 1) + 0.5) / 2**63
+
+
+def run(method, part=None, data=DATA, seed=0, work=WORK, **options):
+    scenario = None if part is None else around(part, data, seed, work)
+    return snapshots(method, data, seed=seed, work=work, scenario=scenario, **options)
+
+
+def same(a, b, costs=True):
+    """Whether two snapshots are the same bit for bit, but for what belongs to the scenario."""
+    states = [(shown(a.server), shown(b.server)), (a.clients, b.clients)]
+    bits = all(x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x) for x, y in states)
+    found = [(s.client_steps, s.bytes_up, s.bytes_down) for s in (a, b)]
+    return bits and np.array_equal(a.cohort, b.cohort) and (not costs or found[0] == found[1])
+
+
+def turn_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo=None):
+    """One round as it is carried out."""
+    scenario = around(part, data, seed, work)
+    n, algo = data.train.counts, algo or Algorithm()
+    server = scenario.lasting(algo).server_init(torch.zeros(2), len(n))
+    draw = sample_cohort(participation)
+    return scenario.turn(
+        algo, round, n, lambda able: draw(round, able, seed), lambda ids: work.tau(ids, n[ids], seed, round), server
+    )
+
+
+# ---- 1: nothing is lost
+
+NOTHING = {
+    "bernoulli": bernoulli(p=0),
+    "clients": lambda population: clients(by="size", mean=1.0, population=population),
+    "floor": lambda population: clients(floor=1, population=population),
+    "cyclic": lambda population: cyclic(groups=1, population=population),
+    "deadline": lambda population: stragglers(deadline=1e9, population=population),
+    "share": lambda population: stragglers(kind="share", share=0, population=population),
+}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=IDS)
+def test_without_losses_every_method_is_bit_identical(method):
+    made = make(method[0], **method[1])
+    for with_it, without in zip(run(made, bernoulli(p=0), participation=4), run(made, participation=4), strict=True):
+        assert same(with_it, without)
+
+
+@pytest.mark.parametrize("part", NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize("mode", ["loop", "compiled"])
+def test_parts_that_lose_nothing_are_bit_identical(part, mode):
+    made = make("scaffold")
+    there, here = (run(made, p, participation=4, mode=mode) for p in (None, part))
+    assert all(same(a, b) for a, b in zip(there, here, strict=True))
+
+
+# ---- 2: a lost result is as if the client had not been sampled
+
+
+@pytest.mark.parametrize("method", METHODS, ids=IDS)
+def test_a_run_with_losses_is_the_run_whose_sampler_draws_those_who_report(method):
+    made = make(method[0], **method[1])
+    lossy = run(made, bernoulli(p=0.4), participation=5, rounds=4)
+    reported = [s.cohort for s in lossy[1:]]
+    assert 0 < sum(map(len, reported)) < 20
+    other = run(made, rounds=4, sampler=lambda round, n, seed: reported[round])
+    assert all(same(a, b, costs=False) for a, b in zip(lossy, other, strict=True))
+    assert lossy[-1].bytes_down > other[-1].bytes_down
+    assert lossy[-1].bytes_up == other[-1].bytes_up
+
+
+def test_it_is_so_from_the_command_line(tmp_path):
+    typed = "data=synthetic_leaf data.clients=8 rounds=3 participation=6 algo=fedadam seed=3"
+    p = build(compose_run([*typed.split(), "availability=bernoulli", "availability.p=0.3"]))
+    fixed = (p.stages, p.task, p.data, p.work, p.engine, p.w, 3)
+    lossy = list(simulate(*fixed, p.sampler, scenario=p.scenario))
+    reported = [s.cohort for s in lossy[1:]]
+    assert 0 < sum(map(len, reported)) < 18
+    assert [list(r) for r in reported] == [
+        [k for k in p.sampler(t, p.data.train.counts, 3) if u(Purpose.LOST, t, int(k), seed=3) >= 0.3] for t in range(3)
+    ]
+    other = list(simulate(*fixed, lambda round, n, seed: reported[round]))
+    assert torch.equal(lossy[-1].server["w"], other[-1].server["w"])
+
+
+def test_what_lost_results_cost():
+    """All that were sampled receive the broadcast and make their steps; numbers for the clients are part of it."""
+    for name, options in (("fedavg", {}), ("gifair", {"form": "local"}), ("ditto", {"personal_epochs": 2})):
+        before, after = run(make(name, **options), bernoulli(p=0.5), participation=6, rounds=1)
+        sampled = sample_cohort(6)(0, DATA.train.counts, 0)
+        assert 0 < len(after.cohort) < 6
+        model = before.server["w"].nbytes
+        number = 8 if name == "gifair" else 0
+        assert after.bytes_down == 6 * (model + number)
+        assert after.bytes_up == len(after.cohort) * (model + number)
+        assert after.client_steps == TAU[sampled].sum() * (3 if name == "ditto" else 1)
+
+
+# ---- 3 and 4: weights
+
+
+@pytest.mark.parametrize("by", ["size", "uniform"])
+def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
+    """Exact means over the 2^4 patterns, p = 0.3: of the step Σ ω_k Δ_k."""
+    data, p = federation((1, 23, 4, 9)), 0.3
+    n = data.train.counts if by == "size" else np.ones(4)
+    full = run(make("fedavg", weights=by), data=data, rounds=1)
+    step = full[0].server["w"] - full[1].server["w"]
+    mean = {"zero": 0, "inverse": 0, "renormalise": 0}
+    for pattern in product([False, True], repeat=4):
+        arrived = np.array(pattern)
+        monkeypatch.setattr(surroundings, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0))
+        chance = (1 - p) ** arrived.sum() * p ** (4 - arrived.sum())
+        found = {}
+        for weights in mean:
+            before, after = run(make("fedavg", weights=by), bernoulli(p=p, weights=weights), data=data, rounds=1)
+            found[weights] = before.server["w"] - after.server["w"]
+            given_any = chance / (1 - p**4) if weights == "renormalise" else chance
+            mean[weights] = mean[weights] + given_any * found[weights]
+        torch.testing.assert_close(found["zero"], found["inverse"] * (1 - p))
+        torch.testing.assert_close(found["zero"], found["renormalise"] * n[arrived].sum() / n.sum())
+    torch.testing.assert_close(mean["inverse"], step)
+    torch.testing.assert_close(mean["zero"], (1 - p) * step)
+    assert torch.allclose(mean["renormalise"], step) == (by == "uniform")
+
+
+@pytest.mark.parametrize("part", [clients, stragglers])
+def test_other_parts_count_absent_clients_as_no_change(part):
+    more = {"p": 0.5} if part is clients else {"sigma": 0}
+
+    def made(weights):
+        return lambda population: part(weights=weights, population=population, **more)
+
+    zero, plain = (run(make("fedavg"), made(weights), rounds=1) for weights in ("zero", "renormalise"))
+    n, turn = DATA.train.counts, turn_of(made("zero"))
+    assert 0 < len(turn.ids) < len(turn.receivers)
+    steps = [s[0].server["w"] - s[1].server["w"] for s in (zero, plain)]
+    torch.testing.assert_close(steps[0], steps[1] * n[turn.ids].sum() / n[turn.receivers].sum())
+
+
+# ---- 5: nobody reports
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedavgm", "scaffold", "ditto", "adafedadam", "local_adam"])
+def test_a_round_without_results_changes_nothing(name):
+    found = run(make(name), bernoulli(p=0.5), participation=1, rounds=8)
+    empty = [t for t in range(1, 9) if not len(found[t].cohort)]
+    assert 0 < len(empty) < 8
+    for t in empty:
+        before, after = found[t - 1], found[t]
+        assert same(before._replace(cohort=after.cohort), after, costs=False)
+        assert after.round == before.round + 1
+        assert after.bytes_up == before.bytes_up
+        assert after.bytes_down > before.bytes_down
+        assert after.client_steps > before.client_steps
+    assert found[-1].server["~empty_rounds"] == len(empty)
+    assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
+
+
+def test_a_round_in_which_nobody_can_be_reached(monkeypatch):
+    found = run(make("fedavg"), Availability(reached=lambda round: np.zeros(7, bool)), rounds=2)
+    assert same(found[0], found[2])
+    assert {k: float(v) for k, v in found[2].server.items() if k.startswith("~") and v.dim() == 0} == {
+        "~sampled": 0, "~reported": 0, "~reachable": 0, "~empty_rounds": 2,
+    }  # fmt: skip
+
+
+def test_the_exchange_before_the_first_round_reaches_all():
+    """Even if nobody reports then, and its cost is counted once."""
+    nobody = Availability(lost=1.0)
+    found = run(make("fafed", variant="stateless"), nobody, rounds=2)
+    model = found[0].server["w"].nbytes
+    assert found[1].client_steps == 7 + TAU.sum()
+    assert found[1].bytes_up == 7 * model
+    assert found[2].client_steps == 7 + 2 * TAU.sum()
+    assert found[1].server["m"].abs().sum() > 0
+    assert torch.equal(found[1].server["m"], found[2].server["m"])
+
+
+# ---- 6: who can be reached
+
+
+def test_draws_are_hashes_of_purpose_round_and_client():
+    for t in range(3):
+        turn = turn_of(bernoulli(p=0.5), round=t, seed=5)
+        assert turn.ids.tolist() == [k for k in range(7) if u(Purpose.LOST, t, k, seed=5) >= 0.5]
+    reached = clients(a=1, b=1, population=population(seed=5)).reached
+    for t in range(3):  # Beta(1, 1) is uniform
+        wanted = [u(Purpose.REACHED, t, k, seed=5) < u(Purpose.TRAITS, k, 0, seed=5) for k in range(7)]
+        assert reached(t).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "quantile"),
+    [(2, 1, lambda x: x**0.5), (1, 2, lambda x: 1 - (1 - x) ** 0.5), (1, 1, lambda x: max(x, 0.9))],
+)
+def test_quantiles_of_beta_and_the_floor(a, b, quantile, monkeypatch):
+    """I(x; 2, 1) = x² and I(x; 1, 2) = 1 - (1-x)²; with one trial u just above and below."""
+    reached = clients(a=a, b=b, floor=0.9 if (a, b) == (1, 1) else None, population=population()).reached
+    share = np.array([quantile(u(Purpose.TRAITS, k, 0)) for k in range(7)])
+    for shift, all_of_them in ((-1e-9, True), (1e-9, False)):
+        monkeypatch.setattr(availability, "uniform", lambda h, shift=shift: share + shift)
+        assert (reached(0) == all_of_them).all()
+
+
+@pytest.mark.parametrize(
+    ("s", "mean", "floor", "wanted"),
+    [
+        ((1, 2, 4), 0.5, 0.0, (3 / 14, 6 / 14, 12 / 14)),
+        ((1, 2, 4), 0.8, 0.0, (1.4 / 3, 2.8 / 3, 1)),  # 1 + 3c = 2.4
+        ((1, 2, 4), 0.5, 0.3, (0.3, 0.4, 0.8)),  # 0.3 + 6c = 1.5
+        ((1, 2, 4), 1.0, 0.0, (1, 1, 1)),
+        ((1, 2, 4), 0.3, 0.3, (0.3, 0.3, 0.3)),
+        ((1e-300, 1, 1), 0.7, 0.02, (0.1, 1, 1)),
+        ((0, 1, 3), 0.5, 0.02, (0.02, 0.48, 1)),
+        ((0, 0, 0), 0.4, 0.02, (0.4, 0.4, 0.4)),
+    ],
+)
+def test_probabilities_are_clipped_to_the_mean(s, mean, floor, wanted):
+    with np.errstate(divide="ignore"):
+        found = availability._scaled(np.log(np.array(s)), mean, floor)
+    np.testing.assert_allclose(found, wanted, atol=1e-9)
+    assert found.mean() == pytest.approx(mean, abs=1e-9)
+
+
+def shares(monkeypatch, data=DATA, **options):
+    """The probabilities π_k of clients, read off what their availability compares with."""
+    monkeypatch.setattr(availability, "of_clients", lambda *args, **more: np.zeros(1, np.int64))
+    reached = clients(population=population(data), **options).reached
+    low, high = np.zeros(data.num_clients), np.ones(data.num_clients)
+    for _ in range(50):
+        middle = (low + high) / 2
+        with monkeypatch.context() as patch:
+            patch.setattr(availability, "uniform", lambda h, middle=middle: middle)
+            inside = reached(0)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return high
+
+
+def test_probabilities_by_size(monkeypatch):
+    data = federation((1, 4, 0, 9))
+    found = shares(monkeypatch, data, by="size", power=0.5, mean=0.4)
+    np.testing.assert_allclose(found, [0.2, 0.4, 1, 0.6], atol=1e-9)  # a client without examples does not count
+    large = shares(monkeypatch, by="size", power=1e6, mean=0.2)  # no overflow; 1.4 = 1 + 0.3 + 5 · 0.02
+    np.testing.assert_allclose(large, [0.02, 0.3, 0.02, 0.02, 1, 0.02, 0.02], atol=1e-9)
+    assert large.mean() == pytest.approx(0.2, abs=1e-9)
+    assert (np.diff(shares(monkeypatch, by="size", power=-1)[[0, 6, 2, 3, 5, 1, 4]]) <= 0).all()
+
+
+def test_probabilities_by_labels(monkeypatch):
+    found = shares(monkeypatch, by="labels", mean=0.3, concentration=0.5)
+    degrees = data_generator(0, 13).dirichlet([0.5] * 3)
+    of = np.split(DATA.y[DATA.train.index].numpy(), np.cumsum(DATA.train.counts)[:-1])
+    s = np.array([np.mean(degrees[y]) for y in of])
+    np.testing.assert_allclose(found, availability._scaled(np.log(s), 0.3, 0.02), atol=1e-9)
+    assert found.mean() == pytest.approx(0.3, abs=1e-9)
+    assert found.min() >= 0.02
+
+
+@pytest.mark.parametrize("assign", ["random", "id", "label"])
+def test_groups_take_turns_and_cover_all(assign):
+    data = federation((5, 0, 7, 9, 11, 4, 6, 8))
+    reached = cyclic(groups=3, block=2, assign=assign, population=population(data)).reached
+    found = np.array([reached(t) for t in range(12)])
+    able = data.train.counts > 0
+    assert not found[:, ~able].any()
+    assert (found[:6, able].sum(0) == 2).all()
+    assert (found[0:6:2] == found[1:6:2]).all()
+    assert (found[:6] == found[6:]).all()
+    assert found[0:6:2].sum(1).tolist() == [2, 3, 2]  # 7 clients, cut at 7/3 = 2.3 and 4.7
+    order = np.flatnonzero(able)
+    if assign == "random":
+        order = np.array(sorted(order, key=lambda k: key(0, Purpose.TRAITS, int(k)) >> 1))
+    elif assign == "label":
+        of = np.split(data.y[data.train.index].numpy(), np.cumsum(data.train.counts)[:-1])
+        order = np.array(sorted(order, key=lambda k: (np.bincount(of[k], minlength=3).argmax(), k)))
+    groups = [np.flatnonzero(g).tolist() for g in found[0:6:2]]
+    assert groups == [sorted(part.tolist()) for part in np.split(order, [2, 5])]
+
+
+def test_day_and_night(monkeypatch):
+    for spread in (0, 0.5):
+        part = cyclic(pattern="sine", mean=0.8, amplitude=0.25, period=8, spread=spread, population=population())
+        for t in range(16):
+            phase = np.array([spread * 8 * u(Purpose.TRAITS, k, 1) for k in range(7)])
+            share = 0.8 * (0.75 + 0.25 * np.sin(2 * np.pi * (t + phase) / 8))
+            assert ((share >= 0.4 - 1e-12) & (share <= 0.8 + 1e-12)).all()
+            wanted = [u(Purpose.REACHED, t, k) < share[k] for k in range(7)]
+            assert part.reached(t).tolist() == wanted
+
+
+def test_the_cohort_is_sampled_from_those_who_can_be_reached():
+    part = Availability(reached=lambda round: np.isin(ALL, [1, 2, 4, 6]))
+    assert turn_of(part).ids.tolist() == [1, 2, 4, 6]
+    assert len(turn_of(part, participation=0.4).ids) == 3  # a fraction of all 7
+    turn = turn_of(part, participation=6)
+    assert turn.ids.tolist() == [1, 2, 4, 6]
+    assert turn.notes == {"sampled": 4, "reported": 4, "reachable": 4}
+
+
+# ---- 7: stragglers
+
+
+def test_speeds_and_the_deadline():
+    """Without spread all speeds are 1, and the deadline is 12/7 steps."""
+    turn = turn_of(lambda population: stragglers(sigma=0, population=population))
+    assert turn.ids.tolist() == [0, 2, 3, 5, 6]
+    assert turn.steps == 5 * 1 + 2 * 1  # the late two make one step each until then
+    assert turn.notes["time"] == 12 / 7
+    turn = turn_of(lambda population: stragglers(sigma=0, deadline=2, late="partial", population=population))
+    assert turn.ids.tolist() == [*range(7)]
+    assert turn.tau.tolist() == [1, 3, 1, 1, 3, 1, 1]
+    assert turn.steps == turn.tau.sum()
+    turn = turn_of(lambda population: stragglers(sigma=0, deadline=7, population=population))
+    assert (turn.notes["time"], turn.steps) == (4, 12)
+    tiny = lambda population: stragglers(sigma=0, deadline=0.01, late="partial", population=population)  # noqa: E731
+    assert turn_of(tiny).tau.tolist() == [1] * 7  # a step at least
+    ranged = replace(WORK, epochs=(1, 4))  # 2.5 epochs on average
+    turn = turn_of(lambda population: stragglers(sigma=0, deadline=1e-9, population=population), work=ranged)
+    assert turn.notes["time"] == pytest.approx(1e-9 * 2.5 * 12 / 7)
+
+
+def test_speeds_are_log_normal_with_a_part_of_the_round():
+    from scipy.stats import norm
+
+    part = stragglers(sigma=0.5, jitter=0.25, population=population())
+    for t in range(3):
+        z = np.array([norm.ppf([u(Purpose.TRAITS, k, 2), u(Purpose.JITTER, t, k)]) for k in range(7)])
+        speed = np.exp(0.5 * z[:, 0] - 0.125 + 0.25 * z[:, 1] - 0.03125)
+        found = part.late(t, ALL, TAU)
+        done = np.minimum(np.floor(12 / 7 * speed + 1e-9), TAU)
+        assert found.late.tolist() == (done < TAU).tolist()
+        assert found.done.tolist() == done.tolist()
+        assert found.time == pytest.approx(np.minimum(TAU / speed, 12 / 7).max())
+
+
+@pytest.mark.parametrize("work", [replace(WORK, epochs=(3, 3)), replace(WORK, epochs=(1, 1), steps=6)])
+def test_a_share_of_stragglers(work):
+    """Half of 7 is 4, rounded up: those of smallest hash, with 1 to 3 epochs or 1 to 6 steps."""
+    planned = work.tau(ALL, DATA.train.counts, 0, 0)
+    for late in ("drop", "partial"):
+        turn = turn_of(
+            lambda population, late=late: stragglers(kind="share", late=late, population=population), work=work
+        )
+        slow = sorted(range(7), key=lambda k: key(0, Purpose.STRAGGLERS, 0, k) >> 1)[:4]
+        most = 6 if work.steps else 3
+        drawn = np.array([1 + (key(0, Purpose.JITTER, 0, k) >> 1) % most for k in range(7)])
+        done = np.where(np.isin(ALL, slow), drawn * (1 if work.steps else TAU), planned)
+        assert turn.steps == done.sum()
+        assert turn.ids.tolist() == [k for k in range(7) if late == "partial" or k not in slow]
+        assert turn.tau.tolist() == done[turn.ids].tolist()
+        assert "time" not in turn.notes
+
+
+def test_partial_work_is_a_prefix_of_the_whole():
+    """A late client's upload is that of a run in which everyone makes as many steps; the deadline is at 3 steps."""
+
+    def uploads(part, work, into):
+        watch = Observer(lambda round: True, lambda e: into.update(delta=e.uploads["delta"].clone()))
+        run(make("fedprox"), part, work=work, rounds=1, observers=[watch])
+        return into["delta"]
+
+    late = uploads(lambda population: stragglers(sigma=0, deadline=2, late="partial", population=population), WORK, {})
+    assert torch.equal(late[4], uploads(None, replace(WORK, steps=3), {})[4])
+    assert not torch.equal(late[4], uploads(None, WORK, {})[4])
+    assert torch.equal(late[1], uploads(None, WORK, {})[1])
+
+
+def test_steps_are_true_steps_and_second_phases_whole():
+    part = lambda population: stragglers(sigma=0, deadline=1e-3, late="partial", population=population)  # noqa: E731
+    assert all(  # a step each: FedNova's a_k and SCAFFOLD's divisor are those of one step
+        torch.allclose(
+            run(make(name), part, rounds=2)[-1].server["w"],
+            run(make(name), work=replace(WORK, steps=1), rounds=2)[-1].server["w"],
+        )
+        for name in ("fednova", "scaffold", "fedcm")
+    )
+    late, whole = (run(make("ditto"), p, rounds=1)[1] for p in (part, None))
+    assert torch.equal(late.clients["personal"], whole.clients["personal"])
+    assert late.client_steps == 7 + TAU.sum()
+
+
+def test_one_epoch_of_a_share_leaves_nothing_to_cut():
+    part = lambda population: stragglers(kind="share", late="partial", population=population)  # noqa: E731
+    assert same(run(make("fedavg"), part)[-1], run(make("fedavg"))[-1])
+
+
+# ---- 8: draws depend on no other setting
+
+
+def test_who_reports_does_not_depend_on_the_cohort_or_the_method():
+    everybody = run(make("fedavg"), bernoulli(p=0.5), rounds=5)
+    some = run(make("scaffold"), bernoulli(p=0.5), rounds=5, participation=4, work=replace(WORK, epochs=(1, 3)))
+    for t in range(5):
+        sampled = set(sample_cohort(4)(t, DATA.train.counts, 0))
+        assert set(some[t + 1].cohort) == sampled & set(everybody[t + 1].cohort)
+
+
+# ---- 9: means over all clients
+
+
+def test_control_variates_stay_the_mean_of_the_clients():
+    """SCAFFOLD's c, and FedDyn's ū: N is all clients, whatever is lost."""
+    for s in run(make("scaffold"), bernoulli(p=0.5), participation=5, rounds=5):
+        torch.testing.assert_close(s.server["c"], s.clients["c"].mean(0), rtol=1e-9, atol=1e-12)
+
+
+# ---- several stages, states, files
+
+
+def test_counts_go_on_over_stages_and_methods_never_see_them():
+    seen = []
+
+    def update(server, uploads, cohort):
+        seen.append(set(server))
+        return {"w": server["w"] - uploads["delta"].mean(0)}  # drops what it does not know
+
+    one = Algorithm(
+        update=update, broadcast=lambda server: server, setup=Algorithm(update=lambda s, u, c: {"w": s["w"]})
+    )
+    method = lambda rounds, clients: [Stage(one, 2), Stage(one, 2)]  # noqa: E731
+    found = run(method, bernoulli(p=0.6), participation=2, rounds=4)
+    assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
+    assert found[-1].server["~empty_rounds"] == sum(not len(s.cohort) for s in found[1:]) > 0
+    assert set().union(*seen) == {"w"}
+    assert found[-1].bytes_down == (2 * 7 + 4 * 2) * nbytes({"w": found[0].server["w"]})
+
+
+SMALL = "algo=scaffold data=synthetic_leaf data.clients=6 participation=2 keep_clients=all availability=bernoulli"
+
+
+def files(path):
+    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    rows = [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+    return rows, (path / "clients.parquet").read_bytes(), (path / "model.safetensors").read_bytes()
+
+
+def test_a_resumed_run_is_the_same_run(tmp_path):
+    typed = f"{SMALL} availability.p=0.6 keep_state=true results_dir={tmp_path}"
+    fedbench.run(f"{typed}/parts rounds=3")
+    parts = fedbench.run(f"{typed}/parts rounds=8")
+    assert json.loads((parts.path / "meta.json").read_text())["continues"]
+    whole = fedbench.run(f"{typed}/whole rounds=8")
+    assert files(parts.path) == files(whole.path)
+    rows, table = files(whole.path)[0], pd.read_parquet(whole.path / "clients.parquet")
+    last = table[table["round"] == 8]
+    assert 0 < rows[-1]["empty_rounds"] == sum(row["clients"] == 0 for row in rows[1:])
+    assert [row["reported"] for row in rows[1:]] == [row["clients"] for row in rows[1:]]
+    assert {row["sampled"] for row in rows[1:]} == {2}
+    assert {row["reachable"] for row in rows[1:]} == {6}
+    assert last["reports"].sum() == sum(row["clients"] for row in rows)
+    assert table[table["round"] == 0]["reports"].sum() == 0
+
+
+def test_identity_and_departures_name_the_scenario():
+    more = ([], ["availability=none"], ["availability=bernoulli"])
+    plain, none, lossy = (compose_run(["experiment=smoke", *typed]) for typed in more)
+    assert plain.digest == none.digest != lossy.digest
+    assert (plain.departures, none.departures) == ({}, {})
+    assert {k: here for k, (there, here) in lossy.departures.items() if there is None} == {
+        "availability._target_": "fedbench.scenarios.availability.bernoulli",
+        "availability.p": 0.1,
+        "availability.weights": "renormalise",
+    }
+
+
+def test_the_configuration_shows_groups_that_are_chosen(fed):
+    assert not {"availability", "attack", "privacy"} & {line.split(":")[0] for line in fed("--cfg", "job")[1]}
+    assert "  p: 0.1  # probability that a result is lost, in [0, 1)" in fed("-c", "job", "availability=bernoulli")[1]
+
+
+WRONG = """
+bernoulli p=1: must be >= 0 and < 1, got 1
+bernoulli p=-0.1: must be >= 0 and < 1, got -0.1
+bernoulli weights=none: must be one of renormalise, zero, inverse; got 'none'
+clients weights=inverse: must be one of renormalise, zero; got 'inverse'
+clients a=0: must be > 0, got 0
+clients b=-1: must be > 0, got -1
+clients floor=1.1: must be >= 0 and <= 1, got 1.1
+clients by=size mean=0: must be > 0 and <= 1, got 0
+clients by=size mean=0.01: must be at least availability.floor, got 0.01 and 0.02; lower floor
+clients by=labels concentration=0: must be > 0, got 0
+clients by=lables: must be one of beta, size, labels; got 'lables'; did you mean labels?
+clients p=1: must be >= 0 and < 1, got 1
+cyclic pattern=day: must be one of groups, sine; got 'day'
+cyclic assign=all: must be one of random, id, label; got 'all'
+cyclic groups=0: must be an integer >= 1, got 0
+cyclic groups=7: must be at most the number of clients, 6, got 7
+cyclic block=0: must be an integer >= 1, got 0
+cyclic amplitude=0.6: must be >= 0 and <= 0.5, got 0.6
+cyclic period=0: must be > 0, got 0
+cyclic spread=2: must be >= 0 and <= 1, got 2
+stragglers sigma=-1: must be >= 0, got -1
+stragglers jitter=-1: must be >= 0, got -1
+stragglers deadline=0: must be > 0, got 0
+stragglers share=1.5: must be >= 0 and <= 1, got 1.5
+stragglers late=wait: must be one of drop, partial; got 'wait'
+"""
+
+
+@pytest.mark.parametrize("row", WRONG.strip().splitlines())
+def test_wrong_values_are_refused(fed, row):
+    typed, _, message = row.partition(": ")
+    choice, *keys = typed.split()
+    asked = [f"availability={choice}", *(f"availability.{key}" for key in keys)]
+    status, _, error = fed("data=synthetic_leaf", "data.clients=6", "rounds=1", *asked)
+    assert (status, error.strip()) == (2, f"fedbench: availability.{keys[-1].split('=')[0]} {message}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (
+            "availability=bernoulli algo=afl",
+            "availability does not go with algo=afl: all clients must take part; remove",
+        ),
+        ("availability=bernoulli availability.weights=zero algo=fednova", "it needs weights of sum 1; remove it"),
+        ("availability=bernoully", "availability=bernoully is unknown; did you mean bernoulli?"),
+        ("availability=bernoulli availability.wieghts=zero", "did you mean availability.weights?"),
+        ("availability.deadline=2", "did you mean availability.deadline (with availability=stragglers)?"),
+        ("availibility=bernoulli", "did you mean availability?"),
+    ],
+)
+def test_what_cannot_be_is_explained(fed, typed, message):
+    status, _, error = fed("data=synthetic_leaf", "data.clients=6", "rounds=1", *typed.split())
+    assert (status, message in error) == (2, True), error
+
+
+def test_labels_are_needed_and_have_to_reach_the_mean():
+    tokens = replace(population(), labels=None)
+    for call in (lambda: clients(by="labels", population=tokens), lambda: cyclic(assign="label", population=tokens)):
+        with pytest.raises(RequestError, match="needs examples with a class each"):
+            call()
+    with pytest.raises(RequestError, match=r"availability.mean must be at most 0.51 for these labels, got 0.6"):
+        availability._scaled(np.array([0.0, -np.inf]), 0.6, 0.02)
