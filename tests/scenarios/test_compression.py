@@ -529,7 +529,7 @@ ALL = {"up": "U", "down": "D", "unsent": "F"}
 )  # fmt: skip
 def test_which_methods(name, options, refused):
     stages = stages_of(make(name, **options), 9, N)
-    kind = class_of(name, options, stages)
+    kind = class_of(name, options, stages[0].algorithm)
     for need, key in ALL.items():
         if key in refused:
             with pytest.raises(RequestError, match=f"^{key} does not go with algo={name}: "):
