@@ -333,6 +333,7 @@ def test_fewer_seeds_reduce_a_row_and_leave_its_setting(tmp_path):
         ({"data.clients": 20, "participation": 2}, 1),
         ({"local.steps": 2 * 8}, 1),  # 2 epochs of 500 examples in batches of 64
         ({"local.steps": 2 * 8 + 1}, 0),
+        ({"availability._target_": "fedbench.scenarios.availability.bernoulli", "availability.p": 0.1}, 0),
     ],
     ids=str,
 )
