@@ -89,10 +89,15 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         drawn = (cohort, rounds, config.participation, by_size)
         everybody = population_of(data, work, config.seed, *drawn, task.layout.shapes)
         scenario = surround(config.scenarios, config.algo, stages, everybody)
+        data = scenario.attackers.changed(data)
     engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
     sample, size = None, config.evaluate_clients
     if size is not None:  # by the seed, so that the STD over seeds has in it what a sample is off the population
         sample = without_replacement(key_of(config.seed, Purpose.EVALUATION), size, np.ones(data.num_clients))
+    if len(who := scenario.attackers.who):
+        sample = np.setdiff1d(np.arange(data.num_clients) if sample is None else sample, who)
+        if not len(sample):
+            raise RequestError(f"evaluate.clients={size} draws attackers alone; use evaluate.clients=all")
     return PreparedRun(
         config=config,
         stages=stages,

@@ -183,7 +183,7 @@ class Session:
         self.continues: Fields = {}
         self.allocator = StateAllocator(device, config.engine.client_state, recorder.states, NEIGHBOURS)
         self.measurements = Measurements(prepared.task, prepared.engine)
-        watched = Watched(prepared.stages, prepared.task, self.measurements)
+        watched = Watched(prepared.stages, prepared.task, self.measurements, prepared.scenario.attackers.who)
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
         asked = {
             k: d for k, d in DIAGNOSTICS.items() if d.exposed in exposed and (not d.optional or getattr(config, k))
@@ -255,10 +255,13 @@ class Session:
 
     def record(self, s: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
-        p, w, clients, sample = self.prepared, s.server["w"], s.clients, self.prepared.sample
-        if sample is not None:
-            clients = {k: v[torch.from_numpy(sample).to(v.device)] for k, v in clients.items()}
-        deployed = p.stages[s.stage].algorithm.deploy(s.server, clients)
+        p, w, sample = self.prepared, s.server["w"], self.prepared.sample
+
+        def models(ids: np.ndarray | None) -> Tensor:
+            some = {k: v if ids is None else v[torch.from_numpy(ids).to(v.device)] for k, v in s.clients.items()}
+            return p.stages[s.stage].algorithm.deploy(s.server, some)
+
+        deployed = models(sample)
         self.finite = _all_finite(w) and (deployed is w or _all_finite(deployed))
         ends, keep = s.round == self.rounds or not self.finite, p.config.keep_clients
         wanted = (keep == "all" or ends) if isinstance(keep, str) else s.round in keep
@@ -268,6 +271,7 @@ class Session:
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
+        own |= p.scenario.attackers.measured(models, self.measurements, s.data, evaluation.ids)
         if wanted:
             columns = evaluation.per_client(s.data.names)
             if REPORTS in s.server:

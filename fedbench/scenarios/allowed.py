@@ -106,6 +106,6 @@ def refuse(name: str, kind: str, algo: Algorithm, needs: Mapping[str, str]) -> N
         if need in refused:
             remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"
             raise RequestError(f"{key} does not go with algo={name}: {_REASONS[refused[need]]}; {remedy}")
-    if algo.weights != "uniform" and (asked := {"rule", "privacy"} & needs.keys()):
+    if algo.weights != "uniform" and (asked := {"uniform", "privacy"} & needs.keys()):
         key = needs[min(asked)]
         raise RequestError(f"{key} needs weights that do not depend on the clients; set algo.weights=uniform")

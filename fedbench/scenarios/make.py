@@ -16,6 +16,7 @@ from fedbench.scenarios.allowed import class_of, refuse
 from fedbench.scenarios.draws import Population
 from fedbench.scenarios.surroundings import Surroundings
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.turn import Attackers
 
 _LAYERS = ("attack", "compression", "privacy", "defence")  # the order in which a message passes them
 
@@ -34,7 +35,10 @@ def surround(
     Raises:
         RequestError: If a value is wrong, or a scenario does not go with the method or with another one.
     """
-    parts: dict[str, Any] = {group: call(one, group, population=population) for group, one in asked.items()}
+    parts: dict[str, Any] = {}
+    for group, one in asked.items():  # attack is before defence
+        attackers = len(parts["attack"].who) if "attack" in parts else 0
+        parts[group] = call(one, group, population=population, attackers=attackers)
     name = str(algo.target).rpartition(".")[2]
     needs = {need: key for part in parts.values() for need, key in part.needs.items()}
     own = not within_fedbench(str(algo.target))
@@ -48,7 +52,7 @@ def surround(
         _refuse_beside_privacy(name, stages, needs)
     layers = [parts[group] for group in _LAYERS if group in parts]
     draw = getattr(parts.get("privacy"), "draw", None)
-    return Surroundings(population, parts.get("availability"), draw, layers)
+    return Surroundings(population, parts.get("availability"), draw, layers, parts.get("attack", Attackers()))
 
 
 def _refuse_beside_privacy(name: str, stages: Sequence[Stage], needs: Mapping[str, str]) -> None:

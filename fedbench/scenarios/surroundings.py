@@ -7,7 +7,7 @@ decoded vectors; clipping; what is done before the sum; the rule in its place, o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.draws import Population, of_clients, uniform
-from fedbench.simulation.turn import OWN, REPORTS, Draw, Scenario, Steps, Turn
+from fedbench.simulation.turn import OWN, REPORTS, Attackers, Draw, Scenario, Steps, Turn
 
 
 class At(NamedTuple):
@@ -65,12 +65,14 @@ class Surroundings(Scenario):
         availability: Who takes part; None is everybody that is sampled.
         draw: Draws the cohort instead of the run's sampler, from (round, training examples [N]); None leaves it.
         layers: What wraps the method, the innermost first.
+        attackers: The clients that attack.
     """
 
     population: Population
     availability: Availability | None = None
     draw: Callable[[int, np.ndarray], np.ndarray] | None = None
     layers: Sequence[Layer] = ()
+    attackers: Attackers = field(default_factory=Attackers)
 
     @property
     def facts(self) -> Tree:
@@ -166,6 +168,22 @@ def _apart_from(update: Update) -> Update:
     if isinstance(update, Averaging):
         return replace(update, step=_apart_from(update.step))
     return lambda server, uploads, cohort: update(shown(server), shown(uploads), cohort) | hidden(server)
+
+
+def averaging(algo: Algorithm) -> Averaging:
+    """The step of a method's server as one that is handed sums of some uploads, perhaps of none."""
+    return algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
+
+
+def keeping(step: Update, *names: str) -> Update:
+    """The server's step, past which entries of the uploads (named without ``OWN``) get into the server's state."""
+    own = {OWN + name for name in names}
+
+    def kept(server: State, uploads: State, cohort: ClientInfo) -> State:
+        mine = {k: v for k, v in uploads.items() if k in own}
+        return step(server, {k: v for k, v in uploads.items() if k not in own}, cohort) | mine
+
+    return kept
 
 
 def _counting(algo: Algorithm) -> Algorithm:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
@@ -40,11 +40,13 @@ class Watched:
         stages: The stages of the run.
         task: The model and its loss.
         measurements: Measures losses.
+        ignored: Clients that count in no metric over clients.
     """
 
     stages: Sequence[Stage]
     task: Task
     measurements: Measurements
+    ignored: np.ndarray = field(default_factory=lambda: np.arange(0))
 
     @property
     def rounds(self) -> int:
@@ -108,11 +110,12 @@ class ImprovedClients(Diagnostic):
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
         """Return the share of the cohort with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
-        if self._before is None or not len(snapshot.cohort):
+        cohort = np.setdiff1d(snapshot.cohort, self.run.ignored)
+        if self._before is None or not len(cohort):
             return None
         # both from the same blocks of examples: a loss that did not change is not a rounding error away
         models = (self._before, (snapshot.data, snapshot.server["w"]))
-        before, after = (self.run.measurements.mean_losses(data, snapshot.cohort, w) for data, w in models)
+        before, after = (self.run.measurements.mean_losses(data, cohort, w) for data, w in models)
         return float((after <= before).double().mean())
 
     def follow(self, snapshot: Snapshot) -> None:

@@ -12,12 +12,16 @@ import torch
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.files import Tree
 from fedbench.core.types import State, nbytes
+from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.measurements import Measurements
 
 OWN = "~"  # the first character of entries of states and messages that belong to a scenario, not to the method
 REPORTS = f"{OWN}reports"  # entry of the server's state: rounds in which the result of each client has arrived [N]
 
 Draw: TypeAlias = Callable[[np.ndarray], np.ndarray]  # training examples of those that can be drawn [N] -> ids
 Steps: TypeAlias = Callable[[np.ndarray], np.ndarray]  # ids -> their numbers of local steps
+# ids [n] -> the model that they are judged on, [P], or each one's own, [n, P]
+Models: TypeAlias = Callable[[np.ndarray], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,32 @@ class Turn:
         return server | self.kept | notes
 
 
+class Attackers:
+    """Clients that count in no metric over clients, and what is reported of them; here there are none."""
+
+    @property
+    def who(self) -> np.ndarray:
+        """The attackers, ascending."""
+        return np.arange(0)
+
+    def changed(self, data: FederatedDataset) -> FederatedDataset:
+        """The data set that the run is carried out on."""
+        return data
+
+    def measured(
+        self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
+    ) -> dict[str, float]:
+        """Further columns of an evaluated round.
+
+        Args:
+            models: Returns the models of clients.
+            measurements: Carries them out.
+            data: The data set.
+            judged: The clients that are evaluated.
+        """
+        return {}
+
+
 class Scenario:
     """What surrounds a method. This one changes nothing; others override its methods.
 
@@ -76,6 +106,8 @@ class Scenario:
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()
+
+    attackers = Attackers()
 
     @property
     def facts(self) -> Tree:

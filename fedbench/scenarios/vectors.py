@@ -1,0 +1,62 @@
+"""The vectors that clients send: which of their entries these are, and arithmetic over clients in float64.
+
+Rows are [C, P], one vector per client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from fedbench.core.types import State
+
+_BLOCK = 2**20  # values that are converted to float64 at once
+
+
+def vectors(state: State, uploads: State) -> list[str]:
+    """Return the sorted names of the uploads that are vectors [c, P] of floating point.
+
+    Args:
+        state: The message or the server's state, which holds the model [P] under "w".
+        uploads: What clients send; numbers are [c, 1], masks are packed.
+    """
+    shape = state["w"].shape
+    return sorted(k for k, v in uploads.items() if v.is_floating_point() and v.dim() == 2 and v.shape[1:] == shape)
+
+
+def columns(rows: Tensor) -> Iterator[slice]:
+    """Yield slices that cover the columns of rows, in blocks of a moderate size."""
+    width = max(1, _BLOCK // len(rows))
+    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
+
+
+def by_columns(f: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Return f(rows) for a function [C, n] -> [..., n] of float64 that treats all columns alike."""
+    return torch.cat([f(rows[:, block].double()) for block in columns(rows)], -1)
+
+
+def mixed(weights: Tensor, rows: Tensor) -> Tensor:
+    """Return the weighted sums [..., P] float64 of rows, weights [..., C]."""
+    return by_columns(lambda block: weights.double() @ block, rows)
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """Return the Euclidean norms of rows, [C] float64."""
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return found
+
+
+def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
+    """Return min(1, radius / length) for lengths [C]; it is 1 for length 0."""
+    return torch.where(lengths > radius, radius / lengths, torch.ones_like(lengths))
+
+
+def squared_distances(rows: Tensor) -> Tensor:
+    """Return the squared distances between rows, [C, C] float64 and exactly symmetric."""
+    found = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    one, other = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
+    for block in columns(rows):
+        found[one, other] += torch.pdist(rows[:, block].double()).square()
+    return found + found.T
