@@ -22,6 +22,10 @@ from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.core.randomness import Sampler, sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
+from fedbench.scenarios.attack import Attack
+from fedbench.scenarios.defence import Defence
+from fedbench.scenarios.make import population_of
+from fedbench.scenarios.surroundings import Surroundings
 from fedbench.simulation.checks import checked
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
@@ -30,7 +34,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Snapshot, simulate
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
-from fedbench.simulation.turn import Scenario
+from fedbench.simulation.turn import Attackers, Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -283,6 +287,18 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
     kernel = DenseKernel(library, task)
     kernel.threads = lambda examples, workers: workers  # type: ignore[method-assign]  # however little there is to do
     return Engine(kernel, mode, cohort_size, workers, kernel)
+
+
+def scenario_of(
+    data: FederatedDataset, planned: int | None = None, seed: int = 0, **groups: dict[str, Any]
+) -> Scenario:
+    """What surrounds a method; ``planned`` clients take part in a round, by default all."""
+    facts = {"population": population_of(data, LocalWork(0.1, 10), seed, planned or data.num_clients)}
+    attack = Attack(**facts, **groups["attack"]) if "attack" in groups else None
+    layers: list[Any] = [] if attack is None else [attack]
+    if "defence" in groups:
+        layers.append(Defence(**facts, attackers=0 if attack is None else len(attack.who), **groups["defence"]))
+    return Surroundings(facts["population"], layers=layers, attackers=attack or Attackers())
 
 
 def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:

@@ -112,8 +112,9 @@ def test_integrators_need_error_feedback(method):
     ask("up unsent", "fedadam")
 
 
-@pytest.mark.parametrize("need", ["rule", "privacy"])
-def test_weights_by_size_are_refused_by_rules_and_privacy(need):
+@pytest.mark.parametrize("need", ["uniform", "privacy"])
+def test_weights_by_size_are_refused_by_privacy_and_by_rules_that_know_none(need):
+    """The geometric median has weights, and does not ask for uniform ones."""
     with pytest.raises(RequestError, match=rf"group\.{need} needs weights .*; set algo.weights=uniform"):
         ask(need, "fedadam", weights="size")
 
@@ -141,7 +142,7 @@ def test_a_method_of_ones_own_is_known_by_its_step(form):
     for need in NEEDS:
         allowed = need in ("away", "partial", "message") or form in PLAIN
         allowed &= not (form == "numbers" and need in ("privacy", "weights"))
-        weighted = need in ("rule", "privacy") and allowed
+        weighted = need == "privacy" and allowed
         if allowed and not weighted:
             asked(need, stages, "mine.scaffold", {})
             continue
