@@ -1,0 +1,60 @@
+"""Measure what a robust rule costs in a round, next to the mean, and print a Markdown table.
+
+usage: python scripts/robust_cost.py [--clients C] [--parameters P] [--repeats R]
+
+Rows are float32 vectors of C clients, as the server gets them. Seconds are those of one thread in the
+fastest of R calls, whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from fedbench.core.algorithm import weighted_sum
+from fedbench.scenarios.defence import Defence
+from fedbench.scenarios.draws import Population
+
+CASES: list[dict[str, object]] = [
+    *({"rule": rule} for rule in ("median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median")),
+    {"rule": "centered_clipping"},
+    *({"rule": "mean", "before": before} for before in ("bucketing", "nnm")),
+]
+
+
+def seconds(f: Callable[[], object], repeats: int) -> float:
+    """The time of the fastest of some calls."""
+    clock = [time.process_time()]
+    for _ in range(repeats):
+        f()
+        clock.append(time.process_time())
+    return float(np.diff(clock).min())
+
+
+def main() -> None:
+    """Print the table."""
+    p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    for name, value in (("clients", 100), ("parameters", 10**6), ("repeats", 2)):
+        p.add_argument(f"--{name}", type=int, default=value)
+    asked = p.parse_args()
+    torch.set_num_threads(1)
+    count, f = asked.clients, (asked.clients - 3) // 5
+    rows = torch.randn(count, asked.parameters, generator=torch.Generator().manual_seed(0))
+    p_k, n, centre = torch.full((count,), 1 / count), np.ones(count, dtype=np.int64), torch.zeros(asked.parameters)
+    everybody = Population(0, n, n, n, True, None, count)
+    mean = seconds(lambda: weighted_sum(p_k, rows), asked.repeats)
+    print(f"C = {count}, P = {asked.parameters}, f = {f}\n")
+    print("| rule | seconds | times the mean |\n| --- | ---: | ---: |")
+    print(f"| mean | {mean:.2f} | 1.0 |", flush=True)
+    for case in CASES:
+        defence = Defence(population=everybody, attackers=0, f=f, **case)  # type: ignore[arg-type]
+        took = seconds(lambda d=defence: d.aggregate(rows, p_k, np.arange(count), centre), asked.repeats)
+        print(f"| {' after '.join(map(str, case.values()))} | {took:.2f} | {took / mean:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
