@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -21,7 +20,8 @@ from fedbench.core.errors import (
     integer,
     nearest,
     number,
-    typed,
+    several,
+    text,
 )
 from fedbench.core.files import Tree, config_value, user_path
 from fedbench.core.options import LabelNoise, Schedule, SgdOptions
@@ -170,18 +170,6 @@ def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
     return check(key, value)
 
 
-def _text(key: str, value: object, *, what: str, pattern: str = ".+", made: Check | None = None) -> Any:
-    if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise WrongValue(key, f"must be {what}, got {typed(value)}")
-    return value if made is None else made(key, value)
-
-
-def _list(key: str, value: object, *, what: str, check: Check = integer) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise WrongValue(key, f"must be {what}, got {typed(value)}")
-    return tuple(check(key, v) for v in value)
-
-
 def _participation(key: str, value: object) -> float | int:
     allowed = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
     x = number(key, value, above=0, remedy=f"it is {allowed}")
@@ -201,8 +189,8 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
 
 
 _ADDRESSES = "a list of addresses that begin with http:// or https://"
-_ADDRESS = partial(_text, what=_ADDRESSES, pattern="https?://.+")
-_ROUNDS = partial(_list, what="last, all or a list of rounds")
+_ADDRESS = partial(text, what=_ADDRESSES, pattern="https?://.+")
+_ROUNDS = partial(several, what="last, all or a list of rounds")
 _COUNT = partial(integer, at_least=1)
 _AUTO_COUNT = partial(_or, words={"auto": None}, check=partial(integer, at_least=1, instead="auto"))
 _TOP: dict[str, Check] = {
@@ -215,13 +203,13 @@ _TOP: dict[str, Check] = {
     "keep_clients": partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
     "improved_clients": boolean,
     "metrics": Component.of,
-    "device": partial(_text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
-    "data_dir": partial(_text, what="a directory", made=user_path),
-    "results_dir": partial(_text, what="a directory", made=user_path),
+    "device": partial(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
+    "data_dir": partial(text, what="a directory", made=user_path),
+    "results_dir": partial(text, what="a directory", made=user_path),
     "force": boolean,
     "keep_state": boolean,
-    "objective": partial(_text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
-    "tuned_on": partial(_list, what="a list of seeds"),
+    "objective": partial(text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
+    "tuned_on": partial(several, what="a list of seeds"),
     "model": Component.of,
     "algo": Component.of,
     "tracker": Component.of,
@@ -244,7 +232,7 @@ _DATA: dict[str, Check] = {
     "local_test": partial(choice, allowed=get_args(LocalTest)),
     "seed": partial(_or, words={None: None}, check=partial(integer, remedy="use null for the seed of the run")),
     "download": boolean,
-    "mirrors": partial(_or, words={None: ()}, check=partial(_list, what=_ADDRESSES, check=_ADDRESS)),
+    "mirrors": partial(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
     "validation": partial(number, at_least=0, below=1),
 }
 _ENGINE: dict[str, Check] = {
@@ -256,7 +244,7 @@ _ENGINE: dict[str, Check] = {
     "profile": boolean,
 }
 _ONE_KEY: dict[str, dict[str, Check]] = {  # sections
-    "init": {"path": partial(_or, words={None: None}, check=partial(_text, what="a file or null", made=user_path))},
+    "init": {"path": partial(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path))},
     "evaluate": {"clients": partial(_or, words={"all": None}, check=partial(integer, at_least=1, instead="all"))},
 }
 _TOP |= {name: lambda key, value: Component.of(key, value) if value else None for name in SCENARIOS}

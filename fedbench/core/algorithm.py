@@ -22,7 +22,6 @@ from fedbench.core.types import Batch, ClientInfo, Lab, Oracle, State
 Weights: TypeAlias = Literal["size", "uniform"]
 Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
 
-
 # (w [P], N) -> the server's state, which holds the model under "w"
 ServerInit: TypeAlias = Callable[[Tensor, int], State]
 # w [P] -> the state of one client; the loop keeps the states of all clients as [N, ...]
@@ -172,7 +171,7 @@ def by_weight(server: State, cohort: ClientInfo) -> Tensor:
 class Averaging:
     """An ``Update`` that uses some uploads only through sums Σ ω_k u_k with weights known before the local work.
 
-    A type of its own because an engine can add up these uploads as clients finish, and need not hold them all.
+    A type of its own because an engine can add up these uploads as clients finish.
 
     Attributes:
         step: The server's step; it sees these sums [P] in place of the uploads [C, P].
@@ -279,16 +278,14 @@ class Algorithm:
         start: The local variables at the beginning of local work.
         step: One local step on one batch.
         finish: The upload, and the client state after the round.
-        deliver: What happens to the uploads of the whole cohort before the server sees them; None if nothing does. No
-            method has one: it is for what surrounds a method (``fedbench.scenarios``).
+        deliver: What a scenario does to the uploads of the whole cohort on their way to the server; None in methods.
         update: The server's step.
         deploy: The model that is evaluated, or one for each client, of whom it may be given the states of some only.
         needs: Quantities measured for the cohort on all training examples and passed on in ``info.probe``: "loss"
             (F_k(w), float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the
             first model of the run); "loss_after" and "accuracy_after" at w_k, for ``update`` only.
         weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
-        setup: An exchange before the first round: one step of every client, after which ``update`` changes the state
-            of the server. None if there is none.
+        setup: An exchange before the first round: one step of every client, and an ``update`` of the server; or None.
         instruct: Numbers for the clients of a cohort, made before their local work; they are added to ``info.probe``. A
             function of the whole cohort, such as ranks, is possible here alone. None if there are none.
         trials: Models that clients measure before ``update``; None if there are none.

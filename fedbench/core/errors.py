@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import reprlib
 import sys
 import traceback
@@ -178,6 +179,30 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
         hint = nearest(str(value), map(str, allowed))
         raise WrongValue(name, f"must be one of {options}; got {typed(value)}{hint}")
     return cast(T, value)
+
+
+def text(
+    name: str, value: object, *, what: str, pattern: str = ".+", made: Callable[[str, str], Any] | None = None
+) -> Any:
+    """Return ``value``, or what ``made`` makes of it, if it is text that matches ``pattern``.
+
+    Raises:
+        RequestError: If it is not ``what`` it should be.
+    """
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise WrongValue(name, f"must be {what}, got {typed(value)}")
+    return value if made is None else made(name, value)
+
+
+def several(name: str, value: object, *, what: str, check: Callable[[str, Any], Any] = integer) -> tuple[Any, ...]:
+    """Return the checked values of a list.
+
+    Raises:
+        RequestError: If it is no list, or one of them is wrong.
+    """
+    if not isinstance(value, list):
+        raise WrongValue(name, f"must be {what}, got {typed(value)}")
+    return tuple(check(name, v) for v in value)
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

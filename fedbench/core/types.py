@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 State: TypeAlias = dict[str, Tensor]
+_PIECE = 2**22  # values of models that are checked at once
 
 
 class Batch(NamedTuple):
@@ -126,3 +127,10 @@ def upload(values: np.ndarray, device: torch.device, dtype: torch.dtype | None =
     returns, so that the array may change or go away, and the copy takes its place among the operations on the device.
     """
     return torch.from_numpy(values).to(device, dtype, non_blocking=True)
+
+
+def all_finite(models: Tensor) -> bool:
+    """Return whether models [..., P] are finite, without a temporary tensor of their size."""
+    if bool(torch.isfinite(models.sum(-1)).all()):
+        return True  # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be infinite
+    return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))

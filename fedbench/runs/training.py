@@ -17,6 +17,7 @@ from fedbench.core.algorithm import Stage
 from fedbench.core.errors import LostProcess, RequestError
 from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
+from fedbench.core.types import all_finite
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import NEIGHBOURS, Interrupted, between_rounds
 from fedbench.runs.progress import shown_progress
@@ -30,10 +31,9 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
-from fedbench.simulation.turn import REPORTS, Scenario, recorded
+from fedbench.simulation.turn import Scenario, of_clients, recorded
 
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
-_PIECE = 2**22  # values of models that are checked at once
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
 
 
@@ -255,28 +255,24 @@ class Session:
 
     def record(self, s: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
-        p, w, sample = self.prepared, s.server["w"], self.prepared.sample
 
         def models(ids: np.ndarray | None) -> Tensor:
             some = {k: v if ids is None else v[torch.from_numpy(ids).to(v.device)] for k, v in s.clients.items()}
             return p.stages[s.stage].algorithm.deploy(s.server, some)
 
-        deployed = models(sample)
-        self.finite = _all_finite(w) and (deployed is w or _all_finite(deployed))
+        p, w, deployed = self.prepared, s.server["w"], models(self.prepared.sample)
+        self.finite = all_finite(w) and (deployed is w or all_finite(deployed))
         ends, keep = s.round == self.rounds or not self.finite, p.config.keep_clients
         wanted = (keep == "all" or ends) if isinstance(keep, str) else s.round in keep
-        train = wanted or ends or s.round % p.config.eval_train_every == 0
-        start = time.perf_counter()
-        evaluation = evaluate(self.measurements, s.data, deployed, train, sample)
+        train, start = wanted or ends or s.round % p.config.eval_train_every == 0, time.perf_counter()
+        evaluation = evaluate(self.measurements, s.data, deployed, train, p.sample)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
         own |= p.scenario.attackers.measured(models, self.measurements, s.data, evaluation.ids)
         if wanted:
-            columns = evaluation.per_client(s.data.names)
-            if REPORTS in s.server:
-                columns["reports"] = s.server[REPORTS].numpy(force=True)[evaluation.ids]
-            self.recorder.keep_clients(s.round, columns)
+            table = evaluation.per_client(s.data.names) | of_clients(s.server, evaluation.ids)
+            self.recorder.keep_clients(s.round, table)
         self.seconds["eval"] += time.perf_counter() - start
         row = {
             "round": s.round,
@@ -352,10 +348,3 @@ class Session:
         data = p.data.relabelled(tensors["labels"].to(device)) if "labels" in tensors else p.data
         counted = {k: progress[k] for k in _COUNTED}
         return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)
-
-
-def _all_finite(models: Tensor) -> bool:
-    """Return whether models [..., P] are finite, without a temporary tensor of their size."""
-    if bool(torch.isfinite(models.sum(-1)).all()):
-        return True  # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be infinite
-    return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))

@@ -137,3 +137,8 @@ class Scenario:
 def recorded(server: State) -> dict[str, float]:
     """The columns of the record that a scenario has left in the server's state: its entries that are numbers."""
     return {k.removeprefix(OWN): float(v) for k, v in server.items() if k.startswith(OWN) and v.dim() == 0}
+
+
+def of_clients(server: State, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Likewise the columns of the table of clients."""
+    return {REPORTS.removeprefix(OWN): server[REPORTS].numpy(force=True)[ids]} if REPORTS in server else {}
