@@ -258,7 +258,7 @@ class Session:
 
         def models(ids: np.ndarray | None) -> Tensor:
             some = {k: v if ids is None else v[torch.from_numpy(ids).to(v.device)] for k, v in s.clients.items()}
-            return p.stages[s.stage].algorithm.deploy(s.server, some)
+            return self.prepared.stages[s.stage].algorithm.deploy(s.server, some)
 
         p, w, deployed = self.prepared, s.server["w"], models(self.prepared.sample)
         self.finite = all_finite(w) and (deployed is w or all_finite(deployed))
