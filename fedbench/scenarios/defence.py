@@ -116,7 +116,7 @@ class Defence:
         """The number of attackers in a round that the server assumes."""
         if self.f != "auto":
             return integer("f", self.f, instead="auto")
-        return int(np.ceil(self.attackers * self._planned / len(self.population.able) - 1e-9))
+        return -(-self.attackers * self._planned // len(self.population.able))  # rounded up
 
     @property
     def _bounded(self) -> list[str]:

@@ -4,6 +4,7 @@ import json
 from dataclasses import fields, replace
 from functools import partial
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,11 @@ from tools import close, composed, engine_of, federation, final, make, scenario_
 
 from fedbench.config.overrides import options
 from fedbench.config.targets import Component
+from fedbench.core.algorithm import Trials
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import ClientInfo
+from fedbench.data.dataset import Rows
 from fedbench.scenarios.attack import Attack, supported
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.defence import Defence
@@ -44,7 +47,7 @@ def forged(message, rows, bad=(1, 4), p=None, **options):
     data = federation()
     layer = scenario_of(data, attack={"ids": list(bad), "message": message, **options}).layers[0]
     algo = layer.wrap(make("fedavg"), At(0, 3, np.arange(7), np.arange(7), {}))
-    info = type("Cohort", (), {"id": torch.arange(7), "p": torch.full((7,), 1 / 7) if p is None else p})
+    info = SimpleNamespace(id=torch.arange(7), p=torch.full((7,), 1 / 7) if p is None else p)
     uploads, _ = algo.deliver({"w": rows[0]}, {"delta": rows, "a": rows[:, :1].clone()}, {}, info)
     assert torch.equal(uploads["a"], rows[:, :1])  # numbers stay truthful
     others = [k for k in range(7) if k not in bad]
@@ -225,6 +228,21 @@ def test_louder_losses_by_hand():
     doubled[[1, 4]] *= 2
     assert torch.allclose(weights, torch.softmax(doubled, 0))
     assert torch.equal(cohort.probe["loss"], loss)
+    seen = []
+    asked = replace(algo, trials=Trials(lambda server, uploads, cohort: seen.append(cohort.probe["loss_trials"])))
+    turn = scenario.turn(asked, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
+    measured_by = {"trial_id": torch.arange(7).flip(0), "loss_trials": torch.ones(7, 2)}  # clients of a second cohort
+    turn.algorithm.trials.propose({}, {}, replace(cohort, probe=measured_by))
+    assert seen[0].tolist() == [[1 + (k in (2, 5))] * 2 for k in range(7)]
+
+
+def test_every_vector_has_noise_of_its_own():
+    layer = scenario_of(federation(), attack={**SENT, "message": "gaussian"}).layers[0]
+    algo = layer.wrap(make("scaffold"), At(0, 3, np.arange(7), np.arange(7), {}))
+    cohort = SimpleNamespace(id=torch.arange(7), p=torch.full((7,), 1 / 7))
+    sent, _ = algo.deliver({"w": ROWS[0]}, {"delta": ROWS, "c": ROWS}, {}, cohort)
+    assert torch.equal(sent["c"][1], forged("gaussian", ROWS)[0])  # the first name
+    assert torch.corrcoef(torch.stack([sent["c"][1], sent["delta"][1]]))[0, 1].abs() < 0.5
 
 
 def test_labels():
@@ -335,6 +353,11 @@ def test_success_is_the_share_of_source_that_is_taken_for_target():
     of_source = rows[data.y[rows] == 0]
     taken = task.predict(w, data.features(of_source)).argmax(1) == 1
     assert found["attack_success"] == pytest.approx(taken.double().mean().item())
+    shared = replace(data, central=True, test=Rows.shared(rows.numpy(), 4))
+    central = attackers.measured(
+        lambda ids: w, Measurements(task, engine_of(task, "stacked")), shared, np.array([0, 1, 3])
+    )
+    assert central["attack_success"] == pytest.approx(found["attack_success"])
     own = data.test.of_clients(np.array([2]))
     right = task.predict(w, data.features(own)).argmax(1) == data.y[own]
     assert found["attackers_accuracy"] == pytest.approx(right.double().mean().item())

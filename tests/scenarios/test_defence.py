@@ -169,6 +169,7 @@ def test_before():
     rows = line(0.0, 10.0, 20.0, 30.0, 40.0)
     order = np.array([4, 0, 3, 2, 1])  # buckets {4, 0}, {3, 2}, {1}: of 20, 25, 10, in the order 0, 1, 2
     assert result("median", rows, before="bucketing", order=order).item() == 20.0
+    order = np.array([3, 2, 4, 0, 1])
     found = apply("krum", rows, before="bucketing", order=order, f=0)  # 20 and 25 are the nearest pair; ids 0 and 2
     assert (found.vector.item(), found.chosen.tolist()) == (20.0, [True, False, False, False, True])
     # means of the 3 nearest of 0, 1, 2, 3, 100 with ties to smaller ids: 1, 1, 2, 2, 35
@@ -184,6 +185,8 @@ def test_values_that_are_not_finite_are_left_out_and_f_is_lowered():
     assert (found.vector.item(), found.nonfinite, found.lowered) == (2.0, 2, True)  # f = 1 of 3
     assert not apply("trimmed_mean", vectors(5), f=2).lowered
     assert apply("bulyan", vectors(6), f=1).lowered  # 4 + 3 > 6
+    one_step = result("geometric_median", line(torch.nan, -1.0, -1.0, 2.0), iterations=1)
+    assert one_step.item() == pytest.approx(-0.4)  # as without the first
     gone = apply("krum", line(torch.nan, torch.nan))
     assert gone.vector.isnan().all()
     assert gone.nonfinite == 2
