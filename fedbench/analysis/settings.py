@@ -12,13 +12,19 @@ from typing import Any, TypeAlias
 
 from fedbench.analysis.departures import data_departures, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
+from fedbench.config.overrides import SCENARIOS
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import Tree, config_value
 from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
-GROUPS = ("algo", "data", "model")  # sections whose keys have a meaning only together with the name of the choice
+GROUPS = (
+    "algo",
+    "data",
+    "model",
+    *SCENARIOS,
+)  # sections whose keys have a meaning only together with the name of the choice
 _ABSENT = object()
 
 
@@ -44,12 +50,14 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
         for place in (None, *((group, run.meta.get(group)) for group in GROUPS)):
             peers.setdefault(place, []).append(flat[key])
     apart = {place: differing(trees) for place, trees in peers.items()}
-    several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
+    several = [g for g in GROUPS[1:] if len({run.meta.get(g) for run in first.values()}) > 1]
     found: dict[Key, Tree] = {}
     for key, run in first.items():
         sections = {name: name.split(".")[0] for name in flat[key]}
         places = {n: (s, run.meta.get(s)) if s in GROUPS else None for n, s in sections.items()}
-        found[key] = {g: run.meta[g] for g in several} | {n: v for n, v in flat[key].items() if n in apart[places[n]]}
+        found[key] = {g: run.meta.get(g, "none") for g in several} | {
+            n: v for n, v in flat[key].items() if n in apart[places[n]]
+        }
     seen = Counter((key[0], keys_text(s)) for key, s in found.items())
     return {k: s if seen[k[0], keys_text(s)] == 1 else {**s, "hash": k[1]} for k, s in found.items()}
 
@@ -201,7 +209,11 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
     for s in settings:
         meta = s.runs[0].meta
         place = meta["experiment"] or ("all data" if key == "data" else meta["data"])
-        facts = {"": place, **{g: meta[g] for g in GROUPS}, **{k: config_value(v) for k, v in s.flat.items()}}
+        facts = {
+            "": place,
+            **{g: meta.get(g, "none") for g in GROUPS},
+            **{k: config_value(v) for k, v in s.flat.items()},
+        }
         common = {k: v for k, v in facts.items() if not any(k == a or k.startswith(f"{a}.") for a in apart)}
         groups.setdefault(tuple(sorted(common.items())), []).append(s)
     _name(groups.values())
@@ -215,11 +227,11 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
     files: dict[tuple[str, str], str] = {}
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda r: str(r.path)):
-        groups.setdefault(tuple(run.meta[name] for name in ("experiment", *GROUPS, "hash")), []).append(run)
+        groups.setdefault(tuple(run.meta.get(name) for name in ("experiment", *GROUPS, "hash")), []).append(run)
     found, known = [], set(GROUPS)
     for members in groups.values():
         first = members[0]
-        config = {**first.flat, **{group: first.meta[group] for group in GROUPS}}
+        config = {**first.flat, **{group: first.meta.get(group, "none") for group in GROUPS}}
         known |= config.keys()
         if key in config:
             text = config_value(config[key])
@@ -260,8 +272,9 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
 
 def _titles(commons: Sequence[Tree]) -> list[str]:
     """Return titles of blocks: experiment or data set, method, and the keys that distinguish equal titles."""
-    varying = [g for g in ("data", "model") if len({common.get(g) for common in commons}) > 1]
-    heads = [" ".join(dict.fromkeys(c[k] for k in ("", "algo", *varying) if k in c)) for c in commons]
+    varying = [g for g in GROUPS[1:] if len({common.get(g) for common in commons}) > 1]
+    names = [{k: f"{k}={c[k]}" if k in SCENARIOS else c[k] for k in ("", "algo", *varying) if k in c} for c in commons]
+    heads = [" ".join(dict.fromkeys(of.values())) for of in names]
     found = []
     for common, head in zip(commons, heads, strict=True):
         apart = differing([c for c, other in zip(commons, heads, strict=True) if other == head])

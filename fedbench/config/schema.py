@@ -36,12 +36,13 @@ Check = Callable[[str, Any], Any]  # dotted key, value -> typed value
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the config groups; None where none was chosen."""
+    """The choices of the config groups; None where none was chosen, and those of scenarios by group."""
 
     algo: str
     data: str
     model: str
     experiment: str | None
+    scenarios: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -287,10 +288,11 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     if data["local_test"] == "others":
         data["source"] = _with_test_clients(data["source"], data["test_clients"])
     scenarios = {name: found for name in SCENARIOS if (found := top.pop(name)) is not None}
+    around = {group: str(choices.get(group)) for group in scenarios}
     return RunConfig(
         **top,
         scenarios=scenarios,
-        names=Choices(choices["algo"], choices["data"], choices["model"], choices.get("experiment")),
+        names=Choices(choices["algo"], choices["data"], choices["model"], choices.get("experiment"), around),
         local=LocalConfig(**local, solver=solver, schedule=schedule),
         data=DataConfig(**data),
         engine=EngineConfig(**engine),
