@@ -18,6 +18,7 @@ from data_files import leaf_file, write_idx, write_images
 from safetensors.torch import load_file, save_file
 
 from fedbench.cli import main
+from fedbench.config.overrides import SCENARIOS
 from fedbench.data.files.fetch import checksum
 from fedbench.data.sources import mnist
 from fedbench.papers.registry import papers
@@ -610,6 +611,7 @@ def test_help_version_and_lists(fed):
         "experiment:",
         "partition:",
         "tracker:",
+        *(f"{group}:" for group in SCENARIOS),
         "table:",
         "metric:",
     ]

@@ -91,7 +91,16 @@ def test_generators_are_fresh_and_separate(seed):
 
 def test_purposes_of_data_are_the_streams_of_published_runs():
     """Partition, split, clients, noise and roles: NumPy's generator of (seed, number), never renumbered."""
-    numbers = {"PARTITION": 0, "SPLIT": 1, "CLIENTS": 2, "LABEL_NOISE": 3, "ROLES": 7, "VALIDATION": 8, "IMAGES": 0}
+    numbers = {
+        "PARTITION": 0,
+        "SPLIT": 1,
+        "CLIENTS": 2,
+        "LABEL_NOISE": 3,
+        "ROLES": 7,
+        "VALIDATION": 8,
+        "IMAGES": 0,
+        "AVAILABILITY": 13,
+    }
     assert {name: int(p) for name, p in DataPurpose.__members__.items()} == numbers
     for p in DataPurpose:
         assert data_generator(5, p).random() == np.random.default_rng([5, int(p)]).random()

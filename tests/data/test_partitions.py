@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools import ROOT
 
+from fedbench.config.targets import Component, call
 from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
@@ -27,7 +28,6 @@ from fedbench.data.partitions.label import (
     similarity,
     stratified,
 )
-from fedbench.runs.build import Component, call
 
 RULES = {
     "dirichlet": (dirichlet, {"alpha": 1.0, "min_size": 1}),

@@ -122,6 +122,7 @@ def test_runs_that_take_longest_go_first_and_those_that_are_unknown_before_them(
         (path / "DONE").touch()
         row = {"round": 3, "seconds_train": seconds, "seconds_eval": 0.0}
         (path / "rounds.jsonl").write_text(json.dumps(row) + "\n")
+        (path / "meta.json").write_text('{"departures": {}}')
     key = _expected(Composer(), tmp_path)
     assert [run[1] for run in sorted(typed, key=key, reverse=True)] == ["algo=afl", "algo=fedavg", "algo=fedprox"]
 
