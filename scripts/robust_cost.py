@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from fedbench.core.algorithm import weighted_sum
 from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.draws import Population
 
-CASES: list[dict[str, object]] = [
+CASES: list[dict[str, Any]] = [
     *({"rule": rule} for rule in ("median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median")),
     {"rule": "centered_clipping"},
     *({"rule": "mean", "before": before} for before in ("bucketing", "nnm")),
@@ -51,7 +52,7 @@ def main() -> None:
     print("| rule | seconds | times the mean |\n| --- | ---: | ---: |")
     print(f"| mean | {mean:.2f} | 1.0 |", flush=True)
     for case in CASES:
-        defence = Defence(population=everybody, attackers=0, f=f, **case)  # type: ignore[arg-type]
+        defence = Defence(population=everybody, attackers=0, f=f, **case)
         took = seconds(lambda d=defence: d.aggregate(rows, p_k, np.arange(count), centre), asked.repeats)
         print(f"| {' after '.join(map(str, case.values()))} | {took:.2f} | {took / mean:.1f} |", flush=True)
 

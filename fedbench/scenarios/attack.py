@@ -20,7 +20,7 @@ from fedbench.core.types import ClientInfo, State, upload
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.scenarios.draws import Population, normal, of_clients
 from fedbench.scenarios.surroundings import At, averaging, keeping
-from fedbench.scenarios.vectors import by_columns, lengths, vectors
+from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 from fedbench.simulation.turn import OWN, Attackers, Models, Turn
 
@@ -180,7 +180,7 @@ class Attack(Attackers):
             rows = upload(np.flatnonzero(bad), cohort.id.device)
             sent = {
                 k: uploads[k].index_copy(0, rows, self._forged(uploads[k], rows, cohort, place, at))
-                for place, k in enumerate(vectors(server, uploads))
+                for place, k in enumerate(vectors(uploads, server["w"].shape))
             }
             return uploads | sent, states
 
@@ -203,13 +203,10 @@ class Attack(Attackers):
         if self.message == "sign_flip":
             return own * -scale
         if self.message == "gaussian":
-            base, coordinate = (
-                key(at.seed, Purpose.FORGED, at.round),
-                torch.arange(size, device=rows.device) + place * size,
-            )
-            radii = scale * lengths(own) / size**0.5
-            drawn = [r * normal(fold_in(base, k, coordinate)) for k, r in zip(cohort.id[bad], radii, strict=True)]
-            return torch.stack([z.to(rows.dtype) for z in drawn]) + own * self.add
+            base, ids = key(at.seed, Purpose.FORGED, at.round), cohort.id[bad][:, None]
+            coordinate, radii = torch.arange(size, device=rows.device) + place * size, scale * lengths(own) / size**0.5
+            drawn = [radii[:, None] * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
+            return torch.cat([z.to(rows.dtype) for z in drawn], 1) + own * self.add
         honest = rows[torch.isin(torch.arange(len(rows), device=bad.device), bad, invert=True)]
         zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
 

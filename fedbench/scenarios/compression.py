@@ -22,6 +22,7 @@ from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.scenarios.draws import Population, normal
 from fedbench.scenarios.surroundings import At, sending, shown
+from fedbench.scenarios.vectors import vectors
 from fedbench.simulation.local_work import started
 from fedbench.simulation.turn import OWN, Turn
 
@@ -227,7 +228,7 @@ class Compression:
             shape = at.server["w"].shape
 
             def bytes_up(uploads: State) -> int:
-                sent = _vectors(uploads, shape)
+                sent = vectors(uploads, shape)
                 numbers = nbytes({k: v for k, v in shown(uploads).items() if k not in sent})
                 return numbers + sum(len(v) * up.size(v.shape[1], v.element_size()) for v in sent.values())
 
@@ -248,7 +249,7 @@ def _compressed(algo: Algorithm, codec: Codec, at: At) -> Algorithm:
 
     def send(msg: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
         new, states, ids, errors = dict(uploads), dict(states), ids.unsqueeze(1), []
-        for place, (name, x) in enumerate(_vectors(uploads, msg["w"].shape).items()):
+        for place, (name, x) in enumerate(vectors(uploads, msg["w"].shape).items()):
             residual = states.get(_RESIDUAL + name)
             if residual is not None:
                 x = x + residual if feedback == "ef" else x - residual
@@ -282,9 +283,9 @@ def _referring(algo: Algorithm, codec: Codec) -> Algorithm:
 
     def server_init(w: Tensor, num_clients: int) -> State:
         state = algo.server_init(w, num_clients)
-        vectors = _vectors(algo.broadcast(state), w.shape)
-        own = {_REFERENCE + name: v for name, v in vectors.items()}
-        own |= {_SKETCH + name: w.new_zeros(codec.remembered) for name in vectors if codec.remembered}
+        sent = vectors(algo.broadcast(state), w.shape)
+        own = {_REFERENCE + name: v for name, v in sent.items()}
+        own |= {_SKETCH + name: w.new_zeros(codec.remembered) for name in sent if codec.remembered}
         return state | own | {_MISSED: torch.full((num_clients,), -1, dtype=torch.int64, device=w.device)}
 
     return replace(algo, server_init=server_init)
@@ -293,10 +294,10 @@ def _referring(algo: Algorithm, codec: Codec) -> Algorithm:
 def _sent_down(turn: Turn, codec: Codec, at: At) -> Turn:
     """The round whose clients work from the reference after this round's message; an empty round has no message."""
     message, missed, kept = dict(turn.algorithm.broadcast(at.server)), at.server[_MISSED], dict(turn.kept)
-    vectors = _vectors(message, at.server["w"].shape)
+    sent = vectors(message, at.server["w"].shape)
     if len(at.ids):
         missed, draw = torch.where(missed < 0, missed, missed + 1), key(at.seed, Purpose.DOWNLINK, at.round)
-        for place, (name, v) in enumerate(vectors.items()):
+        for place, (name, v) in enumerate(sent.items()):
             reference, last = at.server[_REFERENCE + name], at.server.get(_SKETCH + name)
             which = torch.full((1, 1), place, device=v.device)
             got, now = codec.decoded((v - reference)[None], draw, (which,), None if last is None else last[None])
@@ -304,18 +305,13 @@ def _sent_down(turn: Turn, codec: Codec, at: At) -> Turn:
             kept |= {} if now is None else {_SKETCH + name: now[0]}
     receivers = torch.from_numpy(at.receivers).to(missed.device)
     behind = missed[receivers]
-    size = nbytes({k: v for k, v in message.items() if k not in vectors}) * len(receivers)
-    for v in vectors.values():  # those that have missed too much, or have nothing yet, get all of it
+    size = nbytes({k: v for k, v in message.items() if k not in sent}) * len(receivers)
+    for v in sent.values():  # those that have missed too much, or have nothing yet, get all of it
         each = torch.where(behind < 0, v.nbytes, behind * codec.size(len(v), v.element_size()))
         size += int(each.clamp(max=v.nbytes).sum())
     kept[_MISSED] = missed.index_fill(0, receivers, 0)
     algo = replace(turn.algorithm, broadcast=lambda server: message)
     return replace(turn, algorithm=algo, bytes_down=lambda message: size, kept=kept)
-
-
-def _vectors(state: State, shape: torch.Size) -> State:
-    """Return the vectors of a message or of uploads [C, P], in the order of their names; ``shape`` is [P]."""
-    return {k: v for k, v in sorted(shown(state).items()) if v.is_floating_point() and v.shape[-1:] == shape}
 
 
 def _uploads(algo: Algorithm, w: Tensor) -> list[str]:
@@ -328,7 +324,7 @@ def _uploads(algo: Algorithm, w: Tensor) -> list[str]:
     message, info = algo.broadcast(server), info.columns()
     client = {k: v[None] for k, v in algo.client_init(w).items()}
     local = started(algo, message, client, info)
-    return list(_vectors(algo.finish(message, client, local, info)[0], w.shape))
+    return list(vectors(algo.finish(message, client, local, info)[0], w.shape))
 
 
 def compression(*, up: Mapping[str, Any], down: Mapping[str, Any], population: Population) -> Compression:

@@ -157,8 +157,8 @@ class Defence:
     def _clipped(self, state: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
         """The uploads with vectors of at most the radius, and the clients' states."""
         found = dict(uploads)
-        for name in vectors(state, uploads):
-            size = lengths(v := uploads[name])
+        for name, v in vectors(uploads, state["w"].shape).items():
+            size = lengths(v)
             radius = median(size[:, None])[0] if self.radius == "median" else self.radius
             found[name] = v * shrunk(size, radius)[:, None].to(v.dtype)
         return found, states

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -150,10 +150,10 @@ class Privacy:
     spent: Callable[[int], float]
     facts: Tree
 
-    needs = {"privacy": "privacy"}  # noqa: RUF012
+    needs: ClassVar[dict[str, str]] = {"privacy": "privacy"}
 
-    def _bound(self, server: State) -> float:
-        return float(server[_BOUND]) if _BOUND in server else self.clip
+    def _bound(self, server: State) -> float | Tensor:
+        return server[_BOUND][0] if _BOUND in server else self.clip
 
     def wrap(self, algo: Algorithm, at: At) -> Algorithm:
         """The method with its mean update clipped, over a fixed number of clients, and with noise."""
@@ -195,11 +195,11 @@ class Privacy:
 
     def turn(self, turn: Turn, at: At) -> Turn:
         """The round with what it has spent, and with the noise alone if nothing arrives."""
-        algo, notes = turn.algorithm, {**turn.notes, "epsilon": self.spent(at.round + 1)}
+        algo, notes, kept = turn.algorithm, {**turn.notes, "epsilon": self.spent(at.round + 1)}, turn.kept
         assert isinstance(algo.update, Averaging)
         step, names = algo.update.step, algo.update.weights
         if self.adaptive:
-            notes["clip"] = self._bound(at.server)
+            kept = kept | {f"{OWN}clip": at.server[_BOUND][0]}
 
         def idle(server: State) -> State:
             w = server["w"]
@@ -210,7 +210,7 @@ class Privacy:
         def bytes_up(uploads: State) -> int:  # the server clips and counts
             return turn.bytes_up({k: v for k, v in uploads.items() if k != _SHARE})
 
-        return replace(turn, notes=notes, idle=idle, bytes_up=bytes_up)
+        return replace(turn, notes=notes, kept=kept, idle=idle, bytes_up=bytes_up)
 
     def _said(self, server: State) -> str:
         epsilon, least = float(server[f"{OWN}epsilon"]), 1 / self.cohorts.clients

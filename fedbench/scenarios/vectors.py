@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import State
+from fedbench.simulation.turn import OWN
 
 _BLOCK = 2**20  # values that are converted to float64 at once
 
 
-def vectors(state: State, uploads: State) -> list[str]:
-    """Return the sorted names of the uploads that are vectors [c, P] of floating point.
+def vectors(sent: State, shape: torch.Size) -> State:
+    """Return the vectors [P] or [c, P] of floating point among what is sent, in the order of their names.
 
     Args:
-        state: The message or the server's state, which holds the model [P] under "w".
-        uploads: What clients send; numbers are [c, 1], masks are packed.
+        sent: A message or uploads; numbers are [c, 1], masks are packed, and entries of scenarios are no vectors.
+        shape: Shape [P] of the model.
     """
-    shape = state["w"].shape
-    return sorted(k for k, v in uploads.items() if v.is_floating_point() and v.dim() == 2 and v.shape[1:] == shape)
+    own = {k: v for k, v in sorted(sent.items()) if not k.startswith(OWN)}
+    return {k: v for k, v in own.items() if v.is_floating_point() and v.shape[-1:] == shape}
 
 
 def columns(rows: Tensor) -> Iterator[slice]:

@@ -10,6 +10,7 @@ from fedbench.config.targets import Component
 from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight, server_descent
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
+from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.make import population_of, surround
 from fedbench.simulation.local_work import LocalWork
@@ -120,8 +121,9 @@ def test_weights_by_size_are_refused_by_privacy_and_by_rules_that_know_none(need
 
 
 def test_a_clean_scenario_and_changed_data_go_with_every_method():
-    for method in {m for m, _, _ in CELLS}:
-        ask("data", method)
+    """They need nothing of it, and messages do."""
+    assert all(Attack(population=POPULATION, data=data).needs == {} for data in ("none", "flip"))
+    assert "message" in Attack(population=POPULATION, message="ipm").needs
 
 
 OWN = {
