@@ -24,6 +24,7 @@ from typing import Any
 
 from fedbench.core.errors import RequestError, WrongValue, arguments_of, install_hint, nearest, typed
 from fedbench.core.files import Tree
+from fedbench.core.options import checked
 
 # Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
 # Moving a module takes one row here; moving it again changes the right side. Of rows with one right side the last is
@@ -117,8 +118,8 @@ def call(component: Component, what: str, **given: Any) -> Any:
         given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If the function does not exist, a key is unknown or missing, the function rejects a value, or a
-            function of the user's own raises an error.
+        RequestError: If the function does not exist, a key is unknown or missing, a value is not what its annotation
+            declares, the function rejects it, or a function of the user's own raises an error.
     """
     function = function_of(component.target, what)
     own = "" if within_fedbench(str(component.target)) else f"{what}._target_={component.target}: "
@@ -135,7 +136,8 @@ def call(component: Component, what: str, **given: Any) -> Any:
             raise RequestError(f"{own}{function.__name__} needs {key}, which is not set; type +{what}.{key}=...")
     try:
         with arguments_of(what):
-            return function(**{k: v for k, v in given.items() if k in takes}, **component.options)
+            options = checked(function, component.options)
+            return function(**{k: v for k, v in given.items() if k in takes}, **options)
     except RequestError:
         raise
     except Exception as error:

@@ -103,8 +103,19 @@ def number(
     below: float | None = None,
     at_most: float | None = None,
     remedy: str = "",
+    instead: str = "",
 ) -> float:
     """Return ``value`` as a float if it is a number within the bounds and at most 1e30 in absolute value.
+
+    Args:
+        name: Name of the argument or key, for the message.
+        value: The value to check.
+        above: Largest number that is too small.
+        at_least: Smallest number allowed.
+        below: Smallest number that is too large.
+        at_most: Largest number allowed.
+        remedy: What to type, for the message.
+        instead: What else the key takes, such as ``auto``, for the message; the caller has looked for it.
 
     Raises:
         RequestError: With the value, the bounds and the remedy.
@@ -116,20 +127,21 @@ def number(
         limits = [f"{sign} {bound:g}" for sign, bound, _ in bounds]
         if abs(x) > _LARGEST:
             limits.append(f"at most {_LARGEST:g} in absolute value")
-        what = "" if bounds and not math.isnan(x) else "a number "
+        what = f"{instead} or " if instead else ""
+        what += "" if bounds and not math.isnan(x) else "a number "
         expected = f"{what}{' and '.join(limits)}".rstrip()
         tail = f"; {remedy}" if remedy else ""
         raise WrongValue(name, f"must be {expected}, got {typed(value)}{tail}")
     return x
 
 
-def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "", instead: str = "") -> int:
+def integer(name: str, value: object, *, at_least: float | None = 0, remedy: str = "", instead: str = "") -> int:
     """Return ``value`` as an int if it is an integer >= ``at_least``; 1000.0 is one.
 
     Args:
         name: Name of the argument or key, for the message.
         value: The value to check.
-        at_least: The smallest integer allowed.
+        at_least: The smallest integer allowed; None is no bound.
         remedy: What to type, for the message.
         instead: What else the key takes, such as ``auto``, for the message; the caller has looked for it.
 
@@ -137,11 +149,13 @@ def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "", in
         RequestError: With the value, the bounds and the remedy.
     """
     n = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
-    if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_INTEGER:
+    least = -_LARGEST_INTEGER if at_least is None else at_least
+    if n is None or isinstance(value, bool) or not least <= n <= _LARGEST_INTEGER:
+        low = f" >= {least}" if at_least is not None or (n is not None and n < least) else ""
         most = f" and <= {_LARGEST_INTEGER}" if n is not None and n > _LARGEST_INTEGER else ""
         tail = f"; {remedy}" if remedy else ""
         other = f"{instead} or " if instead else ""
-        raise WrongValue(name, f"must be {other}an integer >= {at_least}{most}, got {typed(value)}{tail}")
+        raise WrongValue(name, f"must be {other}an integer{low}{most}, got {typed(value)}{tail}")
     return n
 
 

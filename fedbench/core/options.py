@@ -6,11 +6,70 @@ Nothing here needs torch: the command line reads a configuration before it impor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from fedbench.core.errors import WrongValue, boolean, choice, integer, number
+from fedbench.core.errors import WrongValue, boolean, choice, integer, number, typed
+
+
+@dataclass(frozen=True)
+class Range:
+    """The bounds of a number, in the annotation of an option: ``Annotated[float, Range(at_least=0, below=1)]``."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+
+Positive: TypeAlias = Annotated[float, Range(above=0)]
+NonNegative: TypeAlias = Annotated[float, Range(at_least=0)]
+Share: TypeAlias = Annotated[float, Range(at_least=0, at_most=1)]
+PositiveShare: TypeAlias = Annotated[float, Range(above=0, at_most=1)]
+BelowOne: TypeAlias = Annotated[float, Range(at_least=0, below=1)]  # such as a momentum
+Inside: TypeAlias = Annotated[float, Range(above=0, below=1)]
+Count: TypeAlias = Annotated[int, Range(at_least=1)]
+Natural: TypeAlias = Annotated[int, Range(at_least=0)]
+
+
+def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a function, with each value as the annotation of its argument declares it.
+
+    ``float``, ``int``, both also with a ``Range``, ``bool``, ``Literal`` and ``None`` are checked, and unions of words
+    and one of the others; an integer for a ``float`` becomes one. The function checks what any other annotation
+    stands for, and what depends on several arguments.
+
+    Raises:
+        RequestError: If a value is not what is declared.
+    """
+    made = getattr(function, "__dict__", {}).get("__init__", function)  # for a class, its constructor
+    try:
+        hints = get_type_hints(made, include_extras=True)
+    except NameError:  # a name that is imported for type checkers alone: nothing is declared
+        return dict(options)
+    return {name: _declared(name, value, hints.get(name)) for name, value in options.items()}
+
+
+def _declared(name: str, value: object, hint: object) -> object:
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    words = [w for part in parts if get_origin(part) is Literal for w in get_args(part)]
+    words += [None] if NoneType in parts else []
+    others = [part for part in parts if part is not NoneType and get_origin(part) is not Literal]
+    if not others:
+        return choice(name, value, words)
+    if len(others) > 1 or any(word == value and type(word) is type(value) for word in words):
+        return value
+    kind, bounds = get_args(others[0]) if get_origin(others[0]) is Annotated else (others[0], Range())
+    instead = ", ".join(word if isinstance(word, str) else typed(word) for word in words)
+    if kind is bool:
+        return boolean(name, value)
+    if kind is int:
+        return integer(name, value, at_least=bounds.at_least, instead=instead)
+    return number(name, value, **asdict(bounds), instead=instead) if kind is float else value
+
 
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 

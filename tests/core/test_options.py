@@ -1,13 +1,15 @@
 """Schedules of the local learning rate: their factors, and what is refused."""
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 import torch
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Schedule
+from fedbench.core.options import Count, NonNegative, Positive, Schedule, Share, checked
 
 
 def factors(rounds=6, **options):
@@ -85,3 +87,45 @@ def test_a_schedule_is_part_of_the_identity_and_a_constant_rate_is_not():
     ]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
+
+
+def _declares(
+    lr: Positive | None = None,
+    share: Share = 0.5,
+    scale: NonNegative | Literal["auto"] = "auto",
+    count: Count | Literal["auto"] = 1,
+    kind: Literal["a", 1] = "a",
+    some: bool = False,
+    of: Sequence[int] = (),
+    whole: int = 0,
+):
+    """Options of every kind."""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"lr": 0}, "lr must be null or > 0, got 0"),
+        ({"share": 1.5}, "share must be >= 0 and <= 1, got 1.5"),
+        ({"share": None}, "share must be a number >= 0 and <= 1, got null"),
+        ({"scale": -1}, "scale must be auto or >= 0, got -1"),
+        ({"scale": "none"}, "scale must be auto or a number >= 0, got 'none'"),
+        ({"count": 0.5}, "count must be auto or an integer >= 1, got 0.5"),
+        ({"kind": "b"}, "kind must be one of a, 1; got 'b'"),
+        ({"kind": True}, "kind must be one of a, 1; got true"),
+        ({"some": 1}, "some must be true or false, got 1"),
+        ({"whole": "x"}, "whole must be an integer, got 'x'"),
+    ],
+)
+def test_annotations_declare_what_an_option_may_be(given, message):
+    with pytest.raises(RequestError) as error:
+        checked(_declares, given)
+    assert str(error.value) == message
+
+
+def test_declared_values_pass_as_what_they_are_declared_to_be():
+    """Whole numbers of real options become real; what no annotation declares is left to the function."""
+    given = {"lr": 1, "share": 0, "scale": "auto", "count": 2.0, "kind": 1, "some": True, "of": "x", "other": {}}
+    found = checked(_declares, given)
+    assert found == given
+    assert [type(found[k]) for k in ("lr", "share", "count", "kind")] == [float, float, int, int]
