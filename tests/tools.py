@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.options import checked as checked_options
 from fedbench.core.randomness import Sampler, sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
@@ -185,8 +186,13 @@ Method = Algorithm | Callable[..., list[Stage]]
 
 
 def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
-    """A method with a local solver; one of several stages still asks for ``rounds`` and ``clients``."""
+    """A method with a local solver; one of several stages still asks for ``rounds`` and ``clients``.
+
+    Raises:
+        RequestError: If an option is not what its annotation declares.
+    """
     build = factory(name)
+    options = checked_options(build, options)
     if "rounds" in inspect.signature(build).parameters:
         return partial(build, local=local, **options)
     return build(local=local, **options)

@@ -8,8 +8,8 @@ import torch
 
 from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative, Positive
 from fedbench.core.types import ClientInfo, State
 
 _RANK = 1e-12  # eigenvalues below this share of the largest count as 0
@@ -18,8 +18,8 @@ _RANK = 1e-12  # eigenvalues below this share of the largest count as 0
 def adafed(
     local: Optimizer = SGD,
     *,
-    gamma: float = 1.0,
-    server_lr: float = 1.0,
+    gamma: NonNegative = 1.0,
+    server_lr: Positive = 1.0,
     loss_at: Literal["before", "after"] = "before",
     normalize_loss: Literal["none", "mean"] = "none",
 ) -> Algorithm:
@@ -42,10 +42,6 @@ def adafed(
     Deviation: clients that did not move are left out; dependent updates are solved by least squares (the printed
     sequence divides by 0), and a remark on the run counts the rounds.
     """
-    gamma = number("gamma", gamma, at_least=0)
-    server_lr = number("server_lr", server_lr, above=0)
-    choice("loss_at", loss_at, ("before", "after"))
-    choice("normalize_loss", normalize_loss, ("none", "mean"))
     probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Need, descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import BelowOne, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
@@ -20,11 +20,11 @@ _PLAIN_STEPS = {"one": float("inf"), "certainty": 0, "certainty_after_6": 6}  # 
 def adafedadam(
     local: Optimizer = SGD,
     *,
-    alpha: float = 1.0,
-    server_lr: float = 1e-3,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
+    alpha: NonNegative = 1.0,
+    server_lr: Positive = 1e-3,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.999,
+    eps: Positive = 1e-8,
     step_scale: Literal["one", "certainty", "certainty_after_6"] = "certainty",
     inverse_rate: Literal["ratio", "loss"] = "loss",
 ) -> Algorithm:
@@ -50,12 +50,6 @@ def adafedadam(
     Deviation: a client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight; χ_k is
     at least 0.1 (a remark on the run counts how often that was needed).
     """
-    alpha = number("alpha", alpha, at_least=0)
-    server_lr = number("server_lr", server_lr, above=0)
-    beta1, beta2 = (number(k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
-    eps = number("eps", eps, above=0)
-    choice("step_scale", step_scale, _PLAIN_STEPS)
-    choice("inverse_rate", inverse_rate, ("ratio", "loss"))
 
     def server_init(w: Tensor, num_clients: int) -> State:
         scalars = {"c_m": 1.0, "c_v": 1.0, "t": 0.0, "floored": 0.0}

@@ -7,14 +7,16 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, descent
-from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative
 from fedbench.core.types import ClientInfo, State
 
 _ALL = "the mixture λ needs every client's loss; algo.partial=true updates λ for the cohort only"
 
 
-def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False, partial: bool = False) -> Algorithm:
+def afl(
+    local: Optimizer = SGD, *, lr_lambda: NonNegative = 0.1, average: bool = False, partial: bool = False
+) -> Algorithm:
     """AFL (Mohri et al., ICML 2019): minimax over mixtures λ of all N clients.
 
     w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), F_k = F_k(w) before the step, Π the Euclidean projection on the simplex;
@@ -31,9 +33,6 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
     Identity: γ_λ = 0 is FedAvg with uniform weights.
     Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).
     """
-    lr_lambda = number("lr_lambda", lr_lambda, at_least=0)
-    boolean("average", average)
-    boolean("partial", partial)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         uniform = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights, server_descent
-from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
-def apfl(local: Optimizer = SGD, *, alpha: float = 0.5, adaptive: bool = False, weights: Weights = "size") -> Algorithm:
+def apfl(local: Optimizer = SGD, *, alpha: Share = 0.5, adaptive: bool = False, weights: Weights = "size") -> Algorithm:
     """APFL (Deng, Kamani & Mahdavi, 2020): FedAvg, and on every client a mixture with a model v_k of its own.
 
     A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the moving local model;
@@ -31,8 +31,6 @@ def apfl(local: Optimizer = SGD, *, alpha: float = 0.5, adaptive: bool = False, 
 
     Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local training.
     """
-    alpha = number("alpha", alpha, at_least=0, at_most=1)
-    boolean("adaptive", adaptive)
     require_plain(local, "apfl", "both of its models take plain steps")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
-from fedbench.core.errors import integer, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Count, NonNegative, Positive
 
 
 def ditto(
     local: Optimizer = SGD,
     *,
-    lam: float = 0.1,
-    personal_lr: float | None = None,
-    personal_epochs: int | None = None,
+    lam: NonNegative = 0.1,
+    personal_lr: Positive | None = None,
+    personal_epochs: Count | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
     """Ditto (Li et al., ICML 2021, Alg. 1): FedAvg, and a personal model v_k on every client that is drawn to it.
@@ -30,12 +30,6 @@ def ditto(
     Identity: the global model is FedAvg's; λ = 0 is separate local training.
     Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.
     """
-    lam = number("lam", lam, at_least=0)
-    if personal_lr is not None:
-        personal_lr = number("personal_lr", personal_lr, above=0, remedy="use null for local.lr")
-    if personal_epochs is not None:
-        personal_epochs = integer("personal_epochs", personal_epochs, at_least=1, remedy="use null for local.epochs")
-
     solver = descent(local, lr=personal_lr, extra=Pull(lam))
     personal = Algorithm(
         start=lambda msg, client, info: {**solver["start"](msg, client, info), "w": client["personal"]},

@@ -11,23 +11,23 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
-from fedbench.core.errors import RequestError, choice, integer, number
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import BelowOne, Natural, NonNegative, PositiveShare
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
-_WORDS = ("start", "end", "random")
 _UNIFORM = "each measured loss stands for those of N/C clients"
 
 
 def drfa(
     local: Optimizer = SGD,
     *,
-    gamma: float = 0.1,
-    snapshot: Literal["start", "end", "random"] | int = "end",
+    gamma: NonNegative = 0.1,
+    snapshot: Literal["start", "end", "random"] | Natural = "end",
     snapshot_weights: Literal["lambda", "uniform"] = "lambda",
     init: Literal["uniform", "size"] = "uniform",
-    floor: float = 0.0,
-    decay: float = 1.0,
+    floor: BelowOne = 0.0,
+    decay: PositiveShare = 1.0,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
     """DRFA (Deng, Kamani & Mahdavi, NeurIPS 2020, Alg. 1): minimax over mixtures λ with several local steps.
@@ -51,14 +51,7 @@ def drfa(
     losses of C clients count N/C-fold: those of a second cohort drawn uniformly or, for "start" and "end", of the
     present or the next one, which measure them anyway.
     """
-    gamma = number("gamma", gamma, at_least=0)
-    if isinstance(snapshot, str):
-        choice("snapshot", snapshot, _WORDS)
-    else:
-        snapshot = integer("snapshot", snapshot, instead=", ".join(_WORDS)) or "start"
-    choice("snapshot_weights", snapshot_weights, ("lambda", "uniform"))
-    choice("init", init, ("uniform", "size"))
-    floor, decay = number("floor", floor, at_least=0, below=1), number("decay", decay, above=0, at_most=1)
+    snapshot = snapshot or "start"  # after 0 steps
     if init == "size" and examples is None:
         raise RequestError("init=size needs the training examples of all clients: pass examples=[...]")
     late = snapshot == "end" and snapshot_weights == "lambda"  # w' is the next model, and its losses are measured there

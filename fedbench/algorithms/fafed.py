@@ -16,18 +16,18 @@ from fedbench.algorithms.shared.variance_reduction import (
     recursive_momentum,
 )
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import BelowOne, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fafed(
     local: Optimizer = SGD,
     *,
-    alpha: float = 0.1,
-    beta: float = 0.9,
-    rho: float = 0.01,
-    decay_w: float | None = None,
+    alpha: Share = 0.1,
+    beta: BelowOne = 0.9,
+    rho: Positive = 0.01,
+    decay_w: Positive | None = None,
     variant: Literal["paper", "code", "stateless"] = "paper",
     init_step: InitStep = "plain",
     ext: float = 1.0,
@@ -51,13 +51,7 @@ def fafed(
 
     Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at all times.
     """
-    alpha = number("alpha", alpha, at_least=0, at_most=1)
-    beta = number("beta", beta, at_least=0, below=1)
-    rho = number("rho", rho, above=0)
-    decay_w = None if decay_w is None else number("decay_w", decay_w, above=0, remedy="use null for a constant rate")
-    choice("variant", variant, ("paper", "code", "stateless"))
-    choice("init_step", init_step, ("plain", "adaptive", "none"))
-    ext, solver = number("ext", ext), plain_solver(local, "fafed")
+    solver = plain_solver(local, "fafed")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()

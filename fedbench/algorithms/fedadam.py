@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import boolean, choice, number
 from fedbench.core.optim import SGD, Optimizer, adagrad, adam, amsgrad, yogi
+from fedbench.core.options import BelowOne, NonNegative, Positive
 
 
 def fedadagrad(
     local: Optimizer = SGD,
     *,
-    server_lr: float = 0.1,
-    beta1: float = 0.0,
-    tau: float = 1e-3,
-    v0: float | None = None,
+    server_lr: Positive = 0.1,
+    beta1: BelowOne = 0.0,
+    tau: Positive = 1e-3,
+    v0: NonNegative | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
     """FedAdagrad (Reddi et al., ICLR 2021, Alg. 2): Adagrad on d = Σ p_k Δ_k.
@@ -33,7 +33,6 @@ def fedadagrad(
 
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """
-    server_lr = number("server_lr", server_lr, above=0)
     server = adagrad(beta1, tau, v0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
 
@@ -41,11 +40,11 @@ def fedadagrad(
 def fedadam(
     local: Optimizer = SGD,
     *,
-    server_lr: float = 0.1,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    v0: float | None = None,
+    server_lr: Positive = 0.1,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.99,
+    tau: Positive = 1e-3,
+    v0: NonNegative | None = None,
     bias_correction: bool = False,
     eps_inside: bool = False,
     weights: Weights = "size",
@@ -70,7 +69,6 @@ def fedadam(
 
     Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
     """
-    server_lr = number("server_lr", server_lr, above=0)
     server = adam(beta1, beta2, tau, v0, bias_correction, eps_inside)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
 
@@ -78,11 +76,11 @@ def fedadam(
 def fedyogi(
     local: Optimizer = SGD,
     *,
-    server_lr: float = 0.1,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    v0: float | None = None,
+    server_lr: Positive = 0.1,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.99,
+    tau: Positive = 1e-3,
+    v0: NonNegative | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
     """FedYogi (Reddi et al., ICLR 2021, Alg. 2): Yogi on d = Σ p_k Δ_k, without bias correction.
@@ -101,7 +99,6 @@ def fedyogi(
 
     Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
     """
-    server_lr = number("server_lr", server_lr, above=0)
     server = yogi(beta1, beta2, tau, v0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
 
@@ -109,10 +106,10 @@ def fedyogi(
 def fedams(
     local: Optimizer = SGD,
     *,
-    server_lr: float = 0.1,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
+    server_lr: Positive = 0.1,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.99,
+    tau: Positive = 1e-3,
     option: Literal[1, 2] = 1,
     bias_correction: bool = False,
     weights: Weights = "uniform",
@@ -134,8 +131,5 @@ def fedams(
 
     Identity: as long as no coordinate of v has fallen, option 2 is FedAdam with v0 = 0.
     """
-    server_lr = number("server_lr", server_lr, above=0)
-    choice("option", option, (1, 2))
-    boolean("bias_correction", bias_correction)
     server = amsgrad(beta1, beta2, tau, floor_inside=option == 1, bias_correction=bias_correction)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive
 
 
-def fedavg(local: Optimizer = SGD, *, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:
+def fedavg(local: Optimizer = SGD, *, server_lr: Positive = 1.0, weights: Weights = "size") -> Algorithm:
     """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
 
     Args:
@@ -17,5 +17,4 @@ def fedavg(local: Optimizer = SGD, *, server_lr: float = 1.0, weights: Weights =
 
     Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate η_g η_l.
     """
-    server_lr = number("server_lr", server_lr, above=0)
     return Algorithm(**descent(local), **server_descent(lr=server_lr), weights=weights)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.options import BelowOne, Positive
 
 
 def fedavgm(
     local: Optimizer = SGD,
     *,
-    server_lr: float = 1.0,
-    beta: float = 0.9,
+    server_lr: Positive = 1.0,
+    beta: BelowOne = 0.9,
     nesterov: bool = False,
     weights: Weights = "size",
 ) -> Algorithm:
@@ -28,9 +28,6 @@ def fedavgm(
 
     Identity: β = 0 is FedAvg.
     """
-    server_lr = number("server_lr", server_lr, above=0)
-    beta = number("beta", beta, at_least=0, below=1)
-    boolean("nesterov", nesterov)
     # without momentum Nesterov's look-ahead is the direction itself
     server = sgd(momentum=beta, nesterov=nesterov and beta > 0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

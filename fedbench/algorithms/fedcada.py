@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.options import BelowOne, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
@@ -26,12 +26,12 @@ ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
 def fedcada(
     local: Optimizer = SGD,
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.999,
+    eps: Positive = 1e-8,
     adjust: Literal["plus", "square", "sin", "sqrt", "identity", "adam"] = "plus",
     counter: Literal["round", "step"] = "round",
-    server_lr: float = 1.0,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
     """FedCAda (Zhou et al., 2024, Alg. 2): local Adam whose moments are averaged and sent along, early steps damped.
@@ -53,10 +53,6 @@ def fedcada(
     Identity: one client, "adam" and "step" are Adam.
     Deviation: the text of the paper has lost all formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
     """
-    beta1, beta2 = (number(k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
-    eps, server_lr = number("eps", eps, above=0), number("server_lr", server_lr, above=0)
-    choice("adjust", adjust, ADJUST)
-    choice("counter", counter, ("round", "step"))
     solver = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fedbench.algorithms.shared.averages import blended, mean_gradient
 from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive, Share
 
 
 def fedcm(
-    local: Optimizer = SGD, *, alpha: float = 0.1, server_lr: float = 1.0, weights: Weights = "uniform"
+    local: Optimizer = SGD, *, alpha: Share = 0.1, server_lr: Positive = 1.0, weights: Weights = "uniform"
 ) -> Algorithm:
     """FedCM (Xu et al., 2021): every local step goes partly along the mean gradient m of the round before.
 
@@ -28,7 +28,5 @@ def fedcm(
 
     Identity: α = 1 is FedAvg; one full-batch step per round is FedAvgM with β = 1-α and η_g = α; α = 0 never moves.
     """
-    alpha = number("alpha", alpha, at_least=0, at_most=1)
-    server_lr = number("server_lr", server_lr, above=0)
     require_plain(local, "fedcm", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
     return Algorithm(**blended(alpha), **mean_gradient(server_lr), weights=weights)

@@ -16,8 +16,9 @@ from fedbench.algorithms.shared.label_noise_estimation import (
 )
 from fedbench.algorithms.shared.local_steps import pulled, with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
-from fedbench.core.errors import RequestError, WrongValue, boolean, integer, number, typed
+from fedbench.core.errors import RequestError, WrongValue, typed
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, Share
 from fedbench.core.randomness import one_by_one, sample_cohort
 from fedbench.core.types import Lab, State
 
@@ -29,13 +30,13 @@ def fedcorr(
     clients: int,
     local: Optimizer = SGD,
     *,
-    iterations: int | None = None,
-    rounds1: int | None = None,
-    frac2: float | None = None,
-    relabel_ratio: float = 0.5,
-    confidence_thres: float = 0.5,
-    beta: float = 5.0,
-    neighbours: int = 20,
+    iterations: Natural | None = None,
+    rounds1: Natural | None = None,
+    frac2: PositiveShare | None = None,
+    relabel_ratio: Share = 0.5,
+    confidence_thres: Share = 0.5,
+    beta: NonNegative = 5.0,
+    neighbours: Count = 20,
     mixup: bool = True,
     server: Algorithm | None = None,
 ) -> list[Stage]:
@@ -64,31 +65,28 @@ def fedcorr(
 
     Identity: no iterations and no mixup is the method of stages 2 and 3.
     """
-    turns = max(1, rounds // 2 // clients) if iterations is None else integer("iterations", iterations)
+    turns = max(1, rounds // 2 // clients) if iterations is None else iterations
     first = turns * clients
-    second = max(0, rounds - first) // 2 if rounds1 is None else integer("rounds1", rounds1)
+    second = max(0, rounds - first) // 2 if rounds1 is None else rounds1
     if first + second > rounds:
         raise RequestError(
             f"rounds={rounds} is too few for fedcorr: {turns} iterations of a round for each of {clients} clients and "
             f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
         )
-    share = number("relabel_ratio", relabel_ratio, at_least=0, at_most=1)
-    sure = number("confidence_thres", confidence_thres, at_least=0, at_most=1)
-    beta, neighbours = number("beta", beta, at_least=0), integer("neighbours", neighbours, at_least=1)
-    sampler = None if frac2 is None else sample_cohort(number("frac2", frac2, above=0, at_most=1))
-    mixed = with_mixup if boolean("mixup", mixup) else lambda algo: algo
+    sampler = None if frac2 is None else sample_cohort(frac2)
+    mixed = with_mixup if mixup else lambda algo: algo
     refuse_without_mixtures()  # a missing package is reported now and not in the middle of a run
 
     def after_visit(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
         server = note_visit(server, ids, y, lab, neighbours)
         if (t + 1) % clients == 0:  # an iteration is over
             server = estimate_levels(server, y, lab)
-            y = corrected(server, y, lab, sure, share)
+            y = corrected(server, y, lab, confidence_thres, relabel_ratio)
             client_states = {**client_states, "mu": server["level"].unsqueeze(1).to(client_states["mu"].dtype)}
         return server, client_states, y
 
     def after_second(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
-        return server, client_states, corrected(server, y, lab, sure, None) if t + 1 == second else y
+        return server, client_states, corrected(server, y, lab, confidence_thres, None) if t + 1 == second else y
 
     def begin(w: Tensor, N: int) -> State:
         return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}

@@ -10,15 +10,16 @@ from torch import Tensor
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
 from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Averaging, Extra, Pull, by_weight, descent
-from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
 def feddyn(
     local: Optimizer = SGD,
     *,
-    alpha: float = 0.01,
+    alpha: Positive = 0.01,
     weights: Literal["uniform", "size"] = "uniform",
     deploy: Literal["server", "mean"] = "server",
     examples: Sequence[int] | None = None,
@@ -44,9 +45,6 @@ def feddyn(
     Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the server's first step
     is -2 (1/C) Σ Δ_k for any α.
     """
-    alpha = number("alpha", alpha, above=0)
-    choice("weights", weights, ("uniform", "size"))
-    choice("deploy", deploy, ("server", "mean"))
     require_plain(local, "feddyn", "the u_k settle at the clients' gradients only under plain SGD")
     extra: Extra = Pull(alpha, "drift")
     if weights == "size":

@@ -7,15 +7,15 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import combination
 from fedbench.core.algorithm import Algorithm, Weights, descent
-from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative
 from fedbench.core.types import ClientInfo, State
 
 
 def fedexp(
     local: Optimizer = SGD,
     *,
-    eps: float = 0.001,
+    eps: NonNegative = 0.001,
     eps_per_client: bool = False,
     average: bool = True,
     weights: Weights = "size",
@@ -36,9 +36,6 @@ def fedexp(
     η_g = C/2 under uniform weights.
     Deviation: the authors' code lets ε decay with the square of a decaying local rate.
     """
-    eps = number("eps", eps, at_least=0)
-    boolean("eps_per_client", eps_per_client)
-    boolean("average", average)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, "mean": w, "t": w.new_zeros(())} if average else {"w": w}

@@ -8,23 +8,24 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, descent
-from fedbench.core.errors import RequestError, choice, integer, number
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, chain, sgd, without
+from fedbench.core.options import BelowOne, Count, Inside, NonNegative, Share
 from fedbench.core.types import ClientInfo, State
 
 
 def fedfa(
     local: Optimizer = SGD,
     *,
-    alpha: float = 0.5,
-    beta: float = 0.5,
-    gamma_s: float = 0.5,
-    gamma_c: float = 0.9,
-    b: int = 1,
-    server_lr: float | None = None,
+    alpha: Share = 0.5,
+    beta: Share = 0.5,
+    gamma_s: BelowOne = 0.5,
+    gamma_c: BelowOne = 0.9,
+    b: Count = 1,
+    server_lr: NonNegative | None = None,
     acc_at: Literal["after", "before"] = "after",
     server_sign: Literal[-1, 1] = -1,
-    c: float = 1e-6,
+    c: Inside = 1e-6,
 ) -> Algorithm:
     """FedFa (Huang et al., 2020): double momentum, weights by training accuracy and frequency of participation.
 
@@ -46,16 +47,8 @@ def fedfa(
     Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with uniform weights.
     Deviation: Eq. 11 prints c outside the logarithm; inside is meant.
     """
-    alpha, beta = (number(k, v, at_least=0, at_most=1) for k, v in (("alpha", alpha), ("beta", beta)))
     if abs(alpha + beta - 1) > 1e-9 and alpha + beta > 0:
         raise RequestError(f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)")
-    gamma_s = number("gamma_s", gamma_s, at_least=0, below=1)
-    gamma_c = number("gamma_c", gamma_c, at_least=0, below=1)
-    b, c = integer("b", b, at_least=1), number("c", c, above=0, below=1)
-    if server_lr is not None:
-        server_lr = number("server_lr", server_lr, at_least=0, remedy="use null for local.lr")
-    choice("acc_at", acc_at, ("after", "before"))
-    choice("server_sign", server_sign, (-1, 1))
     local = without(local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c")
     probe: Literal["accuracy", "accuracy_after"] = "accuracy" if acc_at == "before" else "accuracy_after"
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import combination, gram
 from fedbench.core.algorithm import Algorithm, descent
-from fedbench.core.errors import choice, integer, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Natural, Positive, Share
 from fedbench.core.types import ClientInfo, State
 
 _STILL = 1e-12  # a direction this short, in units of the longest update, is rounding
@@ -22,10 +22,10 @@ _STILL = 1e-12  # a direction this short, in units of the longest update, is rou
 def fedfv(
     local: Optimizer = SGD,
     *,
-    alpha: float = 0.1,
-    tau: int = 1,
+    alpha: Share = 0.1,
+    tau: Natural = 1,
     history: Literal["code", "paper"] = "code",
-    server_lr: float = 1.0,
+    server_lr: Positive = 1.0,
 ) -> Algorithm:
     """FedFV (Wang et al., IJCAI 2021): updates that conflict are projected onto each other's normal planes.
 
@@ -44,10 +44,6 @@ def fedfv(
 
     Identity: α = 1 and τ = 0 is FedAvg with uniform weights; a step is always η_g times the mean update long.
     """
-    alpha = number("alpha", alpha, at_least=0, at_most=1)
-    tau = integer("tau", tau)
-    choice("history", history, ("code", "paper"))
-    server_lr = number("server_lr", server_lr, above=0)
     ages = [a - (history == "code") for a in range(tau, 0, -1)]
     remembers = any(ages)  # age 0 is this round
 

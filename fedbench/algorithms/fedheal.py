@@ -11,15 +11,16 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import combination
 from fedbench.core.algorithm import Algorithm, descent
-from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Share
 from fedbench.core.types import ClientInfo, State
 
 
 def fedheal(
     local: Optimizer = SGD,
     *,
-    beta: float = 0.4,
+    beta: Share = 0.4,
     threshold: float = 0.3,
     distance: Literal["whole", "tensor"] = "whole",
     tensors: Sequence[int] | None = None,
@@ -43,9 +44,6 @@ def fedheal(
     round.
     Deviation: shares count a client's own participations, where the authors' code counts global rounds.
     """
-    beta = number("beta", beta, at_least=0, at_most=1)
-    threshold = number("threshold", threshold)
-    choice("distance", distance, ("whole", "tensor"))
     if distance == "tensor" and tensors is None:
         raise RequestError("distance=tensor needs the sizes of the model's tensors: pass tensors=[...]")
     pieces = None if distance == "whole" or tensors is None else list(tensors)

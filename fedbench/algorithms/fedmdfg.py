@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.guided import chosen, direction, step_sizes
 from fedbench.core.algorithm import Algorithm, Trials, descent
-from fedbench.core.errors import boolean, choice, integer, number
 from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.options import Natural, NonNegative, Positive, Range
 from fedbench.core.types import ClientInfo, State
 
 
 def fedmdfg(
     local: Optimizer = SGD,
     *,
-    theta: float = 11.25,
+    theta: Annotated[float, Range(at_least=0, at_most=90)] = 11.25,
     step: Literal["fixed", "search"] = "fixed",
     source: Literal["delta", "gradient"] = "delta",
     force: bool = True,
-    s: int = 5,
-    armijo: float = 1e-4,
-    server_lr: float = 1.0,
+    s: Natural = 5,
+    armijo: NonNegative = 1e-4,
+    server_lr: Positive = 1.0,
 ) -> Algorithm:
     """FedMDFG (Pan et al., AAAI 2023): the shortest common descent direction, with a guidance towards equal losses.
 
@@ -48,12 +48,6 @@ def fedmdfg(
     Identity: one client with a fixed step is FedAvg; without guidance d is FedMGDA+'s direction at another length.
     Deviation: the authors' search allows an increase where a decrease is meant, and its test of fairness is void.
     """
-    theta = number("theta", theta, at_least=0, at_most=90)
-    choice("step", step, ("fixed", "search"))
-    choice("source", source, ("delta", "gradient"))
-    boolean("force", force)
-    s = integer("s", s)
-    armijo, server_lr = number("armijo", armijo, at_least=0), number("server_lr", server_lr, above=0)
     gradients = source == "gradient"
     if gradients:
         parts = ("momentum", "weight decay", "clipping", "adaptive steps")

@@ -7,16 +7,16 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import gram, shortest_combination
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import boolean, choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive, Share
 from fedbench.core.types import ClientInfo, State
 
 
 def fedmgda(
     local: Optimizer = SGD,
     *,
-    eps: float = 0.5,
-    server_lr: float = 1.0,
+    eps: Share = 0.5,
+    server_lr: Positive = 1.0,
     normalize: bool = True,
     prior: Weights = "size",
 ) -> Algorithm:
@@ -35,10 +35,6 @@ def fedmgda(
     Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality where λ_k > 0.
     Deviation: a client that did not move is left out and λ0 is renormalised; otherwise it would stop all others.
     """
-    eps = number("eps", eps, at_least=0, at_most=1)
-    server_lr = number("server_lr", server_lr, above=0)
-    boolean("normalize", normalize)
-    choice("prior", prior, ("size", "uniform"))
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         k = gram(uploads["delta"])

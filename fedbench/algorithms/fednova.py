@@ -5,12 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent
-from fedbench.core.errors import RequestError, number
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.options import BelowOne
 from fedbench.core.types import ClientInfo, State
 
 
-def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: Weights = "size") -> Algorithm:
+def fednova(local: Optimizer = SGD, *, server_momentum: BelowOne = 0.0, weights: Weights = "size") -> Algorithm:
     """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
 
     a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,
@@ -28,7 +29,6 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
     Deviation: Nesterov momentum and clipping are not in the paper; a_k is then counted for Nesterov's direction, and
     clipping (which is not linear) is ignored in it.
     """
-    server_momentum = number("server_momentum", server_momentum, at_least=0, below=1)
     passes = local.passes
     if passes is None:
         raise RequestError("fednova needs a local solver that is linear in the gradients; use plain or momentum SGD")

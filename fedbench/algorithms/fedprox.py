@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative, Positive
 
 
-def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:
+def fedprox(
+    local: Optimizer = SGD, *, mu: NonNegative = 0.1, server_lr: Positive = 1.0, weights: Weights = "size"
+) -> Algorithm:
     """FedProx (Li et al., MLSys 2020, Alg. 2): clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
 
     Args:
@@ -19,7 +21,4 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     Identity: μ = 0 is FedAvg.
     Deviation: stragglers are not simulated; with none (drop rate 0) the methods are the same.
     """
-    mu = number("mu", mu, at_least=0)
-    server_lr = number("server_lr", server_lr, above=0)
-
     return Algorithm(**descent(local, extra=Pull(mu)), **server_descent(lr=server_lr), weights=weights)

@@ -7,13 +7,13 @@ from torch import Tensor
 from fedbench.algorithms.shared.averages import mean_gradient
 from fedbench.algorithms.shared.local_steps import require_plain, uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedsam(
-    local: Optimizer = SGD, *, rho: float = 0.1, server_lr: float = 1.0, weights: Weights = "uniform"
+    local: Optimizer = SGD, *, rho: NonNegative = 0.1, server_lr: Positive = 1.0, weights: Weights = "uniform"
 ) -> Algorithm:
     """FedSAM (Qu et al., ICML 2022): local steps with the gradient at a nearby point of higher loss.
 
@@ -27,7 +27,6 @@ def fedsam(
 
     Identity: ρ = 0 is FedAvg; the distance to FedAvg is O(ρ).
     """
-    rho, server_lr = number("rho", rho, at_least=0), number("server_lr", server_lr, above=0)
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
         return uphill(oracle, local["w"], batch, rho)[1]
@@ -38,9 +37,9 @@ def fedsam(
 def mofedsam(
     local: Optimizer = SGD,
     *,
-    rho: float = 0.1,
-    alpha: float = 0.1,
-    server_lr: float = 1.0,
+    rho: NonNegative = 0.1,
+    alpha: Share = 0.1,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
     """MoFedSAM (Qu et al., ICML 2022): FedSAM whose local steps go partly along the mean gradient m of the last round.
@@ -60,8 +59,6 @@ def mofedsam(
 
     Identity: ρ = 0 is FedCM; α = 1 is FedSAM.
     """
-    rho, alpha = number("rho", rho, at_least=0), number("alpha", alpha, at_least=0, at_most=1)
-    server_lr = number("server_lr", server_lr, above=0)
     require_plain(local, "mofedsam", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:

@@ -10,17 +10,17 @@ from torch import Tensor
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
 from fedbench.algorithms.shared.local_steps import require_plain, uphill
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedspeed(
     local: Optimizer = SGD,
     *,
-    prox: float = 0.1,
-    alpha: float = 1.0,
-    rho: float = 0.1,
+    prox: Positive = 0.1,
+    alpha: Share = 1.0,
+    rho: NonNegative = 0.1,
     server: Literal["cohort", "all"] = "cohort",
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
@@ -43,9 +43,6 @@ def fedspeed(
 
     Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
     """
-    prox, rho = number("prox", prox, above=0), number("rho", rho, at_least=0)
-    alpha = number("alpha", alpha, at_least=0, at_most=1)
-    choice("server", server, ("cohort", "all"))
     require_plain(local, "fedspeed", "the u_k settle at the clients' gradients only under plain SGD")
     everyone = server == "all"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.options import Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
-def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_star: float = 0.0) -> Algorithm:
+def fedsps(local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0, l_star: float = 0.0) -> Algorithm:
     """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
 
     Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²), γ_b);
@@ -24,8 +24,6 @@ def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_st
 
     Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is solved in one step.
     """
-    c, gamma_b = (number(k, v, above=0) for k, v in (("c", c), ("gamma_b", gamma_b)))
-    l_star = number("l_star", l_star)
     parts = ("momentum", "weight decay", "clipping", "adaptive steps")
     without(local, *parts, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
 

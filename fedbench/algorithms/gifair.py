@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import BelowOne
 from fedbench.core.types import ClientInfo, State
 
 
 def gifair(
     local: Optimizer = SGD,
     *,
-    share: float = 0.5,
+    share: BelowOne = 0.5,
     form: Literal["server", "local"] = "server",
     rank_at: Literal["before", "last"] = "before",
     weights: Weights = "size",
@@ -38,9 +38,6 @@ def gifair(
     Identity: share = 0 is FedAvg; both forms agree for one full-batch step.
     Deviation: "last" remembers losses at the broadcast model, the authors' code mean losses during local training.
     """
-    share = number("share", share, at_least=0, below=1)
-    choice("form", form, ("server", "local"))
-    choice("rank_at", rank_at, ("before", "last"))
     remembers = rank_at == "last"
 
     def server_init(w: Tensor, num_clients: int) -> State:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent, upload_delta
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer, adam, chain, without
+from fedbench.core.options import BelowOne, Positive
 from fedbench.core.types import ClientInfo, State
 
 
 def local_adam(
     local: Optimizer = SGD,
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.999,
+    eps: Positive = 1e-8,
     state: Literal["persist", "reset"] = "persist",
     weights: Weights = "uniform",
 ) -> Algorithm:
@@ -33,8 +33,6 @@ def local_adam(
     Identity: one client with moments that persist is Adam.
     Deviation: the text of the paper has lost its pseudo-code. Clients that do not take part keep their old moments.
     """
-    choice("state", state, ("persist", "reset"))
-    eps = number("eps", eps, above=0)
     local = without(local, "momentum", "adaptive steps", method="local_adam", reason="Adam has its own")
     solver = adam(beta1, beta2, eps, bias_correction=True)
     if state == "reset":

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedbench.algorithms.shared.averages import blended
 from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import BelowOne, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
@@ -19,10 +19,10 @@ def mimelite(
     local: Optimizer = SGD,
     *,
     base: Literal["momentum", "adam"] = "momentum",
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    eps: float = 1e-3,
-    server_lr: float = 1.0,
+    beta1: BelowOne = 0.9,
+    beta2: BelowOne = 0.99,
+    eps: Positive = 1e-3,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
     """MimeLite (Karimireddy et al., 2021): the clients' steps use the server's optimizer state, frozen for the round.
@@ -45,9 +45,6 @@ def mimelite(
 
     Identity: β1 = 0 with "momentum" is FedAvg; one full-batch step per round is FedAvgM with β = β1 and η_g = 1-β1.
     """
-    choice("base", base, ("momentum", "adam"))
-    beta1, beta2 = number("beta1", beta1, at_least=0, below=1), number("beta2", beta2, at_least=0, below=1)
-    eps, server_lr = number("eps", eps, above=0), number("server_lr", server_lr, above=0)
     require_plain(local, "mimelite", "its local steps are those of the base optimizer")
     adam = base == "adam"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from fedbench.core.algorithm import Algorithm, upload_delta
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.options import BelowOne, NonNegative
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
-def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.0) -> Algorithm:
+def naive_adaptive(local: Optimizer = SGD, *, beta: BelowOne = 0.5, eps: NonNegative = 0.0) -> Algorithm:
     """FedAvg with each client's own second moment (Wu et al., AAAI 2023, Alg. 1: their counter-example).
 
     v_k <- β v_k + (1-β) g², kept between rounds and never shared, from 0; w <- w - η_l g / (√v_k + ε), without bias
@@ -24,8 +24,6 @@ def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.
     Identity: β = 0, ε = 0 is a step by the sign of the gradient.
     Deviation: 0/0 is 0. Line 8 prints √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.
     """
-    beta = number("beta", beta, at_least=0, below=1)
-    eps = number("eps", eps, at_least=0)
     solver = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:

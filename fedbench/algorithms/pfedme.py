@@ -6,18 +6,18 @@ from typing import Literal
 
 from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights, server_descent
-from fedbench.core.errors import choice, integer, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Count, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def pfedme(
     local: Optimizer = SGD,
     *,
-    lam: float = 15.0,
-    inner: int = 5,
-    personal_lr: float = 0.09,
-    beta: float = 1.0,
+    lam: Positive = 15.0,
+    inner: Count = 5,
+    personal_lr: Positive = 0.09,
+    beta: Positive = 1.0,
     start: Literal["warm", "reset"] = "warm",
     weights: Weights = "size",
 ) -> Algorithm:
@@ -44,9 +44,6 @@ def pfedme(
     Deviation: the authors' code decays θ by 0.001, trains all clients and averages a sample of them, and replaces θ_k
     by x_k before it evaluates.
     """
-    lam, personal_lr = number("lam", lam, above=0), number("personal_lr", personal_lr, above=0)
-    inner, beta = integer("inner", inner, at_least=1), number("beta", beta, above=0)
-    choice("start", start, ("warm", "reset"))
     require_plain(local, "pfedme", "its local steps are proximal ones")
 
     def begin(msg: State, client: State, info: ClientInfo) -> State:

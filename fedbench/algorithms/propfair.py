@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def propfair(
     local: Optimizer = SGD,
     *,
-    M: float = 2.0,
-    eps: float = 0.2,
+    M: Positive = 2.0,
+    eps: Positive = 0.2,
     tail: Literal["huber", "scaled"] = "huber",
-    server_lr: float = 1.0,
+    server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
     """PropFair (Zhang et al., TMLR 2023): proportional fairness, the objective Σ p_k (-log(M - F_k)).
@@ -38,9 +38,6 @@ def propfair(
 
     Identity: ε > M is FedAvg with rate η_l/ε ("huber") or η_l/M ("scaled"); M -> ∞ with η_l = M η tends to FedAvg(η).
     """
-    M, eps = number("M", M, above=0), number("eps", eps, above=0)
-    choice("tail", tail, ("huber", "scaled"))
-    server_lr = number("server_lr", server_lr, above=0)
     below = 1 / eps if tail == "huber" else 1 / M
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, descent, server_descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import NonNegative, Positive
 from fedbench.core.types import ClientInfo, State
 
 _OFFSET = 1e-10  # added to every loss, as the authors' code does
 
 
-def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -> Algorithm:
+def qfedavg(local: Optimizer = SGD, *, q: NonNegative = 1.0, L: Positive | None = None) -> Algorithm:
     """q-FedAvg (Li et al., ICLR 2020, Alg. 2), for the objective Σ F_k^{q+1}/(q+1).
 
     G_k = L Δ_k; D_k = F_k^q G_k; h_k = q F_k^{q-1} ||G_k||² + L F_k^q; w <- w - Σ D_k / Σ h_k. F_k is the loss at the
@@ -27,9 +27,6 @@ def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -
     Identity: q = 0 is FedAvg with uniform weights, for any L.
     Deviation: numerator and denominator are both divided by (max F)^q, so that a large q does not overflow.
     """
-    q = number("q", q, at_least=0)
-    if L is not None:
-        L = number("L", L, above=0, remedy="use null for 1/local.lr")
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         loss = cohort.probe["loss"] + _OFFSET  # [C] float64

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Shift, by_weight, descent
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
-def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[1, 2] = 2) -> Algorithm:
+def scaffold(local: Optimizer = SGD, *, server_lr: Positive = 1.0, option: Literal[1, 2] = 2) -> Algorithm:
     """SCAFFOLD (Karimireddy et al., ICML 2020, Alg. 1): local gradients corrected by control variates c, c_k.
 
     Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all training examples;
@@ -30,8 +30,6 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
 
     Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform weights.
     """
-    server_lr = number("server_lr", server_lr, above=0)
-    choice("option", option, (1, 2))
     if option == 2:
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
         parts = ("momentum", "weight decay", "clipping", "adaptive steps")

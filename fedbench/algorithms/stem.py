@@ -15,16 +15,16 @@ from fedbench.algorithms.shared.variance_reduction import (
     recursive_momentum,
 )
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight
-from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def stem(
     local: Optimizer = SGD,
     *,
-    alpha: float = 0.1,
-    decay_w: float | None = None,
+    alpha: Share = 0.1,
+    decay_w: Positive | None = None,
     init_step: Literal["plain", "none"] = "plain",
 ) -> Algorithm:
     """STEM (Khanduri et al., NeurIPS 2021, Alg. 1): local steps along a variance-reduced momentum d.
@@ -41,9 +41,6 @@ def stem(
 
     Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
     """
-    alpha = number("alpha", alpha, at_least=0, at_most=1)
-    decay_w = None if decay_w is None else number("decay_w", decay_w, above=0, remedy="use null for a constant rate")
-    choice("init_step", init_step, ("plain", "none"))
     solver = plain_solver(local, "stem")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
-def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform", server_lr: float = 1.0) -> Algorithm:
+def term(
+    local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform", server_lr: Positive = 1.0
+) -> Algorithm:
     """Federated TERM (Li et al., ICLR 2021): tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
 
     Args:
@@ -22,8 +24,6 @@ def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform"
 
     Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the highest loss alone.
     """
-    t = number("t", t)
-    server_lr = number("server_lr", server_lr, above=0)
 
     def tilted(server: State, cohort: ClientInfo) -> Tensor:
         tilt = t * cohort.probe["loss"]  # [C] float64

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbench.core.errors import RequestError, boolean, number
+from fedbench.core.errors import RequestError
 from fedbench.core.options import SgdOptions
 from fedbench.core.types import State
 
@@ -126,19 +126,14 @@ def adam(
         v0: Initial value of v; None is τ².
         bias_correction: Whether to divide by 1-β^t, where t counts the updates.
         eps_inside: Whether τ is under the root.
-
-    Raises:
-        RequestError: If a value is out of range.
     """
-    boolean("bias_correction", bias_correction)
-    boolean("eps_inside", eps_inside)
     return _adaptive(beta1, beta2, tau, v0, lambda v, g2: beta2 * v + (1 - beta2) * g2, bias_correction, eps_inside)
 
 
 def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
     """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
 
-    Arguments and errors are those of ``adam``.
+    Arguments are those of ``adam``.
     """
     return _adaptive(beta1, 0.0, tau, v0, lambda v, g2: v + g2)
 
@@ -146,7 +141,7 @@ def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
 def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
     """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
 
-    Arguments and errors are those of ``adam``.
+    Arguments are those of ``adam``.
     """
     return _adaptive(beta1, beta2, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
 
@@ -161,8 +156,7 @@ def _adaptive(
     eps_inside: bool = False,
 ) -> Optimizer:
     """Return an optimizer whose second moment follows v <- grow(v, g²)."""
-    _check(beta1, beta2, tau)
-    first = tau**2 if v0 is None else number("v0", v0, at_least=0)
+    first = tau**2 if v0 is None else v0
 
     def init(w: Tensor) -> State:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, first), "t": _counter(w)}
@@ -179,12 +173,6 @@ def _adaptive(
     return Optimizer(init, update, parts=_ADAPTIVE)
 
 
-def _check(beta1: float, beta2: float, tau: float) -> None:
-    number("beta1", beta1, at_least=0, below=1)
-    number("beta2", beta2, at_least=0, below=1)
-    number("tau", tau, above=0)
-
-
 def _counter(w: Tensor) -> Tensor:
     """Return a count of 0, [..., 1] for w [..., P]; in float64, the type of the powers of β."""
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
@@ -196,9 +184,8 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
     ``floor_inside``: v̂ <- max(v̂, v, τ), direction m / √v̂ (FedAMS, Wang, Lin & Chen, ICML 2022, option 1); otherwise
     v̂ <- max(v̂, v), direction m / (√v̂ + τ). ``bias_correction`` divides m by 1-β1^t and √v̂ by √(1-β2^t).
 
-    Other args and errors as in ``adam``.
+    Other args as in ``adam``.
     """
-    _check(beta1, beta2, tau)
 
     def init(w: Tensor) -> State:
         zeros = torch.zeros_like(w)

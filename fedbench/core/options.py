@@ -92,17 +92,14 @@ class SgdOptions:
         RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
     """
 
-    momentum: float = 0.0
+    momentum: BelowOne = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
+    weight_decay: NonNegative = 0.0
+    clip_norm: Positive | None = None
 
     def __post_init__(self) -> None:
-        number("momentum", self.momentum, at_least=0, below=1)
-        number("weight_decay", self.weight_decay, at_least=0)
-        if self.clip_norm is not None:
-            number("clip_norm", self.clip_norm, above=0, remedy="use null for no clipping")
-        if boolean("nesterov", self.nesterov) and self.momentum == 0:
+        checked(SgdOptions, vars(self))
+        if self.nesterov and self.momentum == 0:
             raise WrongValue("nesterov", "must be false without momentum, got true; set a momentum above 0 too")
 
 
@@ -117,14 +114,12 @@ class LabelNoise:
             right; "pair" replaces it by the next class with that probability.
     """
 
-    clients: float
-    level: float
+    clients: Share
+    level: Share
     kind: Literal["uniform", "pair"]
 
     def __post_init__(self) -> None:
-        number("clients", self.clients, at_least=0, at_most=1)
-        number("level", self.level, at_least=0, at_most=1)
-        choice("kind", self.kind, ("uniform", "pair"))
+        checked(LabelNoise, vars(self))
 
 
 @dataclass(frozen=True)
@@ -153,15 +148,13 @@ class Schedule:
 
     schedule: ScheduleName = "constant"
     decay_factor: float | None = None
-    decay_every: int = 1
+    decay_every: Count = 1
     decay_at: tuple[int, ...] | None = None
-    decay_to: float = 0.0
+    decay_to: BelowOne = 0.0
     rounds: int = 0
 
     def __post_init__(self) -> None:
-        choice("schedule", self.schedule, get_args(ScheduleName))
-        integer("decay_every", self.decay_every, at_least=1)
-        number("decay_to", self.decay_to, at_least=0, below=1)
+        checked(Schedule, vars(self))
         for name, rules in _RULES_WITH.items():
             if getattr(self, name) != getattr(Schedule, name) and self.schedule not in rules:
                 fault = f"belongs to local.schedule={' and '.join(rules)}, and local.schedule is {self.schedule}"

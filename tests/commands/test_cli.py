@@ -312,7 +312,7 @@ BAD = [
     (["local.momentun=0.9"], "did you mean local.momentum?"),
     (["+algo.foo=1"], "unknown key algo.foo; fedavg has the keys server_lr, weights"),
     (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
-    (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0; use null for 1/local.lr"),
+    (["algo=qfedavg", "algo.L=0"], "algo.L must be null or > 0, got 0"),
     (["algo=fedcorr", "algo.server=3"], "algo.server must be null or a method with its _target_, got 3"),
     (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
     (["local.batch_size=0"], "local.batch_size must be full or an integer >= 1, got 0"),

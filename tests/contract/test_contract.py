@@ -280,12 +280,3 @@ def test_has_a_config_a_card_and_a_docstring(name):
     assert "Identity:" in text, "the docstring needs an Identity:, as those of the other methods"
     cards = (ROOT / "docs" / "algorithms.md").read_text().lower()
     assert f"## {name}\n" in cards, f"docs/algorithms.md needs a card with the heading {name}"
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_refuses_a_wrong_value_by_the_name_of_its_argument(name):
-    made = factory(name)
-    counts = {k: 100 for k in ("rounds", "clients") if k in inspect.signature(made).parameters}
-    for key in inspect.signature(made).parameters.keys() - {"local", "tensors", "examples", *counts}:
-        with pytest.raises(RequestError, match=f"^{key} must be "):
-            made(**counts, **{key: {"no": "value"}})

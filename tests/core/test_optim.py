@@ -101,7 +101,7 @@ def test_plain_sgd_is_recognised():
         ({"momentum": -0.1}, "momentum"),
         ({"nesterov": True}, "nesterov must be false without momentum"),
         ({"weight_decay": -1}, "weight_decay must be >= 0"),
-        ({"clip_norm": 0}, "clip_norm must be > 0, got 0; use null for no clipping"),
+        ({"clip_norm": 0}, "clip_norm must be null or > 0, got 0"),
     ],
 )
 def test_refuses(options, message):

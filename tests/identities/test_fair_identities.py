@@ -644,26 +644,3 @@ def test_masks_travel_as_bits(size):
     assert packed(mask).shape == (5, -(-size // 8))
     assert packed(mask).dtype == torch.uint8
     assert torch.equal(unpacked(packed(mask), size), mask)
-
-
-# ---- values
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("propfair", {"M": 0.0}, "M must be > 0, got 0.0"),
-        ("propfair", {"tail": "log"}, "tail must be one of huber, scaled"),
-        ("fedfv", {"alpha": 1.5}, "alpha must be"),
-        ("fedfv", {"tau": -1}, "tau must be an integer >= 0"),
-        ("gifair", {"share": 1.0}, "share must be"),
-        ("drfa", {"snapshot": "middle"}, "snapshot must be one of start, end, random"),
-        ("drfa", {"snapshot": 1.5}, "snapshot must be start, end, random or an integer >= 0"),
-        ("drfa", {"floor": 1.0}, "floor must be"),
-        ("fedheal", {"beta": 1.1}, "beta must be"),
-        ("fedmdfg", {"theta": 91.0}, "theta must be"),
-    ],
-)
-def test_values_out_of_range(name, options, message):
-    with pytest.raises(RequestError, match=f"^{message}"):
-        make(name, **options)

@@ -523,29 +523,6 @@ def test_which_local_phases_compiled_code_takes(name, options, known):
     assert DenseKernel.carries_out(make(name, **options).step) == known
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("feddyn", {"alpha": 0.0}, "alpha must be > 0, got 0"),
-        ("feddyn", {"deploy": "all"}, "deploy must be one of server, mean"),
-        ("fedexp", {"eps": -1.0}, "eps must be >= 0"),
-        ("fedcm", {"alpha": 1.1}, "alpha must be >= 0 and <= 1"),
-        ("mimelite", {"base": "sgd"}, "base must be one of momentum, adam"),
-        ("mimelite", {"beta1": 1.0}, "beta1 must be >= 0 and < 1"),
-        ("fedsam", {"rho": -0.1}, "rho must be >= 0"),
-        ("mofedsam", {"alpha": -0.1}, "alpha must be >= 0 and <= 1"),
-        ("fedspeed", {"prox": 0.0}, "prox must be > 0"),
-        ("fedspeed", {"server": "mean"}, "server must be one of cohort, all"),
-        ("pfedme", {"inner": 0}, "inner must be an integer >= 1"),
-        ("pfedme", {"start": "cold"}, "start must be one of warm, reset"),
-        ("apfl", {"alpha": 2.0}, "alpha must be >= 0 and <= 1"),
-    ],
-)
-def test_values_out_of_range(name, options, message):
-    with pytest.raises(RequestError, match=f"^{message}"):
-        make(name, **options)
-
-
 @pytest.mark.parametrize("name", ["feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"])
 def test_rules_that_are_stated_for_plain_steps_take_no_other(name):
     adaptive = Optimizer(lambda w: {}, lambda g, s: (g, {}), parts=("adaptive steps",))
