@@ -82,13 +82,23 @@ def values_of(rounds: pd.DataFrame, field: str) -> np.ndarray | None:
 
 # ---- of any runs
 
-POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl that are added, factor
+_POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl that are added, factor
     "round": ("round", (), 1.0),
     "bytes": ("communication (MB, up and down)", ("bytes_up", "bytes_down"), 1e-6),
     "bytes_up": ("uploaded (MB)", ("bytes_up",), 1e-6),
     "bytes_down": ("downloaded (MB)", ("bytes_down",), 1e-6),
     "seconds": ("time of training (s)", ("seconds_train",), 1.0),
 }
+
+
+def position(x: str) -> tuple[str, tuple[str, ...], float]:
+    """Return the label of an axis, the keys of ``rounds.jsonl`` that are added for it, and the factor of their sum.
+
+    Args:
+        x: ``round``, ``bytes`` (up and down), ``seconds`` or a key of ``rounds.jsonl``.
+    """
+    entry = metric_info(x)
+    return _POSITIONS.get(x) or (entry.axis, (x,), entry.factor)
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
 
     Args:
         runs: Runs on disk; runs that are not done do not count.
-        x: One of ``POSITIONS``.
+        x: What ``position`` takes.
         y: A key of ``rounds.jsonl``, or a number derived from such keys.
         by: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
 
@@ -123,29 +133,27 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
         RequestError: If a key is unknown, or no run measured it.
         DamagedRun: If a run cannot be read.
     """
-    if x not in POSITIONS:
-        raise RequestError(f"--x must be one of {', '.join(POSITIONS)}; got {x}{nearest(x, POSITIONS)}")
     found = []
     for block in blocks_of(runs, by):
         for name, members in block.lines.items():
             if (curve := _curve(block.title, name, members, x, y)) is not None:
                 found.append(curve)
     if not found:
-        raise RequestError(_not_measured(runs, y))
+        raise RequestError(_not_measured(runs, x, y))
     return found
 
 
 def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunCurve | None:
     """Return the curve of the runs of one setting, a run per seed; None if none of them measured it."""
-    _, added, factor = POSITIONS[x]
+    _, added, factor = position(x)
     values, places = {}, {}
     for i, run in enumerate(runs):
         rounds = run.curves([*(metric_info(y).needs or (y,)), *added])
         curve = curve_of(rounds, y)
-        if len(curve):
+        if len(curve) and all(key in rounds for key in added):
             values[i] = curve
             places[i] = (
-                factor * rounds.set_index("round").loc[curve.index, list(added)].sum(axis=1)
+                factor * rounds.set_index("round").loc[curve.index, list(added)].sum(axis=1, min_count=1)
                 if added
                 else curve.index.to_series()
             )
@@ -161,12 +169,14 @@ def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunC
     )
 
 
-def _not_measured(runs: Sequence[Run], y: str) -> str:
-    """Return the message about a metric that no run has, with those that they have."""
+def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
+    """Return the message about a position or a metric that no run has, with those that they have."""
     done = [run for run in runs if run.done]
     if not done:
         return f"none of {len(runs)} runs is done"
     last = done[0].last_round()
     derived = (n for n, m in CATALOGUE.items() if m.needs and all(last.get(k) is not None for k in m.needs))
     known = sorted({*(k for k, v in last.items() if v is not None and k != "round"), *derived})
-    return f"--y {y} was not measured; these runs have {', '.join(known)}{nearest(y, known)}"
+    flag, name = ("--x", x) if y in known else ("--y", y)
+    known = [*_POSITIONS, *known] if flag == "--x" else known
+    return f"{flag} {name} was not measured; these runs have {', '.join(dict.fromkeys(known))}{nearest(name, known)}"

@@ -6,9 +6,11 @@ of their own, one per setting. Both kinds of rows have the same columns, cells a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from fedbench.analysis.attacks import success_of
 from fedbench.analysis.departures import (
     SPLIT,
     counted_and_others,
@@ -40,6 +42,10 @@ _COMMON_COLUMNS = tuple(
         "kl_uniform",
     )
 )
+
+# columns of runs with scenarios, where they have been measured
+_SUCCESS = _common_column("attack_success")
+_FURTHER_COLUMNS = (_common_column("epsilon"), _common_column("attackers_accuracy"), _SUCCESS)
 
 
 # ---- a paper's table
@@ -141,14 +147,18 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     home = home_of(runs[0].meta["experiment"])
     groups = by_setting(runs)
     differing = distinguishing(groups)
-    lines = [_line_of_runs(key, groups[key], differing[key], home) for key in groups]
+    success = success_of(runs)
+    lines = [_line_of_runs(key, groups[key], differing[key], home, success) for key in groups]
+    columns = (*_COMMON_COLUMNS, *_FURTHER_COLUMNS)
+    kept = [i for i, c in enumerate(columns) if c in _COMMON_COLUMNS or any(line.cells[i].values for line in lines)]
+    lines = [replace(line, cells=tuple(line.cells[i] for i in kept)) for line in lines]
     methods = [m.algo for m in home.paper.methods.values()] if home else []
     ranks = in_order([line.keys for line in lines])
     places = [methods.index(line.algo) if line.algo in methods else len(methods) for line in lines]
     order = sorted(range(len(lines)), key=lambda i: (places[i], lines[i].algo, ranks[i]))
     return TableData(
         name,
-        _COMMON_COLUMNS,
+        tuple(columns[i] for i in kept),
         (Block(None, tuple(lines[i] for i in order)),),
         paper=home.paper if home else None,
         unfinished=tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts)),
@@ -156,7 +166,9 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     )
 
 
-def _line_of_runs(key: Key, members: Sequence[Run], differing: Tree, home: Home | None) -> Line:
+def _line_of_runs(
+    key: Key, members: Sequence[Run], differing: Tree, home: Home | None, success: Mapping[Path, float]
+) -> Line:
     done, others = counted_and_others(members)
     reduced = departures(list(done.values()))
     if home:
@@ -165,12 +177,15 @@ def _line_of_runs(key: Key, members: Sequence[Run], differing: Tree, home: Home 
         reduced = [text for text in reduced if text not in data_departures(done.values())]
     found = MatchedRuns(done, others, tuple(reduced), every=tuple(members))
     labels = [m.label for m in home.paper.methods.values() if m.algo == key[0] and not m.set] if home else []
+    values = {c: _values(c, found) for c in (*_COMMON_COLUMNS, *_FURTHER_COLUMNS)}
+    known = (success[run.path] for run in done.values() if run.path in success)
+    values[_SUCCESS] = tuple(share * _SUCCESS.metric.factor for share in known)
     return Line(
         algo=key[0],
         label=labels[0] if labels else key[0],
         keys=differing,
         found=found,
-        cells=tuple(Cell(_values(c, found)) for c in _COMMON_COLUMNS),
+        cells=tuple(map(Cell, values.values())),
         status="reduced" if reduced else "full",
     )
 

@@ -201,7 +201,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     ),
     "plot": (
         _RESULTS,
-        _argument("--x", default="round", help="round, bytes, bytes_up, bytes_down or seconds (default: round)"),
+        _argument("--x", default="round", help="round, bytes (up and down), seconds or a metric (default: round)"),
         _argument("--y", default="accuracy_mean", help="see `fedbench list metric` (default: accuracy_mean)"),
         _argument("--by", default="algo", help="a line per value of this key (default: algo)"),
         _argument("--where", action="append", default=[], metavar="KEY=VALUE",

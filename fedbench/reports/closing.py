@@ -15,7 +15,8 @@ from fedbench.reports.methods import listed
 from fedbench.reports.table import markdown, table_of
 
 WIDTH = 100  # columns of a terminal
-_FIRST = ("accuracy_mean", "accuracy_std", "accuracy_worst30")  # of a table that no paper orders
+# of a table that no paper orders
+_FIRST = ("accuracy_mean", "accuracy_std", "accuracy_worst30", "epsilon", "attackers_accuracy", "attack_success")
 _SIGNS = {"inside": "≈", "outside": "≠"}
 _LEGEND = "Mean±sample STD over {}, then the paper's number: ≈ if in the 95 % interval of ours widened by its ±, else ≠"
 

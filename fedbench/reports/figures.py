@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.curves import low_and_high, moments
-from fedbench.analysis.curves import POSITIONS, run_curves
+from fedbench.analysis.curves import position, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of, keys_text
 from fedbench.analysis.table import TableData
@@ -274,7 +274,7 @@ def curve_panels(runs: Sequence[Run], fields: Sequence[str], x: str = "round", b
     Args:
         runs: The runs; those that are not done do not count.
         fields: The metrics.
-        x: One of ``POSITIONS``.
+        x: What ``position`` takes.
         by: The key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
 
     Raises:
@@ -291,7 +291,7 @@ def curve_panels(runs: Sequence[Run], fields: Sequence[str], x: str = "round", b
             members = [c for of, c in found if (of, c.setting) == (name, setting)]
             series = [Series(c.name, c.x, c.y, look[c.algo, c.name]) for c in members]
             if series:
-                panels.append(Panel(setting, series, POSITIONS[x][0], metric_info(name).axis))
+                panels.append(Panel(setting, series, position(x)[0], metric_info(name).axis))
     return panels
 
 

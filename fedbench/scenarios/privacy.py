@@ -280,4 +280,4 @@ def central(
     facts = {"noise": total, "delta": delta, "relation": cohorts.relation, "expected_cohort": cohorts.size}
     facts |= {"clients": len(able), "planned_rounds": population.rounds, "planned_epsilon": spent(population.rounds)}
     chance = None if fixed else draw
-    return Privacy(population.seed, z, bound, adaptive, cohorts, chance, delta, spent, {"privacy": facts})
+    return Privacy(population.seed, z, bound, adaptive, cohorts, chance, delta, spent, {"guarantee": facts})
