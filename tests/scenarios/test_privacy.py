@@ -311,7 +311,7 @@ def test_noise_for_an_epsilon(fixed):
     part = central(population=everybody, epsilon=3.0, delta=1e-2, sampling=sampling)
     assert spending(part.noise, 1e-2, cohorts)(20) == pytest.approx(3.0, rel=1e-4)
     assert spending(part.noise, 1e-2, cohorts)(20) <= 3.0
-    assert part.facts["privacy"]["planned_epsilon"] == spending(part.noise, 1e-2, cohorts)(20)
+    assert part.facts["guarantee"]["planned_epsilon"] == spending(part.noise, 1e-2, cohorts)(20)
 
 
 def test_no_noise_is_no_guarantee():
