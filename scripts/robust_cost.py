@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ import torch
 
 from fedbench.core.algorithm import weighted_sum
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.draws import Population
 
 CASES: list[dict[str, Any]] = [
     *({"rule": rule} for rule in ("median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median")),
@@ -45,8 +45,8 @@ def main() -> None:
     torch.set_num_threads(1)
     count, f = asked.clients, (asked.clients - 3) // 5
     rows = torch.randn(count, asked.parameters, generator=torch.Generator().manual_seed(0))
-    p_k, n, centre = torch.full((count,), 1 / count), np.ones(count, dtype=np.int64), torch.zeros(asked.parameters)
-    everybody = Population(0, n, n, n, True, None, count)
+    p_k, centre = torch.full((count,), 1 / count), torch.zeros(asked.parameters)
+    everybody: Any = SimpleNamespace(planned=count, able=np.arange(count))
     mean = seconds(lambda: weighted_sum(p_k, rows), asked.repeats)
     print(f"C = {count}, P = {asked.parameters}, f = {f}\n")
     print("| rule | seconds | times the mean |\n| --- | ---: | ---: |")

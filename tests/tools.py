@@ -25,7 +25,7 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.make import population_of
+from fedbench.scenarios.draws import Population
 from fedbench.scenarios.surroundings import Surroundings
 from fedbench.simulation.checks import checked
 from fedbench.simulation.compiled.dense import DenseKernel
@@ -295,16 +295,23 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
     return Engine(kernel, mode, cohort_size, workers, kernel)
 
 
+def population_of(data: FederatedDataset | Sequence[int], seed: int = 0, **more: Any) -> Population:
+    """The clients of a data set, or clients with these numbers of training examples."""
+    data = data if isinstance(data, FederatedDataset) else federation(data)
+    return Population(**{"seed": seed, "data": data, "work": LocalWork(0.1, 10)} | more)
+
+
 def scenario_of(
     data: FederatedDataset, planned: int | None = None, seed: int = 0, **groups: dict[str, Any]
 ) -> Scenario:
     """What surrounds a method; ``planned`` clients take part in a round, by default all."""
-    facts = {"population": population_of(data, LocalWork(0.1, 10), seed, planned or data.num_clients)}
-    attack = Attack(**facts, **groups["attack"]) if "attack" in groups else None
+    everybody = population_of(data, seed, participation=planned or data.num_clients)
+    attack = Attack(population=everybody, **groups["attack"]) if "attack" in groups else None
     layers: list[Any] = [] if attack is None else [attack]
     if "defence" in groups:
-        layers.append(Defence(**facts, attackers=0 if attack is None else len(attack.who), **groups["defence"]))
-    return Surroundings(facts["population"], layers=layers, attackers=attack or Attackers())
+        attackers = 0 if attack is None else len(attack.who)
+        layers.append(Defence(population=everybody, attackers=attackers, **groups["defence"]))
+    return Surroundings(everybody, layers=layers, attackers=attack or Attackers())
 
 
 def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:

@@ -27,7 +27,8 @@ from fedbench.runs.method import method_of
 from fedbench.runs.process import LOCAL_RANK, NEIGHBOURS, PROCESSES
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
-from fedbench.scenarios.make import population_of, surround
+from fedbench.scenarios.draws import Population
+from fedbench.scenarios.make import surround
 from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed
@@ -85,9 +86,8 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     cohort = cohort_size(config.participation, data.num_clients)
     scenario = Scenario()
     if config.scenarios:
-        rounds, by_size = sum(s.rounds for s in stages), config.sampling == "size"
-        drawn = (cohort, rounds, config.participation, by_size)
-        everybody = population_of(data, work, config.seed, *drawn, task.layout.shapes)
+        drawn = config.participation, sum(s.rounds for s in stages), config.sampling == "size"
+        everybody = Population(config.seed, data, work, *drawn, task.layout.shapes)
         scenario = surround(config.scenarios, config.algo, stages, everybody)
         data = scenario.attackers.changed(data)
     engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)

@@ -19,7 +19,7 @@ from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, upload
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.scenarios.draws import Population, normal, of_clients
-from fedbench.scenarios.surroundings import At, averaging, keeping
+from fedbench.scenarios.surroundings import At, averaging
 from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 from fedbench.simulation.turn import OWN, Attackers, Models, Turn
@@ -224,8 +224,7 @@ class Attack(Attackers):
             notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in at.server}
         if algo.deliver is not None:
             update = averaging(algo)
-            step = keeping(update.step, "deviation", "chosen_attackers")
-            algo = replace(algo, update=Seen(step, update.weights, inner=update, bad=bad))
+            algo = replace(algo, update=Seen(update.step, update.weights, inner=update, bad=bad))
         return replace(turn, notes=notes, algorithm=algo)
 
 

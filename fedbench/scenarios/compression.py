@@ -311,7 +311,7 @@ def _sent_down(turn: Turn, codec: Codec, at: At) -> Turn:
         size += int(each.clamp(max=v.nbytes).sum())
     kept[_MISSED] = missed.index_fill(0, receivers, 0)
     algo = replace(turn.algorithm, broadcast=lambda server: message)
-    return replace(turn, algorithm=algo, bytes_down=lambda message: size, kept=kept)
+    return replace(turn, algorithm=algo, bytes_down=lambda message, receivers: size, kept=kept)
 
 
 def _uploads(algo: Algorithm, w: Tensor) -> list[str]:

@@ -24,9 +24,9 @@ from fedbench.scenarios.rules import (
     median,
     per_column,
 )
-from fedbench.scenarios.surroundings import At, averaging, keeping, sending
+from fedbench.scenarios.surroundings import At, Layer, averaging, sending
 from fedbench.scenarios.vectors import lengths, mixed, shrunk, squared_distances, vectors
-from fedbench.simulation.turn import OWN, Turn
+from fedbench.simulation.turn import OWN
 
 Rule: TypeAlias = Literal[
     "mean", "median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan",
@@ -52,7 +52,7 @@ class Aggregate(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defence:
+class Defence(Layer):
     """A rule that forms one vector of those of the cohort, in the place of their mean.
 
     Attributes:
@@ -99,7 +99,8 @@ class Defence:
             number("radius", self.radius, above=0, remedy="or median")
         if self.rule == "norm_clip" and self.before != "none":
             raise WrongValue("before", f"must be none for rule=norm_clip, got {self.before}; choose another rule")
-        count = -(-self._planned // self.bucket) if self.before in ("bucketing", "both") else self._planned
+        count = self.population.planned
+        count = -(-count // self.bucket) if self.before in ("bucketing", "both") else count
         for part in self._bounded:
             if self.assumed > BOUNDS[part][0](count):
                 fault = f"must have {BOUNDS[part][1]} for {part}, got f = {self.assumed} and C = {count}"
@@ -107,16 +108,12 @@ class Defence:
         if self.rule == "multi_krum" and (self.m or 1) > count:
             raise WrongValue("m", f"must be at most the number of vectors in a round, {count}, got {self.m}")
 
-    @property
-    def _planned(self) -> int:
-        return min(self.population.planned, len(self.population.able))
-
     @cached_property
     def assumed(self) -> int:
         """The number of attackers in a round that the server assumes."""
         if self.f != "auto":
             return integer("f", self.f, instead="auto")
-        return -(-self.attackers * self._planned // len(self.population.able))  # rounded up
+        return -(-self.attackers * self.population.planned // len(self.population.able))  # rounded up
 
     @property
     def _bounded(self) -> list[str]:
@@ -147,12 +144,8 @@ class Defence:
             return algo.server_init(w, num_clients) | {OWN + k: v for k, v in own.items()}
 
         update = averaging(algo)
-        step = keeping(update.step, "centre", "lowered", "nonfinite")
-        return replace(whole, server_init=server_init, update=Ruled(step, update.weights, defence=self, at=at))
-
-    def turn(self, turn: Turn, at: At) -> Turn:
-        """The round as it is."""
-        return turn
+        ruled = Ruled(update.step, update.weights, defence=self, at=at)
+        return replace(whole, server_init=server_init, update=ruled)
 
     def _clipped(self, state: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
         """The uploads with vectors of at most the radius, and the clients' states."""

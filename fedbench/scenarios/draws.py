@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.randomness import Purpose, fold_in, hashes, key
+from fedbench.core.errors import RequestError
+from fedbench.core.randomness import Purpose, cohort_size, fold_in, hashes, key
+from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.local_work import LocalWork
 
 
 @dataclass(frozen=True)
@@ -18,34 +21,48 @@ class Population:
 
     Attributes:
         seed: Random seed of the run.
-        n: Their numbers of training examples [N].
-        per_epoch: Their numbers of batches in an epoch [N].
-        steps: Their planned local steps [N], with the mean number of epochs where that is drawn.
-        fixed_steps: Whether every client takes the same number of steps.
-        labels: Returns the training examples of every class of every client [N, classes]; None for tokens.
-        planned: Number of clients in a cohort.
-        rounds: Planned rounds, over all stages.
+        data: The data set.
+        work: The local work of the run.
         participation: Fraction of the clients in a cohort, or their number.
+        rounds: Planned rounds, over all stages.
         by_size: Whether cohorts are drawn by size.
         shapes: Shapes of the model's tensors, in the order in which a vector [P] has them.
     """
 
     seed: int
-    n: np.ndarray
-    per_epoch: np.ndarray
-    steps: np.ndarray
-    fixed_steps: bool
-    labels: Callable[[], np.ndarray] | None
-    planned: int
-    rounds: int = 0
+    data: FederatedDataset
+    work: LocalWork
     participation: float | int = 1.0
+    rounds: int = 0
     by_size: bool = False
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: Sequence[tuple[int, ...]] = ()
+
+    @property
+    def n(self) -> np.ndarray:
+        """Their numbers of training examples [N]."""
+        return self.data.train.counts
 
     @property
     def able(self) -> np.ndarray:
         """The clients that have training examples."""
         return np.flatnonzero(self.n)
+
+    @property
+    def planned(self) -> int:
+        """Number of clients in a cohort if all can be reached."""
+        return min(cohort_size(self.participation, len(self.n)), len(self.able))
+
+    def labels(self) -> np.ndarray:
+        """The training examples of every class of every client [N, classes].
+
+        Raises:
+            RequestError: If examples have a class per token.
+        """
+        if self.data.y.dim() > 1:
+            raise RequestError("availability by labels needs examples with a class each, and these have one per token")
+        clients, classes = np.repeat(np.arange(len(self.n)), self.n), self.data.classes
+        y = self.data.y[self.data.train.index].numpy(force=True)
+        return np.bincount(clients * classes + y, minlength=len(self.n) * classes).reshape(-1, classes)
 
 
 def uniform(h: np.ndarray) -> np.ndarray:

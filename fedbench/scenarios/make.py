@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from fedbench.config.targets import Component, call, within_fedbench
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
-from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import class_of, refuse
 from fedbench.scenarios.draws import Population
 from fedbench.scenarios.surroundings import Surroundings
-from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.turn import Attackers
 
 _LAYERS = ("attack", "compression", "privacy", "defence")  # the order in which a message passes them
@@ -67,41 +62,3 @@ def _refuse_beside_privacy(name: str, stages: Sequence[Stage], needs: Mapping[st
         raise RequestError(f"{needs[min(clash)]} does not go with {needs['privacy']}: {why[min(clash)]}; remove one")
     if any(stage.sampler or stage.eligible for stage in stages):
         raise RequestError(f"{needs['privacy']} does not go with algo={name}: {chosen}; remove it")
-
-
-def population_of(
-    data: FederatedDataset,
-    work: LocalWork,
-    seed: int,
-    planned: int,
-    rounds: int = 0,
-    participation: float | int = 1.0,
-    by_size: bool = False,
-    shapes: Sequence[tuple[int, ...]] = (),
-) -> Population:
-    """Return the facts of all clients of a run.
-
-    Args:
-        data: The data set.
-        work: The local work of the run.
-        seed: Random seed of the run.
-        planned: Number of clients of a cohort.
-        rounds: Planned rounds, over all stages.
-        participation: Fraction of the clients in a cohort, or their number.
-        by_size: Whether cohorts are drawn by size.
-        shapes: Shapes of the model's tensors.
-    """
-    n = data.train.counts
-    per_epoch = work.per_epoch(n)
-    steps = np.full(len(n), work.steps) if work.steps is not None else sum(work.epochs) / 2 * per_epoch
-
-    def labels() -> np.ndarray:
-        clients = torch.from_numpy(np.repeat(np.arange(len(n)), n)).to(data.y.device)
-        found = torch.zeros(len(n) * data.classes, dtype=torch.int64, device=data.y.device)
-        found.index_add_(0, clients * data.classes + data.y[data.train.index], torch.ones_like(clients))
-        return found.view(len(n), data.classes).cpu().numpy()
-
-    of = labels if data.y.dim() == 1 else None
-    steps = np.where(n > 0, steps, 0)
-    drawn = (planned, rounds, participation, by_size)
-    return Population(seed, n, per_epoch, steps, work.steps is not None, of, *drawn, tuple(shapes))

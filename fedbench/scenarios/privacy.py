@@ -251,7 +251,7 @@ def central(
         raise RequestError(f"privacy does not go with sampling=size: {why}; use sampling=uniform")
     able, part = population.able, population.participation
     rate = part if isinstance(part, float) else min(1.0, part / len(able))
-    cohorts = Cohorts(len(able), min(population.planned, len(able)) if fixed else rate * len(able), fixed)
+    cohorts = Cohorts(len(able), population.planned if fixed else rate * len(able), fixed)
     delta = number("delta", 1 / len(able) ** 1.1 if delta is None else delta, above=0, below=1)
     if epsilon is not None:
         if noise is not None:

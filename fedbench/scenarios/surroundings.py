@@ -21,6 +21,8 @@ from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.draws import Population, of_clients, uniform
 from fedbench.simulation.turn import OWN, REPORTS, Attackers, Draw, Scenario, Steps, Turn
 
+_EMPTY = f"{OWN}empty_rounds"  # entry of the server's state: rounds in which no result has arrived
+
 
 class At(NamedTuple):
     """A round of a scenario.
@@ -49,11 +51,10 @@ class Layer(Protocol):
 
     def wrap(self, algo: Algorithm, at: At) -> Algorithm:
         """The method with this layer around it, for one round."""
-        ...
 
     def turn(self, turn: Turn, at: At) -> Turn:
         """The round with what changes in its costs, in a round without results, and in the record."""
-        ...
+        return turn
 
 
 @dataclass(frozen=True)
@@ -79,33 +80,39 @@ class Surroundings(Scenario):
         """What ``meta.json`` records of the scenarios: the ``facts`` of the layers that have some."""
         return {k: v for layer in self.layers for k, v in getattr(layer, "facts", {}).items()}
 
-    keeps = (REPORTS, f"{OWN}empty_rounds")
+    keeps = (REPORTS, _EMPTY)
 
     def lasting(self, algo: Algorithm) -> Algorithm:
         """The method with the states that the scenarios keep of the server and of every client."""
-        return self._wrapped(algo, At(self.population.seed, 0, np.arange(0), np.arange(0), {}))
+        algo = self._wrapped(algo, At(self.population.seed, 0, np.arange(0), np.arange(0), {}))
+        if self.availability is None:
+            return algo
+
+        def server_init(w: torch.Tensor, num_clients: int) -> State:
+            zeros = torch.zeros(num_clients, dtype=torch.int64, device=w.device)
+            return algo.server_init(w, num_clients) | {REPORTS: zeros, _EMPTY: zeros.sum()}
+
+        return replace(algo, server_init=server_init)
 
     def turn(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> Turn:
         """The round after ``round`` rounds; arguments as for ``Scenario``."""
         seed, here = self.population.seed, self.availability or Availability()
-        if here.reached is not None:
-            able = able * here.reached(round)
+        if here.chances is not None:
+            drawn = uniform(of_clients(seed, Purpose.REACHED, np.arange(len(able)), round=round))
+            able = able * (drawn < here.chances(round))
         sampled = draw(able) if self.draw is None else self.draw(round, able)
-        done = tau = steps(sampled)
         arrived = uniform(of_clients(seed, Purpose.LOST, sampled, round=round)) >= here.lost
-        notes: dict[str, float] = {}
+        done, notes = steps(sampled), dict[str, float]()
         if here.late is not None:
-            late = here.late(round, sampled, tau)
-            done = np.where(late.late, np.maximum(late.done, 1) if here.partial else late.done, tau)
-            arrived &= here.partial | ~late.late
-            notes = {} if np.isnan(late.time) else {"time": late.time}
+            late, done, notes = here.late(round, sampled, done)
+            arrived, done = arrived & (here.partial | ~late), np.maximum(done, int(here.partial))
         at = At(seed, round, sampled[arrived], sampled, server)
+        algo, kept = self._reweighted(self._wrapped(algo, at), at), State()
         if self.availability is not None:
             notes |= {"sampled": len(sampled), "reported": len(at.ids), "reachable": int((able > 0).sum())}
-        algo = _reweighted(self._wrapped(algo, at), self._factor(algo, at))
-        turn = Turn.of(algo, at.ids, done[arrived], sampled, int(done.sum()), notes)
-        if self.availability is not None:
-            turn = replace(turn, kept=self._counted(at))
+            reports, arrivals = server[REPORTS], torch.from_numpy(np.isin(np.arange(len(able)), at.ids))
+            kept = {REPORTS: reports + arrivals.to(reports.device), _EMPTY: server[_EMPTY] + (not len(at.ids))}
+        turn = Turn(algo, at.ids, sampled, done[arrived], int(done.sum()), notes=notes, kept=kept)
         for layer in self.layers:
             turn = layer.turn(turn, at)
         return turn
@@ -114,21 +121,21 @@ class Surroundings(Scenario):
         algo = _apart(algo)
         for layer in self.layers:
             algo = layer.wrap(algo, at)
-        return algo if self.availability is None else _counting(algo)
+        return algo
 
-    def _counted(self, at: At) -> State:
-        """Rounds in which each client has reported [N], and rounds in which nobody has, with this one."""
-        reports, empty = at.server[REPORTS], at.server[f"{OWN}empty_rounds"]
-        reports = reports.index_add(0, torch.from_numpy(at.ids).to(reports.device), reports.new_ones(len(at.ids)))
-        return {REPORTS: reports, f"{OWN}empty_rounds": empty + (not len(at.ids))}
-
-    def _factor(self, algo: Algorithm, at: At) -> float:
-        """What the weights of those who report are multiplied by."""
+    def _reweighted(self, algo: Algorithm, at: At) -> Algorithm:
+        """The method with the weights of those who report, if these are not to sum to 1."""
         if self.availability is None or self.availability.weights == "renormalise" or not len(at.ids):
-            return 1.0
+            return algo
         weight = self.population.n if algo.weights == "size" else np.ones(len(self.population.n))
-        share = float(weight[at.ids].sum() / weight[at.receivers].sum())
-        return share if self.availability.weights == "zero" else share / (1 - self.availability.lost)
+        factor = float(weight[at.ids].sum() / weight[at.receivers].sum())
+        factor /= 1.0 if self.availability.weights == "zero" else 1 - self.availability.lost
+
+        def times(weighting: Weighting) -> Weighting:
+            return lambda server, cohort: weighting(server, cohort) * factor
+
+        update = averaging(algo)
+        return replace(algo, update=replace(update, weights={k: times(f) for k, f in update.weights.items()}))
 
 
 def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
@@ -139,74 +146,36 @@ def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
         first: Whether the states of clients that leave it have those of scenarios, too.
     """
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return algo.start(msg, shown(client), info)
-
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         uploads, states = algo.finish(msg, shown(client), local, info)
         return uploads, hidden(client) | states if first else states
 
-    def broadcast(server: State) -> State:
-        return algo.broadcast(shown(server))
-
-    def inner(other: Algorithm | None) -> Algorithm | None:
-        return None if other is None else _apart(other, first=False)
-
     return replace(
         algo,
-        start=start,
+        start=lambda msg, client, info: algo.start(msg, shown(client), info),
         finish=finish,
-        broadcast=broadcast,
+        broadcast=lambda server: algo.broadcast(shown(server)),
         update=_apart_from(algo.update),
-        personal=inner(algo.personal),
-        setup=inner(algo.setup),
+        personal=algo.personal and _apart(algo.personal, first=False),
+        setup=algo.setup and _apart(algo.setup, first=False),
     )
 
 
 def _apart_from(update: Update) -> Update:
-    """The server's step without the states and messages of scenarios; their states stay as they are."""
+    """The server's step without the states and messages of scenarios; numbers and known states among them are kept."""
     if isinstance(update, Averaging):
         return replace(update, step=_apart_from(update.step))
-    return lambda server, uploads, cohort: update(shown(server), shown(uploads), cohort) | hidden(server)
+
+    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+        new = {k: v for k, v in hidden(uploads).items() if k in server or not v.dim()}
+        return update(shown(server), shown(uploads), cohort) | hidden(server) | new
+
+    return step
 
 
 def averaging(algo: Algorithm) -> Averaging:
     """The step of a method's server as one that is handed sums of some uploads, perhaps of none."""
     return algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
-
-
-def keeping(step: Update, *names: str) -> Update:
-    """The server's step, past which entries of the uploads (named without ``OWN``) get into the server's state."""
-    own = {OWN + name for name in names}
-
-    def kept(server: State, uploads: State, cohort: ClientInfo) -> State:
-        mine = {k: v for k, v in uploads.items() if k in own}
-        return step(server, {k: v for k, v in uploads.items() if k not in own}, cohort) | mine
-
-    return kept
-
-
-def _counting(algo: Algorithm) -> Algorithm:
-    """The method with the counts of ``Surroundings._counted`` in the server's state."""
-
-    def server_init(w: torch.Tensor, num_clients: int) -> State:
-        counts = {REPORTS: torch.zeros(num_clients, dtype=torch.int64, device=w.device)}
-        counts[f"{OWN}empty_rounds"] = torch.zeros((), dtype=torch.int64, device=w.device)
-        return algo.server_init(w, num_clients) | counts
-
-    return replace(algo, server_init=server_init)
-
-
-def _reweighted(algo: Algorithm, factor: float) -> Algorithm:
-    """The method with the weights of its sums times a factor."""
-    if factor == 1.0:
-        return algo
-    assert isinstance(algo.update, Averaging)
-
-    def times(weighting: Weighting) -> Weighting:
-        return lambda server, cohort: weighting(server, cohort) * factor
-
-    return replace(algo, update=replace(algo.update, weights={k: times(f) for k, f in algo.update.weights.items()}))
 
 
 def sending(algo: Algorithm, send: Send) -> Algorithm:

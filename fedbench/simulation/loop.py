@@ -222,7 +222,7 @@ class Round:
 
     def idle(self) -> State:
         """The server's state after a round without results, whose broadcast is sent all the same."""
-        self._down += self.turn.bytes_down(self.algo.broadcast(self.server))
+        self._down += self.turn.bytes_down(self.algo.broadcast(self.server), len(self.turn.receivers))
         return self.turn.idle(self.server)
 
     def cohort(self) -> Cohort:
@@ -258,7 +258,7 @@ class Round:
         in_place = not whole and algo.personal is None
         trained = cohort.train(algo, message, clients, info, number, weights, in_place, self.turn.bytes_up)
         self._up += trained.bytes_up + nbytes(trained.after)
-        self._down += self.turn.bytes_down(message)
+        self._down += self.turn.bytes_down(message, len(self.turn.receivers))
         if not in_place:
             states = trained.client_states | self._second_phase(cohort, message)
             if algo.deliver is not None:

@@ -34,7 +34,7 @@ class Turn:
         receivers: The clients that get the broadcast [S].
         tau: Their numbers of local steps [C].
         steps: Local steps of all clients, also of those whose results are lost; without those of a second local phase.
-        bytes_down: The size of a broadcast to all clients that receive it.
+        bytes_down: The size of a broadcast to a number of clients.
         bytes_up: The size of uploads of some clients.
         idle: The server's state after a round without results.
         notes: Numbers for the record of the round, by column.
@@ -46,24 +46,11 @@ class Turn:
     receivers: np.ndarray
     tau: np.ndarray
     steps: int
-    bytes_down: Callable[[State], int]
+    bytes_down: Callable[[State, int], int] = lambda message, receivers: nbytes(message) * receivers
     bytes_up: Callable[[State], int] = nbytes
     idle: Callable[[State], State] = lambda server: server
     notes: Mapping[str, float] = field(default_factory=dict)
     kept: State = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        algo: Algorithm,
-        ids: np.ndarray,
-        tau: np.ndarray,
-        receivers: np.ndarray,
-        steps: int,
-        notes: dict[str, float],
-    ) -> Turn:
-        """A round in which ``receivers`` get the broadcast and the clients ``ids`` answer."""
-        return cls(algo, ids, receivers, tau, steps, lambda message: nbytes(message) * len(receivers), notes=notes)
 
     def remembered(self, server: State) -> State:
         """The server's state after the round with what the scenario keeps and records."""
@@ -131,7 +118,7 @@ class Scenario:
         """
         ids = draw(able)
         tau = steps(ids)
-        return Turn.of(algo, ids, tau, ids, int(tau.sum()), {})
+        return Turn(algo, ids, ids, tau, int(tau.sum()))
 
 
 def recorded(server: State) -> dict[str, float]:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from tools import ALGORITHMS, CONF, federation, make, stages_of
+from tools import ALGORITHMS, CONF, federation, make, population_of, stages_of
 
 from fedbench.config.targets import Component
 from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight, server_descent
@@ -12,11 +12,9 @@ from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.availability import Availability
-from fedbench.scenarios.make import population_of, surround
-from fedbench.simulation.local_work import LocalWork
+from fedbench.scenarios.make import surround
 
-DATA = federation()
-POPULATION = population_of(DATA, LocalWork(lr=0.1, batch_size=10), seed=0, planned=7)
+POPULATION = population_of(federation())
 REASONS = {
     1: "sends numbers (losses, accuracies, step counts) or uses single updates, which would leave without noise",
     2: "the rule would replace the weights that make the method",
@@ -187,7 +185,7 @@ def test_what_availability_needs():
 
     assert Availability().needs == {}
     assert set(Availability(lost=0.1).needs) == {"away"}
-    assert set(Availability(reached=late).needs) == {"away", "chosen"}
+    assert set(Availability(chances=late).needs) == {"away", "chosen"}
     assert set(Availability(late=late).needs) == {"away", "chosen"}
     assert set(Availability(late=late, partial=True).needs) == {"partial"}
     assert Availability(weights="zero").needs == {"weights": "availability.weights=zero"}

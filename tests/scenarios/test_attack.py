@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from command_line import interrupted, run_dir
-from tools import close, composed, engine_of, federation, final, make, scenario_of, snapshots, task_for
+from tools import close, composed, engine_of, federation, final, make, population_of, scenario_of, snapshots, task_for
 
 from fedbench.config.overrides import options
 from fedbench.config.targets import Component
@@ -23,7 +23,6 @@ from fedbench.data.dataset import Rows
 from fedbench.scenarios.attack import Attack, supported
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.draws import Population
 from fedbench.scenarios.surroundings import At
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
@@ -33,13 +32,8 @@ SENT = {"ids": [1, 4]}
 OTHERS = [k for k in range(7) if k not in SENT["ids"]]
 
 
-def population(n, planned=10, seed=0):
-    n = np.asarray(n)
-    return Population(seed, n, n, n, True, None, planned)
-
-
 def attack(n=(5,) * 10, **options):
-    return Attack(population=population(n), **options)
+    return Attack(population=population_of(n), **options)
 
 
 def forged(message, rows, bad=(1, 4), p=None, **options):
@@ -409,7 +403,7 @@ def test_residuals_of_clients_pass_where_messages_of_the_whole_cohort_are_held(f
 def test_rounds_without_reports():
     data = federation()
     around = scenario_of(data, attack={**SENT, "message": "ipm"}, defence={"rule": "median"})
-    away = replace(around, availability=Availability(reached=lambda t: np.full(7, t != 1)))
+    away = replace(around, availability=Availability(chances=lambda t: np.full(7, float(t != 1))))
     seen = snapshots(make("fedavg", weights="uniform"), data, scenario=away, rounds=3)
     assert torch.equal(seen[1].server["w"], seen[2].server["w"])
     assert [s.server["~attackers"].item() for s in seen[1:]] == [2, 0, 2]
@@ -425,7 +419,7 @@ def test_files(choice):
         assert not section
         return
     maker = {"attack": Attack, "defence": partial(Defence, attackers=1)}[group]
-    made = maker(population=population((5,) * 10), **Component.of(group, section).options)
+    made = maker(population=population_of((5,) * 10), **Component.of(group, section).options)
     if group == "defence":
         assert (made.rule, made.assumed) == (name, 1)
     else:

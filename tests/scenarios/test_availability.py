@@ -2,16 +2,19 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tools import ALGORITHMS, federation, make, snapshots
+import yaml
+from tools import ALGORITHMS, federation, make, population_of, snapshots
 
 import fedbench
 from fedbench.config.compose import compose_run
+from fedbench.config.targets import Component, call
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import Purpose, data_generator, key, sample_cohort
@@ -19,7 +22,6 @@ from fedbench.core.types import nbytes
 from fedbench.runs.build import build
 from fedbench.scenarios import availability, surroundings
 from fedbench.scenarios.availability import Availability, bernoulli, clients, cyclic, stragglers
-from fedbench.scenarios.make import population_of
 from fedbench.scenarios.surroundings import Surroundings, shown
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, simulate
@@ -34,7 +36,7 @@ IDS = [n for n, _ in METHODS]
 
 
 def population(data=DATA, seed=0, work=WORK):
-    return population_of(data, work, seed, data.num_clients)
+    return population_of(data, seed, work=work)
 
 
 def around(part, data=DATA, seed=0, work=WORK):
@@ -76,11 +78,11 @@ def turn_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo
 
 NOTHING = {
     "bernoulli": bernoulli(p=0),
-    "clients": lambda population: clients(by="size", mean=1.0, population=population),
-    "floor": lambda population: clients(floor=1, population=population),
-    "cyclic": lambda population: cyclic(groups=1, population=population),
-    "deadline": lambda population: stragglers(deadline=1e9, population=population),
-    "share": lambda population: stragglers(kind="share", share=0, population=population),
+    "clients": partial(clients, by="size", mean=1.0),
+    "floor": partial(clients, floor=1),
+    "cyclic": partial(cyclic, groups=1),
+    "deadline": partial(stragglers, deadline=1e9),
+    "share": partial(stragglers, kind="share", share=0),
 }
 
 
@@ -171,13 +173,9 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
 
 @pytest.mark.parametrize("part", [clients, stragglers])
 def test_other_parts_count_absent_clients_as_no_change(part):
-    more = {"p": 0.5} if part is clients else {"sigma": 0}
-
-    def made(weights):
-        return lambda population: part(weights=weights, population=population, **more)
-
-    zero, plain = (run(make("fedavg"), made(weights), rounds=1) for weights in ("zero", "renormalise"))
-    n, turn = DATA.train.counts, turn_of(made("zero"))
+    made = partial(part, **({"p": 0.5} if part is clients else {"sigma": 0}))
+    zero, plain = (run(make("fedavg"), partial(made, weights=of), rounds=1) for of in ("zero", "renormalise"))
+    n, turn = DATA.train.counts, turn_of(made)
     assert 0 < len(turn.ids) < len(turn.receivers)
     steps = [s[0].server["w"] - s[1].server["w"] for s in (zero, plain)]
     torch.testing.assert_close(steps[0], steps[1] * n[turn.ids].sum() / n[turn.receivers].sum())
@@ -202,8 +200,8 @@ def test_a_round_without_results_changes_nothing(name):
     assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
 
 
-def test_a_round_in_which_nobody_can_be_reached(monkeypatch):
-    found = run(make("fedavg"), Availability(reached=lambda round: np.zeros(7, bool)), rounds=2)
+def test_a_round_in_which_nobody_can_be_reached():
+    found = run(make("fedavg"), Availability(chances=lambda round: np.zeros(7)), rounds=2)
     assert same(found[0], found[2])
     assert {k: float(v) for k, v in found[2].server.items() if k.startswith("~") and v.dim() == 0} == {
         "~sampled": 0, "~reported": 0, "~reachable": 0, "~empty_rounds": 2,
@@ -229,23 +227,22 @@ def test_draws_are_hashes_of_purpose_round_and_client():
     for t in range(3):
         turn = turn_of(bernoulli(p=0.5), round=t, seed=5)
         assert turn.ids.tolist() == [k for k in range(7) if u(Purpose.LOST, t, k, seed=5) >= 0.5]
-    reached = clients(a=1, b=1, population=population(seed=5)).reached
-    for t in range(3):  # Beta(1, 1) is uniform
-        wanted = [u(Purpose.REACHED, t, k, seed=5) < u(Purpose.TRAITS, k, 0, seed=5) for k in range(7)]
-        assert reached(t).tolist() == wanted
+        able = turn_of(partial(clients, a=1, b=1), round=t, seed=5).ids  # Beta(1, 1) is uniform
+        shares = [u(Purpose.TRAITS, k, 0, seed=5) for k in range(7)]
+        assert able.tolist() == [k for k in range(7) if u(Purpose.REACHED, t, k, seed=5) < shares[k]]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "quantile"),
-    [(2, 1, lambda x: x**0.5), (1, 2, lambda x: 1 - (1 - x) ** 0.5), (1, 1, lambda x: max(x, 0.9))],
-)
-def test_quantiles_of_beta_and_the_floor(a, b, quantile, monkeypatch):
-    """I(x; 2, 1) = x² and I(x; 1, 2) = 1 - (1-x)²; with one trial u just above and below."""
-    reached = clients(a=a, b=b, floor=0.9 if (a, b) == (1, 1) else None, population=population()).reached
-    share = np.array([quantile(u(Purpose.TRAITS, k, 0)) for k in range(7)])
-    for shift, all_of_them in ((-1e-9, True), (1e-9, False)):
-        monkeypatch.setattr(availability, "uniform", lambda h, shift=shift: share + shift)
-        assert (reached(0) == all_of_them).all()
+def shares(data=DATA, **options):
+    """The probabilities π_k of clients."""
+    return clients(population=population(data), **options).chances(0)
+
+
+def test_quantiles_of_beta_and_the_floor():
+    """I(x; 2, 1) = x² and I(x; 1, 2) = 1 - (1-x)²."""
+    drawn = np.array([u(Purpose.TRAITS, k, 0) for k in range(7)])
+    np.testing.assert_allclose(shares(a=2, b=1), drawn**0.5, rtol=1e-9)
+    np.testing.assert_allclose(shares(a=1, b=2), 1 - (1 - drawn) ** 0.5, rtol=1e-9)
+    np.testing.assert_allclose(shares(a=1, b=1, floor=0.9), np.maximum(drawn, 0.9), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -268,35 +265,19 @@ def test_probabilities_are_clipped_to_the_mean(s, mean, floor, wanted):
     assert found.mean() == pytest.approx(mean, abs=1e-9)
 
 
-def shares(monkeypatch, data=DATA, **options):
-    """The probabilities π_k of clients, read off what their availability compares with."""
-    monkeypatch.setattr(availability, "of_clients", lambda *args, **more: np.zeros(1, np.int64))
-    reached = clients(population=population(data), **options).reached
-    low, high = np.zeros(data.num_clients), np.ones(data.num_clients)
-    for _ in range(50):
-        middle = (low + high) / 2
-        with monkeypatch.context() as patch:
-            patch.setattr(availability, "uniform", lambda h, middle=middle: middle)
-            inside = reached(0)
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    return high
-
-
-def test_probabilities_by_size(monkeypatch):
-    data = federation((1, 4, 0, 9))
-    found = shares(monkeypatch, data, by="size", power=0.5, mean=0.4)
+def test_probabilities_by_size():
+    found = shares(federation((1, 4, 0, 9)), by="size", power=0.5, mean=0.4)
     np.testing.assert_allclose(found, [0.2, 0.4, 1, 0.6], atol=1e-9)  # a client without examples does not count
-    large = shares(monkeypatch, by="size", power=1e6, mean=0.2)  # no overflow; 1.4 = 1 + 0.3 + 5 · 0.02
+    large = shares(by="size", power=1e6, mean=0.2)  # no overflow; 1.4 = 1 + 0.3 + 5 · 0.02
     np.testing.assert_allclose(large, [0.02, 0.3, 0.02, 0.02, 1, 0.02, 0.02], atol=1e-9)
     assert large.mean() == pytest.approx(0.2, abs=1e-9)
-    assert (np.diff(shares(monkeypatch, by="size", power=-1)[[0, 6, 2, 3, 5, 1, 4]]) <= 0).all()
+    assert (np.diff(shares(by="size", power=-1)[[0, 6, 2, 3, 5, 1, 4]]) <= 0).all()
 
 
-def test_probabilities_by_labels(monkeypatch):
-    found = shares(monkeypatch, by="labels", mean=0.3, concentration=0.5)
+def test_probabilities_by_labels():
+    found = shares(by="labels", mean=0.3, concentration=0.5)
     degrees = data_generator(0, 13).dirichlet([0.5] * 3)
-    of = np.split(DATA.y[DATA.train.index].numpy(), np.cumsum(DATA.train.counts)[:-1])
-    s = np.array([np.mean(degrees[y]) for y in of])
+    s = np.array([np.mean(degrees[DATA.y[rows].numpy()]) for rows in DATA.train.split()])
     np.testing.assert_allclose(found, availability._scaled(np.log(s), 0.3, 0.02), atol=1e-9)
     assert found.mean() == pytest.approx(0.3, abs=1e-9)
     assert found.min() >= 0.02
@@ -305,8 +286,8 @@ def test_probabilities_by_labels(monkeypatch):
 @pytest.mark.parametrize("assign", ["random", "id", "label"])
 def test_groups_take_turns_and_cover_all(assign):
     data = federation((5, 0, 7, 9, 11, 4, 6, 8))
-    reached = cyclic(groups=3, block=2, assign=assign, population=population(data)).reached
-    found = np.array([reached(t) for t in range(12)])
+    part = cyclic(groups=3, block=2, assign=assign, population=population(data))
+    found = np.array([part.chances(t) for t in range(12)]) == 1
     able = data.train.counts > 0
     assert not found[:, ~able].any()
     assert (found[:6, able].sum(0) == 2).all()
@@ -317,25 +298,24 @@ def test_groups_take_turns_and_cover_all(assign):
     if assign == "random":
         order = np.array(sorted(order, key=lambda k: key(0, Purpose.TRAITS, int(k)) >> 1))
     elif assign == "label":
-        of = np.split(data.y[data.train.index].numpy(), np.cumsum(data.train.counts)[:-1])
-        order = np.array(sorted(order, key=lambda k: (np.bincount(of[k], minlength=3).argmax(), k)))
+        of = [np.bincount(data.y[rows].numpy(), minlength=3).argmax() for rows in data.train.split()]
+        order = np.array(sorted(order, key=lambda k: (of[k], k)))
     groups = [np.flatnonzero(g).tolist() for g in found[0:6:2]]
     assert groups == [sorted(part.tolist()) for part in np.split(order, [2, 5])]
 
 
-def test_day_and_night(monkeypatch):
-    for spread in (0, 0.5):
-        part = cyclic(pattern="sine", mean=0.8, amplitude=0.25, period=8, spread=spread, population=population())
-        for t in range(16):
-            phase = np.array([spread * 8 * u(Purpose.TRAITS, k, 1) for k in range(7)])
-            share = 0.8 * (0.75 + 0.25 * np.sin(2 * np.pi * (t + phase) / 8))
-            assert ((share >= 0.4 - 1e-12) & (share <= 0.8 + 1e-12)).all()
-            wanted = [u(Purpose.REACHED, t, k) < share[k] for k in range(7)]
-            assert part.reached(t).tolist() == wanted
+@pytest.mark.parametrize("spread", [0, 0.5])
+def test_day_and_night(spread):
+    part = cyclic(pattern="sine", mean=0.8, amplitude=0.25, period=8, spread=spread, population=population())
+    phase = np.array([spread * 8 * u(Purpose.TRAITS, k, 1) for k in range(7)])
+    for t in range(16):
+        share = 0.8 * (0.75 + 0.25 * np.sin(2 * np.pi * (t + phase) / 8))
+        assert ((share >= 0.4 - 1e-12) & (share <= 0.8 + 1e-12)).all()
+        np.testing.assert_allclose(part.chances(t), share, rtol=1e-12)
 
 
 def test_the_cohort_is_sampled_from_those_who_can_be_reached():
-    part = Availability(reached=lambda round: np.isin(ALL, [1, 2, 4, 6]))
+    part = Availability(chances=lambda round: np.isin(ALL, [1, 2, 4, 6]).astype(float))
     assert turn_of(part).ids.tolist() == [1, 2, 4, 6]
     assert len(turn_of(part, participation=0.4).ids) == 3  # a fraction of all 7
     turn = turn_of(part, participation=6)
@@ -348,20 +328,20 @@ def test_the_cohort_is_sampled_from_those_who_can_be_reached():
 
 def test_speeds_and_the_deadline():
     """Without spread all speeds are 1, and the deadline is 12/7 steps."""
-    turn = turn_of(lambda population: stragglers(sigma=0, population=population))
+    turn = turn_of(partial(stragglers, sigma=0))
     assert turn.ids.tolist() == [0, 2, 3, 5, 6]
     assert turn.steps == 5 * 1 + 2 * 1  # the late two make one step each until then
     assert turn.notes["time"] == 12 / 7
-    turn = turn_of(lambda population: stragglers(sigma=0, deadline=2, late="partial", population=population))
+    turn = turn_of(partial(stragglers, sigma=0, deadline=2, late="partial"))
     assert turn.ids.tolist() == [*range(7)]
     assert turn.tau.tolist() == [1, 3, 1, 1, 3, 1, 1]
     assert turn.steps == turn.tau.sum()
-    turn = turn_of(lambda population: stragglers(sigma=0, deadline=7, population=population))
+    turn = turn_of(partial(stragglers, sigma=0, deadline=7))
     assert (turn.notes["time"], turn.steps) == (4, 12)
-    tiny = lambda population: stragglers(sigma=0, deadline=0.01, late="partial", population=population)  # noqa: E731
+    tiny = partial(stragglers, sigma=0, deadline=0.01, late="partial")
     assert turn_of(tiny).tau.tolist() == [1] * 7  # a step at least
     ranged = replace(WORK, epochs=(1, 4))  # 2.5 epochs on average
-    turn = turn_of(lambda population: stragglers(sigma=0, deadline=1e-9, population=population), work=ranged)
+    turn = turn_of(partial(stragglers, sigma=0, deadline=1e-9), work=ranged)
     assert turn.notes["time"] == pytest.approx(1e-9 * 2.5 * 12 / 7)
 
 
@@ -372,11 +352,10 @@ def test_speeds_are_log_normal_with_a_part_of_the_round():
     for t in range(3):
         z = np.array([norm.ppf([u(Purpose.TRAITS, k, 2), u(Purpose.JITTER, t, k)]) for k in range(7)])
         speed = np.exp(0.5 * z[:, 0] - 0.125 + 0.25 * z[:, 1] - 0.03125)
-        found = part.late(t, ALL, TAU)
+        late, steps, columns = part.late(t, ALL, TAU)
         done = np.minimum(np.floor(12 / 7 * speed + 1e-9), TAU)
-        assert found.late.tolist() == (done < TAU).tolist()
-        assert found.done.tolist() == done.tolist()
-        assert found.time == pytest.approx(np.minimum(TAU / speed, 12 / 7).max())
+        assert (late.tolist(), steps.tolist()) == ((done < TAU).tolist(), done.tolist())
+        assert columns == {"time": pytest.approx(np.minimum(TAU / speed, 12 / 7).max())}
 
 
 @pytest.mark.parametrize("work", [replace(WORK, epochs=(3, 3)), replace(WORK, epochs=(1, 1), steps=6)])
@@ -384,9 +363,7 @@ def test_a_share_of_stragglers(work):
     """Half of 7 is 4, rounded up: those of smallest hash, with 1 to 3 epochs or 1 to 6 steps."""
     planned = work.tau(ALL, DATA.train.counts, 0, 0)
     for late in ("drop", "partial"):
-        turn = turn_of(
-            lambda population, late=late: stragglers(kind="share", late=late, population=population), work=work
-        )
+        turn = turn_of(partial(stragglers, kind="share", late=late), work=work)
         slow = sorted(range(7), key=lambda k: key(0, Purpose.STRAGGLERS, 0, k) >> 1)[:4]
         most = 6 if work.steps else 3
         drawn = np.array([1 + (key(0, Purpose.JITTER, 0, k) >> 1) % most for k in range(7)])
@@ -405,14 +382,14 @@ def test_partial_work_is_a_prefix_of_the_whole():
         run(make("fedprox"), part, work=work, rounds=1, observers=[watch])
         return into["delta"]
 
-    late = uploads(lambda population: stragglers(sigma=0, deadline=2, late="partial", population=population), WORK, {})
+    late = uploads(partial(stragglers, sigma=0, deadline=2, late="partial"), WORK, {})
     assert torch.equal(late[4], uploads(None, replace(WORK, steps=3), {})[4])
     assert not torch.equal(late[4], uploads(None, WORK, {})[4])
     assert torch.equal(late[1], uploads(None, WORK, {})[1])
 
 
 def test_steps_are_true_steps_and_second_phases_whole():
-    part = lambda population: stragglers(sigma=0, deadline=1e-3, late="partial", population=population)  # noqa: E731
+    part = partial(stragglers, sigma=0, deadline=1e-3, late="partial")
     assert all(  # a step each: FedNova's a_k and SCAFFOLD's divisor are those of one step
         torch.allclose(
             run(make(name), part, rounds=2)[-1].server["w"],
@@ -426,7 +403,7 @@ def test_steps_are_true_steps_and_second_phases_whole():
 
 
 def test_one_epoch_of_a_share_leaves_nothing_to_cut():
-    part = lambda population: stragglers(kind="share", late="partial", population=population)  # noqa: E731
+    part = partial(stragglers, kind="share", late="partial")
     assert same(run(make("fedavg"), part)[-1], run(make("fedavg"))[-1])
 
 
@@ -463,8 +440,7 @@ def test_counts_go_on_over_stages_and_methods_never_see_them():
     one = Algorithm(
         update=update, broadcast=lambda server: server, setup=Algorithm(update=lambda s, u, c: {"w": s["w"]})
     )
-    method = lambda rounds, clients: [Stage(one, 2), Stage(one, 2)]  # noqa: E731
-    found = run(method, bernoulli(p=0.6), participation=2, rounds=4)
+    found = run(lambda rounds, clients: [Stage(one, 2), Stage(one, 2)], bernoulli(p=0.6), participation=2, rounds=4)
     assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
     assert found[-1].server["~empty_rounds"] == sum(not len(s.cohort) for s in found[1:]) > 0
     assert set().union(*seen) == {"w"}
@@ -521,7 +497,7 @@ bernoulli weights=none: must be one of renormalise, zero, inverse; got 'none'
 clients weights=inverse: must be one of renormalise, zero; got 'inverse'
 clients a=0: must be > 0, got 0
 clients b=-1: must be > 0, got -1
-clients floor=1.1: must be >= 0 and <= 1, got 1.1
+clients floor=1.1: must be null or >= 0 and <= 1, got 1.1
 clients by=size mean=0: must be > 0 and <= 1, got 0
 clients by=size mean=0.01: must be at least availability.floor, got 0.01 and 0.02; lower floor
 clients by=labels concentration=0: must be > 0, got 0
@@ -530,7 +506,7 @@ clients p=1: must be >= 0 and < 1, got 1
 cyclic pattern=day: must be one of groups, sine; got 'day'
 cyclic assign=all: must be one of random, id, label; got 'all'
 cyclic groups=0: must be an integer >= 1, got 0
-cyclic groups=7: must be at most the number of clients, 6, got 7
+cyclic groups=8: must be at most the number of clients, 7, got 8
 cyclic block=0: must be an integer >= 1, got 0
 cyclic amplitude=0.6: must be >= 0 and <= 0.5, got 0.6
 cyclic period=0: must be > 0, got 0
@@ -544,12 +520,13 @@ stragglers late=wait: must be one of drop, partial; got 'wait'
 
 
 @pytest.mark.parametrize("row", WRONG.strip().splitlines())
-def test_wrong_values_are_refused(fed, row):
+def test_wrong_values_are_refused(row):
     typed, _, message = row.partition(": ")
-    choice, *keys = typed.split()
-    asked = [f"availability={choice}", *(f"availability.{key}" for key in keys)]
-    status, _, error = fed("data=synthetic_leaf", "data.clients=6", "rounds=1", *asked)
-    assert (status, error.strip()) == (2, f"fedbench: availability.{keys[-1].split('=')[0]} {message}")
+    name, *given = typed.split()
+    options = {k: yaml.safe_load(v) for k, v in (one.split("=") for one in given)}
+    with pytest.raises(RequestError) as error:
+        call(Component(f"fedbench.scenarios.availability.{name}", options), "availability", population=population())
+    assert str(error.value) == f"availability.{given[-1].split('=')[0]} {message}"
 
 
 @pytest.mark.parametrize(
@@ -572,9 +549,9 @@ def test_what_cannot_be_is_explained(fed, typed, message):
 
 
 def test_labels_are_needed_and_have_to_reach_the_mean():
-    tokens = replace(population(), labels=None)
-    for call in (lambda: clients(by="labels", population=tokens), lambda: cyclic(assign="label", population=tokens)):
+    tokens = population(replace(DATA, y=DATA.y[:, None].expand(-1, 4)))
+    for part in (partial(clients, by="labels"), partial(cyclic, assign="label")):
         with pytest.raises(RequestError, match="needs examples with a class each"):
-            call()
+            part(population=tokens)
     with pytest.raises(RequestError, match=r"availability.mean must be at most 0.51 for these labels, got 0.6"):
         availability._scaled(np.array([0.0, -np.inf]), 0.6, 0.02)

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import torch
-from tools import UNEQUAL, federation, make, snapshots, stages_of, task_for
+from tools import UNEQUAL, federation, make, population_of, snapshots, stages_of, task_for
 from torch import Tensor
 
 from fedbench.config.compose import compose_run
@@ -21,10 +21,7 @@ from fedbench.scenarios import compression as module
 from fedbench.scenarios.allowed import class_of, refuse
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.compression import Codec, Compression, compression
-from fedbench.scenarios.draws import Population
-from fedbench.scenarios.make import population_of
 from fedbench.scenarios.surroundings import At, Surroundings
-from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer
 from fedbench.simulation.turn import Turn
 
@@ -36,7 +33,7 @@ P = task_for(DATA).size
 
 
 def everybody(shapes=SHAPES, seed=0):
-    return Population(seed, np.ones(4), np.ones(4), np.ones(4), False, None, 4, shapes=shapes)
+    return population_of(DATA, seed, shapes=shapes)
 
 
 def codec(kind, side="up", shapes=SHAPES, **options):
@@ -328,9 +325,9 @@ def test_ef21_comes_nearer_in_every_round_and_arrives():
 def down(one, server, round, ids, receivers):
     """A round's broadcast, its bytes, and the server's state after it, which the method has not changed."""
     now = at(round, ids, receivers, server)
-    turn = Compression(None, one).turn(Turn.of(Algorithm(), now.ids, now.ids, now.receivers, 0, {}), now)
+    turn = Compression(None, one).turn(Turn(Algorithm(), now.ids, now.receivers, now.ids, 0), now)
     message = turn.algorithm.broadcast(server)
-    return message["w"], turn.bytes_down(message), turn.remembered(server)
+    return message["w"], turn.bytes_down(message, len(receivers)), turn.remembered(server)
 
 
 def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
@@ -362,8 +359,7 @@ def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
 
 def scenario(up=None, down=None, availability=None, seed=0, layers=()):
     """What surrounds a method on the small federation."""
-    task, work = task_for(DATA), LocalWork(lr=0.1, batch_size=10)
-    found = population_of(DATA, work, seed, N, shapes=task.layout.shapes)
+    found = population_of(DATA, seed, shapes=task_for(DATA).layout.shapes)
     one = compression(up=up or {}, down={"feedback": "none", **(down or {})}, population=found)
     return Surroundings(found, availability, layers=[*layers, one])
 

@@ -5,12 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import close, federation, final, make, scenario_of, snapshots
+from tools import close, federation, final, make, population_of, scenario_of, snapshots
 
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import sample_cohort
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.draws import Population
 from fedbench.scenarios.vectors import squared_distances
 
 RULES = ["median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan", "mean"]
@@ -22,8 +21,7 @@ def vectors(count=11, size=6, seed=0):
 
 
 def defence(rule, count, **options):
-    n = np.ones(count, dtype=np.int64)
-    return Defence(population=Population(0, n, n, n, True, None, count), attackers=0, rule=rule, **options)
+    return Defence(population=population_of([1] * count), attackers=0, rule=rule, **options)
 
 
 def apply(rule, rows, p=None, order=None, centre=None, **options):
@@ -262,9 +260,6 @@ def test_refused(options, text):
 
 
 def test_f_is_the_mean_number_of_attackers_rounded_up():
-    n = np.array([1] * 30 + [0] * 10)
-    of = [
-        Defence(population=Population(0, n, n, n, True, None, c), attackers=6, rule="median").assumed
-        for c in (10, 11, 50)
-    ]
+    some = [population_of([1] * 30 + [0] * 10, participation=c) for c in (10, 11, 50)]
+    of = [Defence(population=p, attackers=6, rule="median").assumed for p in some]
     assert of == [2, 3, 6]  # 6 · 10 / 30, 2.2 and, since 30 can take part, all

@@ -11,7 +11,8 @@ from tools import CONF, federation, make, snapshots, stages_of
 from fedbench.config.compose import compose_run
 from fedbench.config.targets import Component
 from fedbench.core.errors import RequestError
-from fedbench.scenarios.make import population_of, surround
+from fedbench.scenarios.draws import Population
+from fedbench.scenarios.make import surround
 from fedbench.simulation.local_work import LocalWork
 
 DATA, WORK = federation(), LocalWork(0.1, 10, (2, 2))
@@ -85,7 +86,8 @@ def test_runs_and_resumes_or_is_refused(method, words):
     rounds = 10 if name == "fedcorr" else 3
     algo = make(name, **given, **({"iterations": 1} if name == "fedcorr" else {}))
     component = Component(config.pop("_target_"), config | given)
-    population = population_of(DATA, WORK, 0, 7, rounds, 0.7, shapes=((3, 6), (3,)))
+    part = 0.7 if "privacy" in words else 1.0
+    population = Population(0, DATA, WORK, part, rounds, shapes=((3, 6), (3,)))
 
     def around():
         return surround(chosen(words), component, stages_of(algo, rounds, 7), population)

@@ -10,7 +10,7 @@ from math import comb, exp, log
 import numpy as np
 import pytest
 import torch
-from tools import federation, make, snapshots
+from tools import federation, make, population_of, snapshots
 
 import fedbench
 from fedbench.core.algorithm import Algorithm, server_descent
@@ -19,7 +19,7 @@ from fedbench.core.optim import adam
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo
 from fedbench.scenarios.allowed import refuse
-from fedbench.scenarios.draws import Population, normal
+from fedbench.scenarios.draws import normal
 from fedbench.scenarios.privacy import Cohorts, central, spending
 from fedbench.scenarios.surroundings import At, Surroundings
 from fedbench.simulation.engine import StateAllocator
@@ -31,10 +31,7 @@ SIZES = (4, 9, 12, 5, 7, 6, 8, 10, 11, 3)
 
 
 def population(sizes=SIZES, participation=1.0, rounds=3, **given):
-    n = np.array(sizes)
-    count = len(sizes)
-    planned = participation if isinstance(participation, int) else math.ceil(participation * count)
-    return Population(0, n, n, n, False, None, planned, rounds, participation, **given)
+    return population_of(sizes, participation=participation, rounds=rounds, **given)
 
 
 def around(sizes=SIZES, participation=1.0, **options):

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tools import federation, make, snapshots
+from tools import federation, make, population_of, snapshots
 
-from fedbench.scenarios.make import population_of
 from fedbench.scenarios.surroundings import Surroundings, hidden, sending, shown
 from fedbench.simulation.local_work import LocalWork
 
@@ -39,7 +38,7 @@ class Counting:
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "mimelite", "fedcada", "pfedme"])
 def test_states_of_a_layer_are_kept_next_to_the_methods(name, whole):
-    scenario = Surroundings(population_of(DATA, WORK, 0, 7), layers=[Counting(whole)])
+    scenario = Surroundings(population_of(DATA), layers=[Counting(whole)])
     plain = snapshots(make(name), DATA, work=WORK, participation=4, rounds=4)
     found = snapshots(make(name), DATA, work=WORK, participation=4, rounds=4, scenario=scenario)
     last, other = found[-1], plain[-1]
