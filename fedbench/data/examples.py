@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, WrongValue, integer, number
+from fedbench.core.errors import RequestError, WrongValue, number
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
@@ -95,7 +95,7 @@ def are_finite(x: np.ndarray) -> bool:
     return x.dtype.kind != "f" or bool((np.abs(x) <= np.finfo(np.float32).max).all())
 
 
-def count_of(y: np.ndarray, classes: object, where: str) -> int:
+def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
     """The number of classes: ``classes``, or the largest label plus one.
 
     Args:
@@ -108,10 +108,9 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """
     count = int(y.max()) + 1
     if classes is not None:
-        declared = integer("data.classes", classes, at_least=1)
-        if declared < count:
-            raise RequestError(f"data.classes={declared}, but {where} has the label {count - 1}; raise it or omit it")
-        return declared
+        if classes < count:
+            raise RequestError(f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit it")
+        return classes
     if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
         raise RequestError(
             f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError, integer, sizes
+from fedbench.core.errors import RequestError, sizes
+from fedbench.core.options import Count
 from fedbench.models.base import require_images
 
 
@@ -43,7 +44,6 @@ def _blocks(
         RequestError: If the examples are not images, or too small, or a size is out of range.
     """
     require_images(input_shape)
-    kernel = integer("kernel", kernel, at_least=1)
     widths, (height, width) = [input_shape[0], *sizes("channels", channels)], input_shape[1:]
     for _ in channels:
         height, width = ((side if padded else side - kernel + 1) // 2 for side in (height, width))
@@ -70,13 +70,13 @@ class ConvNet(nn.Module):
     """
 
     def __init__(
-        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: int, hidden: int
+        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: Count, hidden: Count
     ) -> None:
         super().__init__()
         self.convs, features = _blocks(input_shape, channels, kernel)
         if kernel % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
-        self.hidden = nn.Linear(features, integer("hidden", hidden, at_least=1))
+        self.hidden = nn.Linear(features, hidden)
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class LeNet(nn.Module):
     """
 
     def __init__(
-        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: int, hidden: Sequence[int]
+        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: Count, hidden: Sequence[int]
     ) -> None:
         super().__init__()
         self.convs, features = _blocks(input_shape, channels, kernel, padded=False)

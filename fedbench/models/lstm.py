@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError, boolean, integer, number
+from fedbench.core.errors import RequestError
 from fedbench.core.errors import sizes as sizes_of
+from fedbench.core.options import BelowOne, Count
 from fedbench.core.randomness import dropout
 from fedbench.models.base import ModelTraits
-
-_GIVEN = ("frozen", "trained")
 
 
 class Layer(nn.LSTM):
@@ -75,11 +75,11 @@ class LSTM(nn.Module):
         tokens: int | None,
         vectors: Tensor | None,
         *,
-        embedding: int | str,
-        hidden: int,
-        layers: int,
+        embedding: Literal["frozen", "trained"] | Count,
+        hidden: Count,
+        layers: Count,
         dense: Sequence[int] = (),
-        dropout: float = 0.0,
+        dropout: BelowOne = 0.0,
         every: bool = False,
     ) -> None:
         super().__init__()
@@ -89,20 +89,18 @@ class LSTM(nn.Module):
                 "wikitext2, or another model"
             )
         self.frozen = embedding == "frozen"
-        if embedding in _GIVEN:
-            if vectors is None:
-                raise RequestError(f"model.embedding={embedding}, but this data set has no vectors; give a size")
-            size = vectors.shape[1]
+        if not isinstance(embedding, str):
+            size = embedding
+        elif vectors is None:
+            raise RequestError(f"model.embedding={embedding}, but this data set has no vectors; give a size")
         else:
-            size = integer("embedding", embedding, at_least=1, instead=", ".join(_GIVEN))
+            size = vectors.shape[1]
         if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
-        hidden, layers = integer("hidden", hidden, at_least=1), integer("layers", layers, at_least=1)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
         sizes = [hidden, *sizes_of("dense", dense), classes]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.dropout = number("dropout", dropout, at_least=0, below=1)
-        self.every = boolean("every", every)
+        self.dropout, self.every = dropout, every
         self.traits = ModelTraits(
             random=self.dropout > 0,
             per_token=self.every,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Literal
 
 import torch
 from torch import nn
 
-from fedbench.core.errors import choice
 from fedbench.models.base import ModelTraits, require_images
 
 _BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -31,7 +31,13 @@ def torchvision_models() -> ModuleType:
         return importlib.import_module("torchvision.models")
 
 
-def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str = "3x3", groups: int = 2) -> nn.Module:
+def resnet(
+    input_shape: Sequence[int],
+    classes: int,
+    depth: Literal[18, 50] = 18,
+    stem: Literal["3x3", "7x7"] = "3x3",
+    groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2,  # divisors of the smallest number of channels
+) -> nn.Module:
     """Return torchvision's ResNet with GroupNorm, whose averages do not depend on the other examples of a batch.
 
     Args:
@@ -43,11 +49,8 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
         groups: Number of groups of channels that are normalised together.
 
     Raises:
-        RequestError: If the examples are not images, or an option is out of range.
+        RequestError: If the examples are not images.
     """
-    choice("depth", depth, (18, 50))
-    choice("stem", stem, ("3x3", "7x7"))
-    choice("groups", groups, (1, 2, 4, 8, 16, 32, 64))  # divisors of the smallest number of channels
     require_images(input_shape)
     make = getattr(torchvision_models(), f"resnet{depth}")
     model: nn.Module = make(num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels))

@@ -495,7 +495,7 @@ def test_partition_alpha(fed, tmp_path):
     write_idx(tmp_path / "data" / "MNIST" / "raw")
     status, _, err = fed("data=mnist_dirmin0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}")
     assert status == 2
-    assert err == "fedbench: data.partition.alpha must be > 0, got -1; for equal clients use data/partition=iid\n"
+    assert err == "fedbench: data.partition.alpha must be > 0, got -1\n"
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
 
 

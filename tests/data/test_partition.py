@@ -57,7 +57,7 @@ def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
     with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.01 .*; raise data.partition.alpha"):
         dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=0.01)
     assert min(map(len, dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=50))) > 0
-    with pytest.raises(RequestError, match=r"min_share must be >= 0 and <= 1, got 2; it is a share of one class"):
+    with pytest.raises(RequestError, match=r"min_share must be <= 1, got 2; it is a share of one class"):
         dirichlet_min_share(y, 2, np.random.default_rng(0), alpha=1, min_share=2)
     with pytest.raises(RequestError, match="data.clients must be at most 50, as there are 50 examples, got 51"):
         dirichlet_min_share(y, 51, np.random.default_rng(0), alpha=1)
@@ -80,12 +80,6 @@ def test_two_classes_power_law():
     wild = two_classes_power_law(y, 100, np.random.default_rng(0), sigma=400)  # a draw of e^400 and more
     nobody_twice(wild, y)
     assert min(map(len, wild)) >= 10
-
-
-@pytest.mark.parametrize("alpha", [0, -1, -0.1, float("nan"), "x", True])
-def test_alpha_is_checked(alpha):
-    with pytest.raises(RequestError, match=r"alpha must be (a number )?> 0, got .*data/partition=iid"):
-        dirichlet_min_share(np.zeros(50, dtype=int), 4, np.random.default_rng(0), alpha=alpha)
 
 
 def examples(n=200, held_out=None, owner=None):

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.errors import RequestError, number
+from fedbench.core.options import Count, NonNegative, Positive
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
 Draw = Callable[[int], np.ndarray]  # number of tries -> counts [tries, classes, clients]
@@ -28,7 +29,7 @@ def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarra
 
 
 def dirichlet_min_share(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, alpha: float, min_share: float = 0.1
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, alpha: Positive, min_share: NonNegative = 0.1
 ) -> list[np.ndarray]:
     """Dirichlet shares of every class, redrawn until no client has next to nothing.
 
@@ -38,12 +39,11 @@ def dirichlet_min_share(
     is 0.1, and clients may end up empty, which takes classes of a few examples).
 
     Raises:
-        RequestError: If ``alpha`` is not positive, or no draw meets ``min_share``.
+        RequestError: If ``min_share`` is above the number of classes, or no draw meets it.
     """
-    alpha = number("alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
     labels, counts = np.unique(y, return_counts=True)
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
-    min_share = number("min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
+    min_share = number("min_share", min_share, at_most=len(labels), remedy=remedy)
     require_examples(len(y), clients)
 
     tries, best = tries_for(len(labels) * clients), 0.0
@@ -70,7 +70,7 @@ def dirichlet_min_share(
 
 
 def two_classes_power_law(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, least: int = 5, sigma: float = 2.0
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, least: Count = 5, sigma: NonNegative = 2.0
 ) -> list[np.ndarray]:
     """Two classes per client, sizes by a power law.
 
@@ -82,8 +82,6 @@ def two_classes_power_law(
     Raises:
         RequestError: If there are too few examples for ``least`` per client and class.
     """
-    least = integer("least", least, at_least=1)
-    sigma = number("sigma", sigma, at_least=0)
     labels = np.unique(y)
     classes = len(labels)
     pools = [rng.permutation(np.flatnonzero(y == label)) for label in labels]
@@ -116,7 +114,7 @@ def two_classes_power_law(
 
 
 def lognormal_sizes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, sigma: float = 0.3, min_size: int = 10
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, sigma: NonNegative = 0.3, min_size: Count = 10
 ) -> list[np.ndarray]:
     """Deal random examples in lognormal amounts.
 
@@ -124,16 +122,14 @@ def lognormal_sizes(
     unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no lowest size). All examples are used.
 
     Raises:
-        RequestError: If ``sigma`` is negative, or there are too few examples for ``min_size``.
+        RequestError: If there are too few examples for ``min_size``.
     """
-    sigma = number("sigma", sigma, at_least=0)
-    least = integer("min_size", min_size, at_least=1)
-    require_examples(len(y), clients, least)
-    return _deal(sizes_of(lognormal_weights(clients, sigma, rng), len(y), least), rng)
+    require_examples(len(y), clients, min_size)
+    return _deal(sizes_of(lognormal_weights(clients, sigma, rng), len(y), min_size), rng)
 
 
 def power_law_sizes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, exponent: float = 1.0, min_size: int = 10
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, exponent: NonNegative = 1.0, min_size: Count = 10
 ) -> list[np.ndarray]:
     """Deal random examples in amounts that fall as a power of the rank.
 
@@ -141,13 +137,11 @@ def power_law_sizes(
     r^-exponent. Ranks are random. Exponent 1 is Zipf's law, 0 equal sizes. All examples are used.
 
     Raises:
-        RequestError: If ``exponent`` is negative, or there are too few examples for ``min_size``.
+        RequestError: If there are too few examples for ``min_size``.
     """
-    exponent = number("exponent", exponent, at_least=0)
-    least = integer("min_size", min_size, at_least=1)
-    require_examples(len(y), clients, least)
+    require_examples(len(y), clients, min_size)
     weights = rng.permutation(np.arange(1.0, clients + 1) ** -exponent)
-    return _deal(sizes_of(weights, len(y), least), rng)
+    return _deal(sizes_of(weights, len(y), min_size), rng)
 
 
 def _deal(sizes: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:

@@ -7,9 +7,12 @@ variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.part
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from fedbench.core.errors import RequestError, boolean, choice, integer, number
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.data.partitions.basic import (
     cut,
     deal,
@@ -20,7 +23,6 @@ from fedbench.data.partitions.basic import (
     sizes_of,
 )
 
-_REMEDY = "for equal clients use data/partition=iid"
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -29,9 +31,9 @@ def dirichlet(
     clients: int,
     rng: np.random.Generator,
     *,
-    alpha: float = 0.5,
+    alpha: Positive = 0.5,
     balance: bool = False,
-    min_size: int = 10,
+    min_size: Count = 10,
 ) -> list[np.ndarray]:
     """Share every class among all clients by a Dirichlet draw.
 
@@ -41,11 +43,8 @@ def dirichlet(
     and of FedMA, Wang et al. 2020). All examples are used.
 
     Raises:
-        RequestError: If ``alpha`` is not positive, or no draw meets ``min_size``.
+        RequestError: If no draw meets ``min_size``.
     """
-    alpha = number("alpha", alpha, above=0, remedy=_REMEDY)
-    balance = boolean("balance", balance)
-    min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]  # [K]
 
     def draw(tries: int) -> np.ndarray:
@@ -61,9 +60,9 @@ def dirichlet_sample(
     clients: int,
     rng: np.random.Generator,
     *,
-    examples: int = 10000,
-    alpha: float = 0.1,
-    min_size: int = 10,
+    examples: Count = 10000,
+    alpha: Positive = 0.1,
+    min_size: Count = 10,
 ) -> list[np.ndarray]:
     """Draw examples at random without replacement and share them as ``dirichlet`` does; the rest belongs to no client.
 
@@ -78,10 +77,8 @@ def dirichlet_sample(
         min_size: Lowest number of examples per client.
 
     Raises:
-        RequestError: If there are fewer examples than are to be drawn, ``alpha`` is not positive, or no draw meets
-            ``min_size``.
+        RequestError: If there are fewer examples than are to be drawn, or no draw meets ``min_size``.
     """
-    examples = integer("examples", examples, at_least=1)
     if examples > len(y):
         raise RequestError(f"examples must be at most {len(y)}, the number of examples of the data, got {examples}")
     kept = rng.permutation(len(y))[:examples]
@@ -104,10 +101,10 @@ def dirichlet_mixture(
     clients: int,
     rng: np.random.Generator,
     *,
-    alpha: float = 1.0,
-    prior: str = "data",
-    size_sigma: float = 0.0,
-    min_size: int = 10,
+    alpha: Positive = 1.0,
+    prior: Literal["data", "uniform"] = "data",
+    size_sigma: NonNegative = 0.0,
+    min_size: Count = 10,
 ) -> list[np.ndarray]:
     """Draw for every client a mixture of classes, and its examples from that mixture (Hsu et al. 2019).
 
@@ -126,18 +123,14 @@ def dirichlet_mixture(
         min_size: Lowest number of examples per client.
 
     Raises:
-        RequestError: If an option is out of range, or there are too few examples for ``min_size``.
+        RequestError: If there are too few examples for ``min_size``.
     """
-    alpha = number("alpha", alpha, above=0, remedy=_REMEDY)
-    choice("prior", prior, ("data", "uniform"))
-    sigma = number("size_sigma", size_sigma, at_least=0)
-    min_size = integer("min_size", min_size, at_least=1)
     require_examples(len(y), clients, min_size)
     left = np.unique(y, return_counts=True)[1]  # [K]
     p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))
     q = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]
     counts = np.zeros((len(left), clients), dtype=np.int64)
-    for k, size in enumerate(sizes_of(lognormal_weights(clients, sigma, rng), len(y), min_size)):
+    for k, size in enumerate(sizes_of(lognormal_weights(clients, size_sigma, rng), len(y), min_size)):
         while missing := size - counts[:, k].sum():
             shares = q[k] * (left > 0)
             shares = shares if shares.sum() > 0 else left

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, boolean, integer, number
+from fedbench.core.errors import RequestError, integer
+from fedbench.core.options import Count, Natural, NonNegative, Positive, PositiveShare, Share
 from fedbench.data.partitions.basic import (
     by_label,
     deal,
@@ -23,7 +24,7 @@ from fedbench.data.partitions.basic import (
 _PUBLISHED = 4000  # examples of a class in FedProx's script for skewed FEMNIST
 
 
-def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2) -> list[np.ndarray]:
+def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: Count = 2) -> list[np.ndarray]:
     """Sort by label, cut into shards and deal each client a few of them.
 
     The N ``shards_per_client`` shards are contiguous in the order by label (within a label as stored), their sizes
@@ -32,15 +33,14 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
     Raises:
         RequestError: If there are fewer examples than shards.
     """
-    each = integer("shards_per_client", shards_per_client, at_least=1)
-    require_examples(len(y), clients, each, "data.partition.shards_per_client")
-    sizes = evenly(len(y), clients * each)
-    owner = rng.permutation(np.repeat(np.arange(clients), each))  # of each shard
+    require_examples(len(y), clients, shards_per_client, "data.partition.shards_per_client")
+    sizes = evenly(len(y), clients * shards_per_client)
+    owner = rng.permutation(np.repeat(np.arange(clients), shards_per_client))  # of each shard
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
 
 
 def k_classes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes_per_client: int = 5
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes_per_client: Count = 5
 ) -> list[np.ndarray]:
     """Every client has ``classes_per_client`` random classes; the holders of a class share it evenly.
 
@@ -50,14 +50,13 @@ def k_classes(
         RequestError: If there are too few classes, too few clients to hold all classes, or a class has fewer examples
             than holders.
     """
-    key = "data.partition.classes_per_client"
-    each = integer(key, classes_per_client, at_least=1)
+    each = classes_per_client
     labels, sizes = np.unique(y, return_counts=True)
     fewest = -(-len(labels) // clients)
     if not fewest <= each <= len(labels):
         raise RequestError(
-            f"{key} must be between {fewest}, so that every class has one of data.clients={clients}, and "
-            f"{len(labels)}, the number of classes, got {each}"
+            f"data.partition.classes_per_client must be between {fewest}, so that every class has one of data.clients="
+            f"{clients}, and {len(labels)}, the number of classes, got {each}"
         )
     held = np.zeros((len(labels), clients), dtype=bool)
     held[rng.permuted(np.tile(np.arange(len(labels)), (clients, 1)), axis=1)[:, :each].T, np.arange(clients)] = True
@@ -73,11 +72,11 @@ def consecutive_classes(
     clients: int,
     rng: np.random.Generator,
     *,
-    classes_per_client: int = 3,
+    classes_per_client: Count = 3,
     mu: float = 4.0,
-    sigma: float = 1.0,
-    more: int = 5,
-    least: int = 2,
+    sigma: NonNegative = 1.0,
+    more: Natural = 5,
+    least: Count = 2,
     as_published: bool = False,
 ) -> list[np.ndarray]:
     """Give client i the classes i, i + 1, ... modulo K, the same amount of each, with lognormal sizes.
@@ -99,14 +98,12 @@ def consecutive_classes(
     Raises:
         RequestError: If there are too few classes, or all classes of a client are exhausted.
     """
-    key = "data.partition.classes_per_client"
-    each = integer(key, classes_per_client, at_least=1)
-    mu, sigma = number("mu", mu), number("sigma", sigma, at_least=0)
-    more, least = integer("more", more), integer("least", least, at_least=1)
-    shared = boolean("as_published", as_published)
+    each, shared = classes_per_client, as_published
     labels = np.unique(y)
     if each > len(labels):
-        raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
+        raise RequestError(
+            f"data.partition.classes_per_client must be at most the number of classes, {len(labels)}, got {each}"
+        )
     pools = [rng.permutation(np.flatnonzero(y == c))[: _PUBLISHED if shared else None] for c in labels]
     longest = np.log(len(y))  # a larger draw asks for more than exists anyway
     sizes = np.exp(np.minimum(mu + sigma * rng.standard_normal(clients), longest)) + more
@@ -130,7 +127,7 @@ def consecutive_classes(
     return owned
 
 
-def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: float = 0.95) -> list[np.ndarray]:
+def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: Share = 0.95) -> list[np.ndarray]:
     """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
     Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it
@@ -143,13 +140,11 @@ def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similar
         similarity: Fraction of the examples dealt at random, in [0, 1].
 
     Raises:
-        RequestError: If ``similarity`` is not in [0, 1], or there are more clients than examples.
+        RequestError: If there are more clients than examples.
     """
-    remedy = "it is a fraction: 0.95 for 95 %"
-    share = number("similarity", similarity, at_least=0, at_most=1, remedy=remedy)
     require_examples(len(y), clients)
     rows = rng.permutation(len(y))
-    alike, rest = np.split(rows, [round(share * len(y))])
+    alike, rest = np.split(rows, [round(similarity * len(y))])
     blocks = evenly(len(rest), clients)
     ids = np.arange(clients)
     owner = np.concatenate([np.repeat(ids, evenly(len(y), clients) - blocks), np.repeat(ids, blocks)])
@@ -231,7 +226,13 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
 
 
 def bernoulli_dirichlet(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, p: float = 0.7, alpha: float = 10.0, min_size: int = 1
+    y: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    p: PositiveShare = 0.7,
+    alpha: Positive = 10.0,
+    min_size: Count = 1,
 ) -> list[np.ndarray]:
     """Give every client each class with probability p, and share a class by a Dirichlet draw among its holders.
 
@@ -241,11 +242,8 @@ def bernoulli_dirichlet(
     authors' code allows empty clients.
 
     Raises:
-        RequestError: If an option is out of range, or no draw meets ``min_size``.
+        RequestError: If no draw meets ``min_size``.
     """
-    p = number("p", p, above=0, at_most=1)
-    alpha = number("alpha", alpha, above=0)
-    min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]
 
     def draw(tries: int) -> np.ndarray:

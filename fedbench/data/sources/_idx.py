@@ -7,13 +7,14 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.data.files.fetch import Files, Remote, ensure
 
-STANDARDISE = ("channel", "pixel", "none")
+Standardise: TypeAlias = Literal["channel", "pixel", "none"]
 _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and labels
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
 _PART = 5000  # images that are summed at a time
@@ -88,7 +89,7 @@ def with_labels(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.n
     return images[:, None], labels.astype(np.int64)
 
 
-def standard(how: str, mean: float, std: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+def standard(how: Standardise, mean: float, std: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     """The fields ``mean`` and ``std`` of images of one channel.
 
     Args:

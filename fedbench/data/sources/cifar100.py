@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
-from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.sources.cifar10 import read_batches
@@ -28,7 +28,7 @@ FILES = (Files("CIFAR-100", _LAYOUTS, [_ARCHIVE], into=".", sums=_SUMS),)
 _CLASSES = {"fine": 100, "coarse": 20}
 
 
-def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Examples:
+def load(data_dir: Path, *, labels: Literal["fine", "coarse"] = "fine", download: bool = True) -> Examples:
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
@@ -39,7 +39,6 @@ def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Exam
     Raises:
         RequestError: If files are missing or not of the official form.
     """
-    choice("labels", labels, _CLASSES)
     paths = FILES[0].find(data_dir, download=download)
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
     return replace(read_batches(FILES[0], paths, f"{labels}_labels", _CLASSES[labels]), mean=mean, std=std)

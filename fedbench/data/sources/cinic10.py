@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, choice
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
@@ -29,7 +30,7 @@ _LAYOUTS = [
 FILES = (Files("CINIC-10", _LAYOUTS, [_ARCHIVE], into="cinic-10"),)
 
 
-def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Examples:
+def load(data_dir: Path, *, valid: Literal["train", "out"] = "train", download: bool = True) -> Examples:
     """Read three times 90000 images of 3 x 32 x 32; the official test images are held out.
 
     The labels are those of CIFAR-10: the class directories in alphabetical order.
@@ -43,7 +44,6 @@ def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Exam
     Raises:
         RequestError: If directories are missing or images cannot be read.
     """
-    choice("valid", valid, ("train", "out"))
     folders = FILES[0].find(data_dir, download=download)
     return prepared(data_dir, "cinic10", folders, {"valid": valid}, lambda: _read(folders, valid))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
@@ -22,7 +24,14 @@ _LAYOUTS = [[f"{name}/noisy_train_key_list.txt", f"{name}/clean_test_key_list.tx
 FILES = (Files("Clothing1M", _LAYOUTS),)  # of the default, data.source.train=noisy
 
 
-def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    train: Literal["noisy", "clean"] = "noisy",
+    size: Count = 64,
+    images: Count | None = None,
+) -> Examples:
     """Read photographs of clothes in 14 classes; the test images with clean labels are held out.
 
     Every image is scaled to a square, whatever its shape. FedCorr (Xu et al. 2022) uses 224 pixels, at which a million
@@ -42,8 +51,6 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     Raises:
         RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
     """
-    choice("train", train, ("noisy", "clean"))
-    side = integer("size", size, at_least=1)
     tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
     folder = next((data_dir / n for n in _NAMES if all((data_dir / n / t).is_file() for t in tables)), None)
     if folder is None:
@@ -53,11 +60,11 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
         )
     paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
-    if images is not None and integer("images", images, at_least=1) < len(keys):
+    if images is not None and images < len(keys):
         rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])
-    options = {"size": str(side), "images": str(images), "seed": "" if images is None else str(seed)}
+    options = {"size": str(size), "images": str(images), "seed": "" if images is None else str(seed)}
 
     def make() -> Examples:
         files = [folder / k for k in keys + tested]
@@ -65,8 +72,8 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
             x=decode(
                 files,
                 3,
-                (side, side),
-                change=lambda image: image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR),
+                (size, size),
+                change=lambda image: image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR),
                 remedy="lower data.source.size or data.source.images",
             ),
             y=np.concatenate([y, test_y]),
@@ -74,7 +81,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
             held_out=np.repeat([False, True], [len(keys), len(tested)]),
             mean=(0.485, 0.456, 0.406),  # of ImageNet
             std=(0.229, 0.224, 0.225),
-            sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {side} pixels",),
+            sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {size} pixels",),
         )
 
     return prepared(data_dir, "clothing1m", paths, options, make)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from fedbench.core.errors import choice
 from fedbench.data.examples import Examples, keep
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
@@ -41,7 +41,7 @@ FILES = (_files("byclass"),)  # the set that the papers use
 def load(
     data_dir: Path,
     *,
-    split: str = "byclass",
+    split: Literal["byclass", "balanced", "letters"] = "byclass",
     classes: Sequence[int] | None = None,
     download: bool = True,
 ) -> Examples:
@@ -59,9 +59,8 @@ def load(
         download: Whether downloads are allowed.
 
     Raises:
-        RequestError: If files are missing or corrupt, or an option is invalid.
+        RequestError: If files are missing or corrupt, or ``classes`` is invalid.
     """
-    choice("split", split, _CLASSES)
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
     paths = _files(split).find(data_dir, download=download)
     options = {"split": split, "classes": str(classes)}

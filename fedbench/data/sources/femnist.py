@@ -9,11 +9,12 @@ import zipfile
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, boolean, choice
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
@@ -42,7 +43,9 @@ _CLASS = re.compile(r"by_class/([34567][0-9a-f])/hsf_\d/[^/]+\.png")  # LEAF rea
 _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
 
 
-def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
+def load(
+    data_dir: Path, *, form: Literal["auto", "leaf", "nist"] = "auto", pool: bool = False, download: bool = True
+) -> Examples:
     """Read images of 28 x 28; every writer is a client.
 
     Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0, 1], as for LEAF's
@@ -60,8 +63,6 @@ def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bo
     Raises:
         RequestError: If files are missing or not of the expected form.
     """
-    choice("form", form, ("auto", "leaf", "nist"))
-    boolean("pool", pool)
     folder = data_dir / "femnist/data"
     trained, tested = (sorted((folder / part).glob("*.json")) for part in ("train", "test"))
     if form == "leaf" and not trained:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import choice
 from fedbench.data.examples import Examples, keep, origin
-from fedbench.data.sources._idx import STANDARDISE, four_files, per_pixel, read_sets, standard
+from fedbench.data.sources._idx import Standardise, four_files, per_pixel, read_sets, standard
 
 FILES = four_files(
     "Fashion-MNIST",
@@ -31,7 +30,7 @@ def load(
     data_dir: Path,
     *,
     classes: Sequence[int] | None = None,
-    standardise: str = "channel",
+    standardise: Standardise = "channel",
     download: bool = True,
 ) -> Examples:
     """Read 60000 + 10000 images of 28 x 28; the official test images are held out.
@@ -47,16 +46,15 @@ def load(
         download: Whether downloads are allowed.
 
     Raises:
-        RequestError: If files are missing or corrupt, or an option is invalid.
+        RequestError: If files are missing or corrupt, or ``classes`` is invalid.
     """
-    how = choice("standardise", standardise, STANDARDISE)
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     x, labels, trained, genuine = read_sets(FILES, data_dir, download=download)
     rows, y, count = keep(labels, classes, 10)
-    mean, std = standard(how, 0.2860, 0.3530)  # of the training images
+    mean, std = standard(standardise, 0.2860, 0.3530)  # of the training images
     sources, unofficial = origin("Fashion-MNIST", genuine)
     return Examples(
-        x=per_pixel(x[rows], x[:trained]) if how == "pixel" else x[rows],
+        x=per_pixel(x[rows], x[:trained]) if standardise == "pixel" else x[rows],
         y=y,
         classes=count,
         held_out=rows >= trained,

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedbench.core.errors import RequestError, install_hint, integer, nearest
+from fedbench.core.errors import RequestError, install_hint, nearest
 from fedbench.core.files import user_path
+from fedbench.core.options import Count
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
@@ -26,7 +27,7 @@ def load(
     owner: str | None = None,
     train: str = "train",
     test: str | None = "test",
-    size: int | None = None,
+    size: Count | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Examples:
@@ -118,6 +119,5 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
     names = [f"{name} of example {t}" for t in range(len(raw))]
     if size is None:
         return decode(names, None, None, opened=opened, remedy="set data.size")
-    square = (integer("data.size", size, at_least=1),) * 2
-    fit = partial(ImageOps.fit, size=square, method=Image.Resampling.BILINEAR)
-    return decode(names, None, square, opened=opened, change=fit)
+    fit = partial(ImageOps.fit, size=(size, size), method=Image.Resampling.BILINEAR)
+    return decode(names, None, (size, size), opened=opened, change=fit)

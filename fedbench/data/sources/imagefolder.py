@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, integer
+from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
+from fedbench.core.options import Count
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.sources._images import decode, files_in
 
@@ -20,7 +21,7 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
 def load(
     root: str,
     *,
-    size: int | None = None,
+    size: Count | None = None,
     mean: Sequence[float] | None = (0.5, 0.5, 0.5),
     std: Sequence[float] | None = (0.5, 0.5, 0.5),
 ) -> Examples:
@@ -70,9 +71,8 @@ def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[
         lacking = f"no image ({', '.join(_ENDINGS)}) in {', '.join(empty[:3])}" if empty else "no directory per class"
         raise RequestError(f"{folder} has {lacking}")
     files = [f for some in found for f in some]
-    side = None if size is None else integer("data.size", size, at_least=1)
-    square = None if side is None else (side, side)
-    change = None if side is None else partial(_to_square, side)
+    square = None if size is None else (size, size)
+    change = None if size is None else partial(_to_square, size)
     x = decode(files, 3, square, change=change, remedy="set data.size")
     return x, np.repeat(np.arange(len(classes)), [len(some) for some in found]), classes
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, shown, sizes
 from fedbench.core.files import user_path
+from fedbench.core.options import Count
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of
 
 
@@ -20,7 +21,7 @@ def load(
     *,
     test: str | None = None,
     shape: Sequence[int] | None = None,
-    classes: int | None = None,
+    classes: Count | None = None,
 ) -> Examples:
     """Read LEAF JSON.
 

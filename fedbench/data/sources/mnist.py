@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import boolean, choice
 from fedbench.data.examples import Examples, origin
-from fedbench.data.sources._idx import STANDARDISE, four_files, per_pixel, read_sets, standard
+from fedbench.data.sources._idx import Standardise, four_files, per_pixel, read_sets, standard
 
 FILES = four_files(
     "MNIST",
@@ -23,7 +22,9 @@ FILES = four_files(
 )
 
 
-def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardise: str = "channel") -> Examples:
+def load(
+    data_dir: Path, *, download: bool = True, pool: bool = False, standardise: Standardise = "channel"
+) -> Examples:
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
@@ -40,15 +41,14 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardi
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
-    pooled, how = boolean("pool", pool), choice("standardise", standardise, STANDARDISE)
     x, y, trained, genuine = read_sets(FILES, data_dir, download=download)
-    mean, std = standard(how, 0.1307, 0.3081)  # of the training images
+    mean, std = standard(standardise, 0.1307, 0.3081)  # of the training images
     sources, unofficial = origin("MNIST", genuine)
     return Examples(
-        x=per_pixel(x, x) if how == "pixel" else x,
+        x=per_pixel(x, x) if standardise == "pixel" else x,
         y=y,
         classes=10,
-        held_out=None if pooled else np.arange(len(y)) >= trained,
+        held_out=None if pool else np.arange(len(y)) >= trained,
         mean=mean,
         std=std,
         sources=sources,

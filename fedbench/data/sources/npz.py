@@ -8,6 +8,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
+from fedbench.core.options import Count
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of, per_channel
 from fedbench.data.files.readers import read_npz
 
@@ -17,7 +18,7 @@ _KNOWN = ("x", "y", "owner", "names", "held_out")
 def load(
     file: str,
     *,
-    classes: int | None = None,
+    classes: Count | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Examples:

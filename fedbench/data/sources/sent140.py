@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, boolean, integer
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
@@ -63,8 +64,8 @@ def load(
     data_dir: Path,
     *,
     download: bool = True,
-    min_tweets: int = 50,
-    length: int = 25,
+    min_tweets: Count = 50,
+    length: Count = 25,
     lowercase: bool = True,
     glove: str = "glove.6B.300d.txt",
 ) -> Examples:
@@ -88,9 +89,6 @@ def load(
     Raises:
         RequestError: If files are missing or not of the official form, or no account has enough tweets.
     """
-    min_tweets = integer("min_tweets", min_tweets, at_least=1)
-    length = integer("length", length, at_least=1)
-    lowercase = boolean("lowercase", lowercase)
     files = _TWEETS.find(data_dir, download=download)
     words = glove_file(data_dir, glove, download=download)
     paths = [*files, words]

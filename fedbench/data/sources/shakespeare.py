@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, Remote
@@ -56,9 +57,9 @@ def load(
     seed: int,
     *,
     download: bool = True,
-    split: float = 0.8,
-    min_samples: int = 1,
-    clients: int | None = None,
+    split: PositiveShare = 0.8,
+    min_samples: Count = 1,
+    clients: Count | None = None,
     json_train: str | None = None,
     json_test: str | None = None,
 ) -> Examples:
@@ -82,8 +83,6 @@ def load(
     Raises:
         RequestError: If files are missing or not of the expected form, or no role is left.
     """
-    split = number("data.split", split, above=0, at_most=1)
-    min_samples = integer("min_samples", min_samples, at_least=1)
     if json_train is not None:
         roles, note = _from_json(json_train, json_test)
     elif json_test is not None:
@@ -205,7 +204,7 @@ def _examples(
         )
     chosen = names
     if clients is not None:
-        if integer("data.clients", clients, at_least=1) > len(names):
+        if clients > len(names):
             raise RequestError(
                 f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of roles of this "
                 f"source; got {clients}"

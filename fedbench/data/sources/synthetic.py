@@ -6,9 +6,12 @@ NumPy's legacy generator because the published data were drawn from it, and its 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from fedbench.core.errors import integer, number
+from fedbench.core.errors import number
+from fedbench.core.options import Count, Natural, NonNegative, Range
 from fedbench.data.examples import Examples
 
 _DIM, _CLASSES = 60, 10
@@ -17,7 +20,7 @@ _DIM, _CLASSES = 60, 10
 _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
-def leaf(clients: int, *, generator_seed: int = 931231, feature_dtype: str = "float64") -> Examples:
+def leaf(clients: Count, *, generator_seed: Natural = 931231, feature_dtype: str = "float64") -> Examples:
     """LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
 
     All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of them. Sizes are
@@ -28,8 +31,7 @@ def leaf(clients: int, *, generator_seed: int = 931231, feature_dtype: str = "fl
         generator_seed: Seed of the generator; LEAF's default is 931231.
         feature_dtype: Type to which the examples are rounded, client by client.
     """
-    clients = integer("data.clients", clients, at_least=1)
-    rng = np.random.RandomState(integer("generator_seed", generator_seed))
+    rng = np.random.RandomState(generator_seed)
     sizes = np.minimum(rng.lognormal(3, 2, clients).astype(int) + 5, 1000)
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
@@ -48,11 +50,11 @@ def leaf(clients: int, *, generator_seed: int = 931231, feature_dtype: str = "fl
 def fedprox(
     seed: int,
     *,
-    clients: int,
-    alpha: float | None,
-    beta: float | None,
-    size_sigma: float = 2.0,
-    most: int | None = None,
+    clients: Count,
+    alpha: NonNegative | None,
+    beta: NonNegative | None,
+    size_sigma: Annotated[float, Range(at_least=0, at_most=5)] = 2.0,
+    most: Count | None = None,
     feature_dtype: str = "float64",
 ) -> Examples:
     """Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
@@ -71,14 +73,13 @@ def fedprox(
         most: Largest number of examples of a client, for populations of very many; None for no limit, as published.
         feature_dtype: Type to which the examples are rounded, client by client.
     """
-    clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(seed)
-    sizes = rng.lognormal(4, number("size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
-    sizes = sizes if most is None else np.minimum(sizes, integer("most", most, at_least=1))
+    sizes = rng.lognormal(4, size_sigma, clients).astype(int) + 50
+    sizes = sizes if most is None else np.minimum(sizes, most)
     iid = alpha is None and beta is None
     if not iid:
-        u = rng.normal(0, number("alpha", alpha, at_least=0), clients)
-        centers = rng.normal(0, number("beta", beta, at_least=0), clients)
+        u = rng.normal(0, number("alpha", alpha), clients)  # null for one of the two is refused
+        centers = rng.normal(0, number("beta", beta), clients)
         v = rng.normal(centers[:, None], 1, (clients, _DIM))
     else:
         w, b, v = rng.normal(0, 1, (_DIM, _CLASSES)), rng.normal(0, 1, _CLASSES), np.zeros((clients, _DIM))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count
 from fedbench.data.examples import Examples, origin
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_text
@@ -33,11 +35,11 @@ def load(
     data_dir: Path,
     *,
     download: bool = True,
-    clients: int = 16,
-    columns: int = 20,
-    length: int = 35,
-    held_out: str | None = "test",
-    first: int | None = None,
+    clients: Count = 16,
+    columns: Count = 20,
+    length: Count = 35,
+    held_out: Literal["test", "valid"] | None = "test",
+    first: Count | None = None,
 ) -> Examples:
     """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each.
 
@@ -62,11 +64,6 @@ def load(
     Raises:
         RequestError: If files are missing, or too short for that many clients and columns.
     """
-    clients = integer("data.clients", clients, at_least=1)
-    columns, length = (integer(k, v, at_least=1) for k, v in (("columns", columns), ("length", length)))
-    choice("held_out", held_out, ("test", "valid", None))
-    if first is not None:
-        first = integer("first", first, at_least=1, remedy="use null for all")
     files = FILES[0].find(data_dir, download=download)
     return _examples(files, clients, columns, length, held_out, first)
 
