@@ -97,6 +97,7 @@ def drfa(
         update=averaging,
         needs=frozenset({"loss"}),
         weights="uniform",
+        kinds=("weights",),
         uniform=_UNIFORM,
     )
     if snapshot == "start" or late:
@@ -131,4 +132,5 @@ def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:
         upload, client = algo.finish(msg, client, local, info)
         return {**upload, "snapshot": msg["w"] - local["snapshot"]}, client
 
-    return replace(algo, instruct=instruct, start=start, step=step, finish=finish)
+    kinds = (*algo.kinds, "replaces")
+    return replace(algo, instruct=instruct, start=start, step=step, finish=finish, kinds=kinds)

@@ -91,6 +91,7 @@ def fafed(
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         setup=first_exchange(solver, begin),
         weights="uniform",
+        kinds=("moments", "replaces", "equal steps"),
         exposes={"moments": lambda uploads, clients: uploads["m"]},
         everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless restarts in every round",
     )

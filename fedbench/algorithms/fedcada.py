@@ -86,5 +86,6 @@ def fedcada(
         finish=finish,
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         weights=weights,
+        kinds=("moments", "replaces"),
         exposes={"moments": lambda uploads, clients: uploads["m"]},
     )

@@ -91,7 +91,9 @@ def fedcorr(
     def begin(w: Tensor, N: int) -> State:
         return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}
 
-    visit = Algorithm(server_init=begin, client_init=lambda w: {"mu": w.new_zeros(1)}, **pulled(local, beta))
+    visit = Algorithm(
+        server_init=begin, client_init=lambda w: {"mu": w.new_zeros(1)}, **pulled(local, beta), kinds=("visits",)
+    )
     if not isinstance(server, Algorithm | None):
         raise WrongValue("server", f"must be null or a method with its _target_, got {typed(server)}")
     later = mixed(server or Algorithm(**descent(local)))

@@ -78,4 +78,5 @@ def feddyn(
         update=Averaging(update, {"delta": by_weight}),
         deploy=lambda server, clients: server["mean" if deploy == "mean" else "w"],
         weights="uniform",
+        kinds=("integrates",),
     )

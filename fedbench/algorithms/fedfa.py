@@ -82,4 +82,5 @@ def fedfa(
         update=update,
         needs=frozenset({probe}),
         weights="uniform",
+        kinds=("weights",),
     )

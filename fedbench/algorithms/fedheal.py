@@ -82,6 +82,7 @@ def fedheal(
         finish=finish,
         update=update,
         weights="uniform",
+        kinds=("masks",),
     )
 
 

@@ -42,4 +42,4 @@ def fednova(local: Optimizer = SGD, *, server_momentum: BelowOne = 0.0, weights:
         return tau_eff * uploads["unit"]
 
     server = server_descent(sgd(momentum=server_momentum), direction=direction, averaged={"unit": by_weight})
-    return Algorithm(**descent(local), **server, finish=finish, weights=weights)
+    return Algorithm(**descent(local), **server, finish=finish, weights=weights, kinds=("numbers",))

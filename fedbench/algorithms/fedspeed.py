@@ -72,4 +72,5 @@ def fedspeed(
         finish=finish,
         update=Averaging(update, {"delta": by_weight}),
         weights="uniform",
+        kinds=("integrates",) if everyone else (),
     )

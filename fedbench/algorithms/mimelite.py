@@ -72,4 +72,5 @@ def mimelite(
         update=Averaging(update, {"delta": by_weight, "grad": by_weight}),
         needs=frozenset({"grad"}),
         weights=weights,
+        kinds=("moments down",) if adam else (),
     )

@@ -65,4 +65,5 @@ def scaffold(local: Optimizer = SGD, *, server_lr: Positive = 1.0, option: Liter
         update=Averaging(update, {"delta": by_weight, "c": by_weight}),
         needs=frozenset({"grad"}) if option == 1 else frozenset(),
         weights="uniform",
+        kinds=("integrates",),
     )

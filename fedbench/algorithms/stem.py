@@ -72,6 +72,7 @@ def stem(
         update=Averaging(update, {"delta": by_weight, "m": by_weight}),
         setup=first_exchange(solver, Averaging(begin, {"g": by_weight})),
         weights="uniform",
+        kinds=("replaces", "equal steps"),
         everyone=SAMPLED,
         exposes={"moments": lambda uploads, clients: uploads["m"]},
     )

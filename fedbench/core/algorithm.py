@@ -21,6 +21,20 @@ from fedbench.core.types import Batch, ClientInfo, Lab, Oracle, State
 
 Weights: TypeAlias = Literal["size", "uniform"]
 Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
+# what the server's step does with what clients send, where scenarios have to know it (docs/scenarios.md)
+Kind: TypeAlias = Literal[
+    "numbers",  # numbers, such as losses or numbers of steps, or single updates enter it
+    "weights",  # it weighs the clients
+    "every",  # it needs every vector by itself
+    "several",  # several vectors of different units enter it
+    "masks",  # uploads are masked
+    "integrates",  # it keeps a mean of client states that only increments change
+    "replaces",  # uploads replace values of the server
+    "moments",  # second moments are sent in both directions
+    "moments down",  # second moments are in the broadcast alone
+    "equal steps",  # all clients have to take the same number of steps
+    "visits",  # every client is visited once, alone
+]
 
 # (w [P], N) -> the server's state, which holds the model under "w"
 ServerInit: TypeAlias = Callable[[Tensor, int], State]
@@ -297,6 +311,8 @@ class Algorithm:
         remarks: Remarks for the user on a finished run, from the last state of the server.
         exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first moments.
         blends_examples: Whether local steps use weighted means of examples, which tokens do not have.
+        kinds: What the server's step does with what clients send, as far as ``update`` does not show it; it decides
+            which scenarios are allowed (``fedbench.scenarios.allowed``).
     """
 
     server_init: ServerInit = _SERVER["server_init"]
@@ -320,9 +336,12 @@ class Algorithm:
     remarks: Callable[[State], list[str]] = lambda server: []
     exposes: Mapping[str, Expose] = field(default_factory=dict)
     blends_examples: bool = False
+    kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
         choice("weights", self.weights, get_args(Weights))
+        for kind in self.kinds:
+            choice("kinds", kind, get_args(Kind))
 
 
 # (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from fedbench.core.algorithm import Algorithm, Averaging, by_weight
+from fedbench.core.algorithm import Averaging, Stage, by_weight
 from fedbench.core.errors import RequestError
 
 _REASONS = {
@@ -24,88 +23,79 @@ _REASONS = {
     13: "it has not been said what its server's step sees of the clients",
     14: "it needs weights of sum 1",
     15: "its exchange before the first round needs the same number of steps from every client",
+    16: "who can be sampled depends on more than a coin of known rate",
 }
-_SEVERAL = {"rule": 6, "norm_clip": 6, "privacy": 6, "weights": 14}
-_MOMENTS = _SEVERAL | {"message": 7, "up": 8, "down": 7}
-# what a class of methods refuses, with the reasons; the needs are those of ``needs`` of the scenarios
+# what a kind of method refuses, with the reasons; the needs are those of ``needs`` of the scenarios
 _REFUSED: dict[str, dict[str, int]] = {
     "mean": {},  # one vector per client enters, through its mean alone
     "numbers": {"privacy": 1, "weights": 14},
     "weights": {"rule": 2, "privacy": 1, "weights": 14},
-    "masked": {"rule": 2, "privacy": 1, "up": 3, "weights": 14},
     "every": {"rule": 4, "privacy": 1, "weights": 14},
-    "integrator": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 14, "unsent": 5},
-    "several": _SEVERAL,
-    "several moments": _SEVERAL | {"down": 7},
-    "moments": _MOMENTS,
-    "moments exchanged first": _MOMENTS | {"partial": 15},
-    "exchanged first": _SEVERAL | {"up": 8, "partial": 15},
-    "drawn": {"away": 10, "rule": 2, "norm_clip": 6, "privacy": 1, "up": 8, "weights": 14},
+    "several": {"rule": 6, "norm_clip": 6, "privacy": 6, "weights": 14},
+    "masks": {"rule": 2, "up": 3},
+    "integrates": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 14, "unsent": 5},
+    "replaces": {"up": 8},
+    "moments": {"message": 7, "down": 7},
+    "moments down": {"down": 7},
+    "equal steps": {"partial": 15},
     "visits": {"away": 11, "partial": 11, "rule": 11, "privacy": 11, "weights": 14},
     "unknown": dict.fromkeys(("rule", "norm_clip", "privacy", "up", "down", "weights"), 13),
 }
-# classes of fedbench's methods that do not show in their server's step
-_CLASSES = {
-    "fednova": "numbers",
-    "fedfa": "weights",
-    "fedheal": "masked",
-    "scaffold": "integrator",
-    "feddyn": "integrator",
-    "fedcada": "moments",
-    "fafed": "moments exchanged first",
-    "stem": "exchanged first",
-    "fedcorr": "visits",
+# scenarios that exclude each other
+_APART = {
+    ("rule", "weights"): "a rule knows no weights",
+    ("privacy", "chosen"): _REASONS[16],
+    ("privacy", "rule"): "its sensitivity is not C/m̃",
+    ("privacy", "norm_clip"): "its sensitivity is not C/m̃",
+    ("privacy", "weights"): "its weights are the same for all, and known before",
 }
 
 
-def class_of(name: str, options: Mapping[str, Any], algo: Algorithm, own: bool = False) -> str:
-    """Return the class of a method: what the server's step sees of the clients.
+def refusals(stage: Stage, own: bool = False) -> dict[str, int]:
+    """Return what a stage of a method refuses, with the numbers of the reasons.
 
     Args:
-        name: Name of the method's function.
-        options: Its options.
-        algo: The method, or one of its stages.
-        own: Whether it is the user's own.
+        stage: The stage.
+        own: Whether the method is the user's own, of whose step nothing is assumed that it neither shows nor declares.
     """
+    algo, refused = stage.algorithm, dict[str, int]()
     weightings = list(algo.update.weights.values()) if isinstance(algo.update, Averaging) else []
-    if own and weightings != [by_weight]:
-        return "unknown"
-    if name in _CLASSES and not own:
-        return _CLASSES[name]
-    if (name, options.get("server")) == ("fedspeed", "all"):
-        return "integrator"
-    if name == "mimelite":
-        return "several moments" if options.get("base") == "adam" else "several"
-    if name == "drfa":  # whose second cohort measures a model, or an iterate of the first one's clients
-        return "drawn" if len(weightings) > 1 else "weights"
-    if len(weightings) != 1:
-        return "several" if weightings else "every"
-    if weightings != [by_weight]:
-        return "weights"
-    return "numbers" if algo.needs or algo.trials is not None else "mean"
+    shown = "several" if len(weightings) > 1 else "weights" if weightings else "every"
+    if weightings == [by_weight]:
+        shown = "numbers" if algo.needs or algo.trials else "mean"
+    elif own and not algo.kinds:
+        shown = "unknown"
+    for kind in (shown, *algo.kinds):
+        refused |= _REFUSED[kind]
+    if algo.everyone:
+        refused["away"] = 9
+    if algo.trials is not None:
+        refused |= {"away": 10} if algo.trials.drawn else {"down": 12}
+    if stage.sampler is not None:
+        refused["away"] = 11
+    return {"privacy": 16} | refused if stage.sampler or stage.eligible else refused
 
 
-def refuse(name: str, kind: str, algo: Algorithm, needs: Mapping[str, str]) -> None:
-    """Refuse scenarios that a method does not allow.
+def refuse(name: str, stage: Stage, needs: Mapping[str, str], own: bool = False) -> None:
+    """Refuse scenarios that a method does not allow, or that exclude each other.
 
     Args:
         name: Name of the method.
-        kind: Its class.
-        algo: The method, or one of its stages.
+        stage: One of its stages.
         needs: What the scenarios need of it, with the key that asks for it.
+        own: Whether it is the user's own.
 
     Raises:
-        RequestError: If the method does not allow one of them.
+        RequestError: If there is one.
     """
-    refused = _REFUSED[kind]
-    if algo.everyone:
-        refused = refused | {"away": 9}
-    if algo.trials is not None:
-        refused = refused | ({"away": 10} if algo.trials.drawn else {"down": 12})
+    refused = refusals(stage, own)
     for need, key in needs.items():
         if need in refused:
             remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"
             raise RequestError(f"{key} does not go with algo={name}: {_REASONS[refused[need]]}; {remedy}")
-    if algo.weights != "uniform" and (asked := {"uniform", "privacy"} & needs.keys()):
+    if stage.algorithm.weights != "uniform" and (asked := {"uniform", "privacy"} & needs.keys()):
         key = needs[min(asked)]
         raise RequestError(f"{key} needs weights that do not depend on the clients; set algo.weights=uniform")
+    for (one, other), why in _APART.items():
+        if {one, other} <= needs.keys():
+            raise RequestError(f"{needs[other]} does not go with {needs[one]}: {why}; remove one")

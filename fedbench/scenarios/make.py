@@ -7,8 +7,7 @@ from typing import Any
 
 from fedbench.config.targets import Component, call, within_fedbench
 from fedbench.core.algorithm import Stage
-from fedbench.core.errors import RequestError
-from fedbench.scenarios.allowed import class_of, refuse
+from fedbench.scenarios.allowed import refuse
 from fedbench.scenarios.draws import Population
 from fedbench.scenarios.surroundings import Surroundings
 from fedbench.simulation.turn import Attackers
@@ -36,29 +35,8 @@ def surround(
         parts[group] = call(one, group, population=population, attackers=attackers)
     name = str(algo.target).rpartition(".")[2]
     needs = {need: key for part in parts.values() for need, key in part.needs.items()}
-    own = not within_fedbench(str(algo.target))
     for stage in stages:
-        visits = stage.sampler is not None and "away" in needs
-        kind = "visits" if visits else class_of(name, algo.options, stage.algorithm, own)
-        refuse(name, kind, stage.algorithm, needs)
-    if "rule" in needs and "weights" in needs:
-        raise RequestError(f"{needs['weights']} does not go with {needs['rule']}: a rule knows no weights; remove one")
-    if "privacy" in needs:
-        _refuse_beside_privacy(name, stages, needs)
+        refuse(name, stage, needs, own=not within_fedbench(str(algo.target)))
     layers = [parts[group] for group in _LAYERS if group in parts]
     draw = getattr(parts.get("privacy"), "draw", None)
     return Surroundings(population, parts.get("availability"), draw, layers, parts.get("attack", Attackers()))
-
-
-def _refuse_beside_privacy(name: str, stages: Sequence[Stage], needs: Mapping[str, str]) -> None:
-    chosen = "who can be sampled depends on more than a coin of known rate"
-    why = {
-        "chosen": chosen,
-        "rule": "its sensitivity is not C/m̃",
-        "norm_clip": "its sensitivity is not C/m̃",
-        "weights": "its weights are the same for all, and known before",
-    }
-    if clash := why.keys() & needs.keys():
-        raise RequestError(f"{needs[min(clash)]} does not go with {needs['privacy']}: {why[min(clash)]}; remove one")
-    if any(stage.sampler or stage.eligible for stage in stages):
-        raise RequestError(f"{needs['privacy']} does not go with algo={name}: {chosen}; remove it")

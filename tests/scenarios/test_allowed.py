@@ -1,5 +1,6 @@
 """Which scenarios go with which methods: section E of the specification, row by row."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import yaml
 from tools import ALGORITHMS, CONF, federation, make, population_of, stages_of
 
 from fedbench.config.targets import Component
-from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight, server_descent
+from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
 from fedbench.scenarios.attack import Attack
@@ -28,6 +29,7 @@ REASONS = {
     10: "its second cohort is drawn apart",
     11: "its first stage visits every client once, alone",
     12: "trials start at the server's model, losses at the one that was sent",
+    13: "it has not been said what its server's step sees of the clients",
     14: "needs weights of sum 1",
     15: "needs the same number of steps from every client",
 }
@@ -124,37 +126,48 @@ def test_a_clean_scenario_and_changed_data_go_with_every_method():
     assert "message" in Attack(population=POPULATION, message="ipm").needs
 
 
+def mean(**fields):
+    return Algorithm(update=Averaging(lambda s, u, c: s, {"delta": by_weight}), **fields)
+
+
+def step_of_its_own(**fields):
+    return Algorithm(update=lambda server, uploads, cohort: server, **fields)
+
+
+UNKNOWN = (0, 0, 0, 13, 13, 13, 13, 13, 13)
+# as the rows of TABLE
 OWN = {
-    "by default": Algorithm(),
-    "one sum": Algorithm(**server_descent(direction=lambda up, cohort: up["delta"], averaged={"delta": by_weight})),
-    "numbers": Algorithm(needs=frozenset({"loss"})),
-    "a step of its own": Algorithm(update=lambda server, uploads, cohort: server),
-    "weights of its own": Algorithm(update=Averaging(lambda s, u, c: s, {"delta": lambda s, c: c.n})),
-    "several": Algorithm(update=Averaging(lambda s, u, c: s, {"delta": by_weight, "m": by_weight})),
+    "by default": (Algorithm(weights="uniform"), (0, 0, 0, 0, 0, 0, 0, 0, 0)),
+    "one sum": (mean(weights="uniform"), (0, 0, 0, 0, 0, 0, 0, 0, 0)),
+    "numbers": (mean(needs=frozenset({"loss"})), (0, 0, 0, 0, 0, 1, 0, 0, 14)),
+    "a step of its own": (step_of_its_own(), UNKNOWN),
+    "weights of its own": (Algorithm(update=Averaging(lambda s, u, c: s, {"delta": lambda s, c: c.n})), UNKNOWN),
+    "several": (Algorithm(update=Averaging(lambda s, u, c: s, dict.fromkeys("dm", by_weight))), UNKNOWN),
+    "declared numbers": (mean(kinds=("numbers",)), (0, 0, 0, 0, 0, 1, 0, 0, 14)),
+    "declared every": (step_of_its_own(kinds=("every",)), (0, 0, 0, 4, 0, 1, 0, 0, 14)),
+    "declared moments": (step_of_its_own(kinds=("several", "moments")), (0, 0, 7, 6, 6, 6, 0, 7, 14)),
 }
-PLAIN = ("by default", "one sum", "numbers")
 
 
 @pytest.mark.parametrize("form", OWN)
-def test_a_method_of_ones_own_is_known_by_its_step(form):
+def test_a_method_of_ones_own_is_known_by_its_step_and_what_it_declares(form):
     """Whatever its name is."""
-    stages = [Stage(OWN[form], 3)]
-    for need in NEEDS:
-        allowed = need in ("away", "partial", "message") or form in PLAIN
-        allowed &= not (form == "numbers" and need in ("privacy", "weights"))
-        weighted = need == "privacy" and allowed
-        if allowed and not weighted:
-            asked(need, stages, "mine.scaffold", {})
+    algo, reasons = OWN[form]
+    for need, reason in zip(NEEDS, reasons, strict=True):
+        if not reason:
+            asked(need, [Stage(algo, 3)], "mine.scaffold", {})
             continue
-        reason = "set algo.weights=uniform" if weighted else REASONS[1] if need == "privacy" and form in PLAIN else None
-        reason = reason or (REASONS[14] if form in PLAIN else "it has not been said what its server's step sees")
-        with pytest.raises(RequestError) as error:
-            asked(need, stages, "mine.scaffold", {})
-        assert reason in str(error.value)
+        with pytest.raises(RequestError, match=re.escape(REASONS[reason])):
+            asked(need, [Stage(algo, 3)], "mine.scaffold", {})
+
+
+def test_what_a_method_declares_is_checked():
+    with pytest.raises(RequestError, match="kinds must be one of numbers, .*did you mean integrates"):
+        Algorithm(kinds=("integrate",))
 
 
 def test_every_stage_counts_and_one_with_a_sampler_of_its_own_needs_everybody():
-    plain, special = Stage(Algorithm(), 2), Stage(OWN["a step of its own"], 2)
+    plain, special = Stage(Algorithm(), 2), Stage(step_of_its_own(), 2)
     with pytest.raises(RequestError, match="it has not been said"):
         asked("up", [plain, special], "mine.method", {})
     with pytest.raises(RequestError, match="visits every client once"):

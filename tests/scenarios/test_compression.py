@@ -18,7 +18,7 @@ from fedbench.core.randomness import fold_in
 from fedbench.core.types import ClientInfo
 from fedbench.runs.build import build
 from fedbench.scenarios import compression as module
-from fedbench.scenarios.allowed import class_of, refuse
+from fedbench.scenarios.allowed import refuse
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.compression import Codec, Compression, compression
 from fedbench.scenarios.surroundings import At, Surroundings
@@ -525,13 +525,12 @@ ALL = {"up": "U", "down": "D", "unsent": "F"}
 )  # fmt: skip
 def test_which_methods(name, options, refused):
     stages = stages_of(make(name, **options), 9, N)
-    kind = class_of(name, options, stages[0].algorithm)
     for need, key in ALL.items():
         if key in refused:
             with pytest.raises(RequestError, match=f"^{key} does not go with algo={name}: "):
-                refuse(name, kind, stages[0].algorithm, {need: key})
+                refuse(name, stages[0], {need: key})
         else:
-            refuse(name, kind, stages[0].algorithm, {need: key})
+            refuse(name, stages[0], {need: key})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import adam
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo
-from fedbench.scenarios.allowed import refuse
 from fedbench.scenarios.draws import normal
 from fedbench.scenarios.privacy import Cohorts, central, spending
 from fedbench.scenarios.surroundings import At, Surroundings
@@ -411,8 +410,3 @@ def test_a_method_that_uploads_more_is_refused():
     more = replace(UNIFORM, finish=lambda msg, c, local, info: ({"delta": msg["w"] - local["w"], "n": info.n}, c))
     with pytest.raises(RequestError, match="also uploads n"):
         run(more, options={})
-
-
-def test_unknown_methods_are_refused():
-    with pytest.raises(RequestError, match="privacy does not go with algo=mine"):
-        refuse("mine", "unknown", UNIFORM, {"privacy": "privacy"})
