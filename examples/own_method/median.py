@@ -3,17 +3,16 @@
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, descent, server_descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
-def median(local: Optimizer = SGD, *, server_lr: float = 1.0) -> Algorithm:
+def median(local: Optimizer = SGD, *, server_lr: Positive = 1.0) -> Algorithm:
     """W <- w - η_g median_k Δ_k, coordinate by coordinate; of an even number the lower of the middle two.
 
     Identity: a single client is FedAvg.
     """
-    server_lr = number("server_lr", server_lr, above=0)
 
     def direction(up: State, cohort: ClientInfo) -> Tensor:
         return up["delta"].median(0).values  # [C, P] -> [P]

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from fedbench import Algorithm, descent
-from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
-def dynreg(local: Optimizer = SGD, *, alpha: float = 0.1) -> Algorithm:
+def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
     """Local objective F_k(v) - <g_k, v> + α/2 ||v - w||²; then g_k <- g_k - α (w_k - w), h <- h - α Σ_S (w_k - w) / N.
 
     The new model is the mean of the w_k less h / α. Identity: with one client, g and h are equal after every round.
@@ -18,7 +18,6 @@ def dynreg(local: Optimizer = SGD, *, alpha: float = 0.1) -> Algorithm:
         local: The local solver.
         alpha: Strength α of the dynamic regularizer.
     """
-    alpha = number("alpha", alpha, above=0)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, "h": torch.zeros_like(w), "clients": torch.full_like(w[:1], num_clients)}

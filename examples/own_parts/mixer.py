@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError, integer
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count
 from fedbench.models.base import ModelTraits
 
 
@@ -18,11 +19,11 @@ class Mixer(nn.Module):
         width: Units of the hidden layer.
     """
 
-    def __init__(self, input_shape: Sequence[int], classes: int, width: int = 16) -> None:
+    def __init__(self, input_shape: Sequence[int], classes: int, width: Count = 16) -> None:
         super().__init__()
         if len(input_shape) != 1:
             raise RequestError(f"model=mixer reads vectors, got examples of shape {list(input_shape)}")
-        self.inner = nn.Linear(input_shape[0], integer("width", width, at_least=1))
+        self.inner = nn.Linear(input_shape[0], width)
         self.norm = nn.LayerNorm(width)
         self.scale = nn.Parameter(torch.empty(width))
         self.outer = nn.Linear(width, classes)

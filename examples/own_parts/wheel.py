@@ -1,12 +1,14 @@
 """A data set of one's own, and a rule that divides it among clients."""
 
+from typing import Annotated
+
 import numpy as np
 
-from fedbench.core.errors import integer
+from fedbench.core.options import Count, Range
 from fedbench.data.examples import Examples
 
 
-def load(seed: int, *, sectors: int = 8, examples: int = 600) -> Examples:
+def load(seed: int, *, sectors: Annotated[int, Range(at_least=2)] = 8, examples: Count = 600) -> Examples:
     """Points on a disk, labelled by the sector that they lie in; a quarter of them are set apart as test examples.
 
     Args:
@@ -14,7 +16,6 @@ def load(seed: int, *, sectors: int = 8, examples: int = 600) -> Examples:
         sectors: Number of sectors, which are the classes.
         examples: Number of points.
     """
-    sectors = integer("sectors", sectors, at_least=2)
     rng = np.random.default_rng([seed, 31])
     angle, radius = rng.uniform(0, 2 * np.pi, examples), np.sqrt(rng.uniform(0.1, 1, examples))
     x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32)
@@ -22,7 +23,7 @@ def load(seed: int, *, sectors: int = 8, examples: int = 600) -> Examples:
     return Examples(x=x, y=y, classes=sectors, held_out=np.arange(examples) % 4 == 3, sources=("wheel: generated",))
 
 
-def neighbours(y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: int = 2) -> list[np.ndarray]:
+def neighbours(y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Count = 2) -> list[np.ndarray]:
     """Client k has the classes k, k + 1, ... (modulo their number), each dealt out equally among its holders.
 
     Args:
