@@ -343,6 +343,11 @@ class Algorithm:
         for kind in self.kinds:
             choice("kinds", kind, get_args(Kind))
 
+    @property
+    def averaging(self) -> Averaging:
+        """``update`` as one that is handed sums of some uploads, perhaps of none."""
+        return self.update if isinstance(self.update, Averaging) else Averaging(self.update, {})
+
 
 # (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels
 After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]

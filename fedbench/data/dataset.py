@@ -57,9 +57,11 @@ class Rows:
 
     def where(self, mask: np.ndarray) -> Rows:
         """Those of the rows for which ``mask`` [T], by row, is True."""
-        index, owner = self.index.numpy(force=True), np.repeat(np.arange(len(self.counts)), self.counts)
-        kept = mask[index]
-        return Rows.cut(index[kept], np.bincount(owner[kept], minlength=len(self.counts)))
+        kept = mask[self.index.numpy(force=True)]
+        before = np.concatenate([[0], np.cumsum(kept)])  # those that are kept of the first 0, 1, ... rows
+        starts = before[self.starts]
+        index = self.index[torch.from_numpy(kept).to(self.index.device)]
+        return Rows(index, starts, before[self.starts + self.counts] - starts)
 
     def divided(self, sizes: np.ndarray, shuffle: Callable[[int, np.ndarray], None]) -> tuple[Rows, Rows]:
         """The first ``sizes`` [N] rows of each client after a shuffle, and the others, all in ascending order.

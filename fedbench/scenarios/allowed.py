@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedbench.core.algorithm import Averaging, Stage, by_weight
+from fedbench.core.algorithm import Stage, by_weight
 from fedbench.core.errors import RequestError
 
 _REASONS = {
@@ -59,7 +59,7 @@ def refusals(stage: Stage, own: bool = False) -> dict[str, int]:
         own: Whether the method is the user's own, of whose step nothing is assumed that it neither shows nor declares.
     """
     algo, refused = stage.algorithm, dict[str, int]()
-    weightings = list(algo.update.weights.values()) if isinstance(algo.update, Averaging) else []
+    weightings = list(algo.averaging.weights.values())
     shown = "several" if len(weightings) > 1 else "weights" if weightings else "every"
     if weightings == [by_weight]:
         shown = "numbers" if algo.needs or algo.trials else "mean"

@@ -6,29 +6,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, weighted_sum
-from fedbench.core.errors import WrongValue, boolean, choice, integer, number
+from fedbench.core.errors import WrongValue, integer, number
 from fedbench.core.files import Tree
+from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, upload
-from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.draws import Population, normal, of_clients
-from fedbench.scenarios.surroundings import At, averaging
+from fedbench.scenarios.surroundings import At
 from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
-from fedbench.simulation.measurements import ExamplePlan, Measurements
+from fedbench.simulation.evaluation import Evaluation, evaluate
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.turn import OWN, Attackers, Models, Turn
 
 T = TypeVar("T")
-Data: TypeAlias = Literal["none", "flip", "next", "pair", "random"]
-Message: TypeAlias = Literal["none", "sign_flip", "gaussian", "alie", "ipm", "scale"]
-Auto: TypeAlias = Literal["auto"]
-_SCALES = {"ipm": 0.5}  # adopted values that are not 1
 _MAJORITY = 3.0  # ζ of ALIE in a round in which the attackers need no supporters
 
 
@@ -61,40 +59,32 @@ class Attack(Attackers):
     population: Population
     clients: float | int = 0.1
     ids: Sequence[int] | None = None
-    data: Data = "none"
-    message: Message = "none"
-    scale: float | Auto = "auto"
+    data: Literal["none", "flip", "next", "pair", "random"] = "none"
+    message: Literal["none", "sign_flip", "gaussian", "alie", "ipm", "scale"] = "none"
+    scale: NonNegative | Literal["auto"] = "auto"
     add: bool = False
-    zeta: float | Auto = "auto"
-    source: int | None = None
-    target: int | None = None
-    loss_scale: float = 1.0
+    zeta: float | Literal["auto"] = "auto"
+    source: Natural | None = None
+    target: Natural | None = None
+    loss_scale: Positive = 1.0
 
     def __post_init__(self) -> None:
-        choice("data", self.data, get_args(Data))
-        choice("message", self.message, get_args(Message))
-        boolean("add", self.add)
-        number("loss_scale", self.loss_scale, above=0)
-        if self.scale != "auto":
-            number("scale", self.scale, at_least=0, remedy="or auto")
-        if self.zeta != "auto":
-            number("zeta", self.zeta, remedy="or auto")
-        pair = [integer(k, v) for k, v in (("source", self.source), ("target", self.target)) if v is not None]
-        if (self.data == "pair" or pair) and len(set(pair)) < 2:
-            raise WrongValue("source and target", f"must be two classes, got {self.source} and {self.target}")
-        found, most = len(self.who), len(self.population.able)
-        if found >= most:
-            got = self.clients if self.ids is None else found
-            raise WrongValue("clients", f"must be below the number of clients, {most}, got {got}")
-        if self.message == "alie" and self.zeta == "auto" and 2 * found >= most:
-            raise WrongValue("clients", f"must be below half of the {most} clients for alie, got {found}; or set zeta")
+        pair = {k for k in (self.source, self.target) if k is not None}
+        if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= self.population.data.classes):
+            fault = f"must be two of {self.population.data.classes} classes, got {self.source} and {self.target}"
+            raise WrongValue("source and target", fault)
+        most, what = len(self.population.able), "the number of clients"
+        if self.message == "alie" and self.zeta == "auto":
+            most, what = -(-most // 2), "half of the clients for alie with zeta=auto"
+        if len(self.who) >= most:
+            raise WrongValue("clients", f"must be below {what}, {most}, got {len(self.who)} attackers")
 
     @cached_property
     def who(self) -> np.ndarray:
         """The attackers, ascending."""
         able, size = self.population.able, self.clients
         if self.ids is not None:
-            chosen = np.unique([integer("ids", k) for k in self.ids]).astype(np.int64)
+            chosen = np.unique(np.array([integer("ids", k) for k in self.ids], dtype=np.int64))
             if len(unknown := np.setdiff1d(chosen, able)):
                 raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
             return chosen
@@ -121,55 +111,47 @@ class Attack(Attackers):
             RequestError: If the labels cannot be changed so.
         """
         last, kind = data.classes - 1, self.data
-        if max(self.source or 0, self.target or 0) > last:
-            fault = f"must be classes from 0 to {last}, got {self.source} and {self.target}"
-            raise WrongValue("attack.source and attack.target", fault)
         if kind == "none" or not len(self.who):
             return data
-        why = "labels per token" if data.y.dim() > 1 else "" if last else "a single class"
-        if why := why or ("examples of several clients" if data.shares_examples else ""):
+        why = "examples of several clients" if data.shares_examples else "" if last else "a single class"
+        if why := "labels per token" if data.y.dim() > 1 else why:
             raise WrongValue("attack.data", f"must be none for data with {why}, got {kind}; set attack.message instead")
         rows = data.train.of_clients(self.who)
-        old, y = data.y[rows], data.y.clone()
+        old = data.y[rows]
         if kind == "random":
             drawn = integers(key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last)
-            y[rows] = upload(drawn, y.device)
+            new = upload(drawn, rows.device)
         elif kind == "pair":
-            y[rows] = old.masked_fill(old.eq(self.source or 0), self.target or 0)
+            new = old.masked_fill(old.eq(self.source or 0), self.target or 0)
         else:
-            y[rows] = last - old if kind == "flip" else (old + 1) % data.classes
-        return data.relabelled(y)
+            new = last - old if kind == "flip" else (old + 1) % data.classes
+        return data.relabelled(data.y.index_copy(0, rows, new))
 
     def measured(
         self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
     ) -> dict[str, float]:
         """The mean accuracy of the attackers, and how often the models of honest clients take source for target."""
+        plans = Measurements(measurements.task, measurements.engine)  # of a few clients, which nothing else asks for
 
-        def hits(data: FederatedDataset, rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            w = models(ids)
-            ids = ids[:1] if data.central and w.dim() == 1 else ids  # all clients have the same test examples
-            found = ExamplePlan(measurements.task, data, rows, ids, measurements.engine).sums(w, hits=True)[1]
-            return found.numpy(force=True)[rows.counts[ids] > 0], rows.counts[ids][rows.counts[ids] > 0]
+        def tested(data: FederatedDataset, ids: np.ndarray) -> Evaluation:
+            w = models(ids)  # one model has the same accuracy for all clients of a central test set
+            return evaluate(plans, data, w, train=False, ids=ids[:1] if data.central and w.dim() == 1 else ids)
 
         if not len(self.who):
             return {}
-        right, n = hits(data, data.test, self.who)
-        found = {"attackers_accuracy": float((right / n).mean()) if len(n) else float("nan")}
+        data = replace(data, validation=None)
+        found = {"attackers_accuracy": tested(data, self.who).summary()["accuracy_mean"]}
         if self.source is not None and self.target is not None and data.y.dim() == 1:
-            of_source, index = data.y == self.source, data.test.index
-            if data.central:
-                rows = Rows.shared(index[of_source[index]].numpy(force=True), data.num_clients)
-            else:
-                rows = data.test.where(of_source.numpy(force=True))
-            false = data.relabelled(torch.full_like(data.y, self.target))
-            taken, n = hits(false, rows.to(data.y.device), judged)
-            found["attack_success"] = float(taken.sum() / n.sum()) if len(n) else float("nan")
+            rows = data.test.where((data.y == self.source).numpy(force=True))
+            taken = tested(replace(data, y=torch.full_like(data.y, self.target), test=rows), judged)
+            examples = taken.n_test.sum()
+            found["attack_success"] = float(taken.correct.sum() / examples) if examples else float("nan")
         return found
 
     def wrap(self, algo: Algorithm, at: At) -> Algorithm:
         """The method whose attackers report other losses and send other vectors."""
         bad = np.isin(at.ids, self.who)
-        if self.loss_scale != 1 and bad.any():
+        if self.loss_scale != 1:
             algo = _reporting(algo, torch.from_numpy(self.who), self.loss_scale)
         if self.message == "none" or not len(self.who):
             return algo
@@ -179,8 +161,8 @@ class Attack(Attackers):
                 return uploads, states
             rows = upload(np.flatnonzero(bad), cohort.id.device)
             sent = {
-                k: uploads[k].index_copy(0, rows, self._forged(uploads[k], rows, cohort, place, at))
-                for place, k in enumerate(vectors(uploads, server["w"].shape))
+                name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, at))
+                for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
             }
             return uploads | sent, states
 
@@ -197,9 +179,10 @@ class Attack(Attackers):
             at: The round.
         """
         own, size = rows[bad], rows.shape[1]
-        scale = _SCALES.get(self.message, 1.0) if self.scale == "auto" else self.scale
         if self.message == "scale":
-            return own * (1 / cohort.p[bad].double().sum() if self.scale == "auto" else scale)
+            return own * (1 / cohort.p[bad].double().sum() if self.scale == "auto" else self.scale)
+        usual = 0.5 if self.message == "ipm" else 1.0
+        scale = usual if self.scale == "auto" else self.scale
         if self.message == "sign_flip":
             return own * -scale
         if self.message == "gaussian":
@@ -219,13 +202,13 @@ class Attack(Attackers):
     def turn(self, turn: Turn, at: At) -> Turn:
         """The round with the number of its attackers and, where all vectors are held, what came of them."""
         bad, algo = np.isin(at.ids, self.who), turn.algorithm
-        notes = {**turn.notes, "attackers": float(bad.sum())}
+        notes = {"attackers": float(bad.sum())}
         if not len(at.ids):  # the last ones would stay
             notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in at.server}
         if algo.deliver is not None:
-            update = averaging(algo)
-            algo = replace(algo, update=Seen(update.step, update.weights, inner=update, bad=bad))
-        return replace(turn, notes=notes, algorithm=algo)
+            inner = algo.averaging
+            algo = replace(algo, update=Seen(inner.step, inner.weights, inner=inner, bad=bad))
+        return replace(turn, notes={**turn.notes, **notes}, algorithm=algo)
 
 
 def supported(n: int, m: int) -> float:
@@ -256,7 +239,7 @@ class Seen(Averaging):
         means = {k: weighted_sum((~bad).double() / (~bad).sum(), uploads[k]) for k in self.weights}
         if apart := [(found[k].double() - mean).norm() / mean.norm() for k, mean in means.items()]:
             found[f"{OWN}deviation"] = torch.stack(apart).max()
-        if (chosen := found.pop(f"{OWN}chosen", None)) is not None:
+        if (chosen := found.get(f"{OWN}chosen")) is not None:
             found[f"{OWN}chosen_attackers"] = (chosen & bad).sum() / chosen.sum()
         return found
 
@@ -276,7 +259,7 @@ def _reporting(algo: Algorithm, who: Tensor, scale: float) -> Algorithm:
     def told(f: Callable[..., T]) -> Callable[..., T]:
         return lambda *args: f(*args[:-1], louder(args[-1]))
 
-    update = averaging(algo)
+    update = algo.averaging
     return replace(
         algo,
         instruct=algo.instruct and told(algo.instruct),

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedbench.config.targets import Component, call
-from fedbench.core.algorithm import Algorithm, Averaging, Update
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import RequestError, boolean, choice, integer, number
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes
@@ -267,15 +267,11 @@ def _compressed(algo: Algorithm, codec: Codec, at: At) -> Algorithm:
         lost = f"compression.up.kind={codec.kind} is biased, and without feedback what it leaves out is never sent"
         return algo.remarks(server) + ([lost] if feedback == "none" and codec.kind in _BIASED else [])
 
-    update = _with_error(algo.update)
-    return replace(sending(algo, send), client_init=client_init, update=update, remarks=remarks)
+    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+        return update.step(server, uploads | {_ERROR: uploads[_ERROR].mean()}, cohort)
 
-
-def _with_error(update: Update) -> Update:
-    """The server's step, which also leaves the mean error of the uploads in the server's state."""
-    if isinstance(update, Averaging):
-        return replace(update, step=_with_error(update.step))
-    return lambda server, uploads, cohort: update(server, uploads, cohort) | {_ERROR: uploads[_ERROR].mean()}
+    update, coded = algo.averaging, sending(algo, send)
+    return replace(coded, client_init=client_init, update=replace(update, step=step), remarks=remarks)
 
 
 def _referring(algo: Algorithm, codec: Codec) -> Algorithm:

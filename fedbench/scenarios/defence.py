@@ -24,7 +24,7 @@ from fedbench.scenarios.rules import (
     median,
     per_column,
 )
-from fedbench.scenarios.surroundings import At, Layer, averaging, sending
+from fedbench.scenarios.surroundings import At, Layer, sending
 from fedbench.scenarios.vectors import lengths, mixed, shrunk, squared_distances, vectors
 from fedbench.simulation.turn import OWN
 
@@ -143,8 +143,7 @@ class Defence(Layer):
             own |= {"centre": torch.zeros_like(w)} if self.rule == "centered_clipping" else {}
             return algo.server_init(w, num_clients) | {OWN + k: v for k, v in own.items()}
 
-        update = averaging(algo)
-        ruled = Ruled(update.step, update.weights, defence=self, at=at)
+        ruled = Ruled(algo.averaging.step, algo.averaging.weights, defence=self, at=at)
         return replace(whole, server_init=server_init, update=ruled)
 
     def _clipped(self, state: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:

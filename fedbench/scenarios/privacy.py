@@ -157,8 +157,8 @@ class Privacy:
 
     def wrap(self, algo: Algorithm, at: At) -> Algorithm:
         """The method with its mean update clipped, over a fixed number of clients, and with noise."""
-        assert isinstance(algo.update, Averaging)
-        (name,), inner, bound, size = algo.update.weights, algo.update.step, self._bound(at.server), self.cohorts.size
+        (name,), inner = algo.averaging.weights, algo.averaging.step
+        bound, size = self._bound(at.server), self.cohorts.size
         base, adaptive = key(self.seed, Purpose.NOISE, at.round), self.adaptive
         init, remarks = algo.server_init, algo.remarks
 
@@ -196,8 +196,7 @@ class Privacy:
     def turn(self, turn: Turn, at: At) -> Turn:
         """The round with what it has spent, and with the noise alone if nothing arrives."""
         algo, notes, kept = turn.algorithm, {**turn.notes, "epsilon": self.spent(at.round + 1)}, turn.kept
-        assert isinstance(algo.update, Averaging)
-        step, names = algo.update.step, algo.update.weights
+        step, names = algo.averaging.step, algo.averaging.weights
         if self.adaptive:
             kept = kept | {f"{OWN}clip": at.server[_BOUND][0]}
 

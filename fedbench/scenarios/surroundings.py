@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from fedbench.core.algorithm import Algorithm, Averaging, Update, Weighting
+from fedbench.core.algorithm import Algorithm, Weighting
 from fedbench.core.files import Tree
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State
@@ -134,48 +134,38 @@ class Surroundings(Scenario):
         def times(weighting: Weighting) -> Weighting:
             return lambda server, cohort: weighting(server, cohort) * factor
 
-        update = averaging(algo)
-        return replace(algo, update=replace(update, weights={k: times(f) for k, f in update.weights.items()}))
+        weights = {k: times(f) for k, f in algo.averaging.weights.items()}
+        return replace(algo, update=replace(algo.averaging, weights=weights))
 
 
 def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
     """The method, which neither sees nor loses the states that scenarios keep beside its own.
 
+    Of what scenarios have added to the uploads, numbers and what is in the server's state get there.
+
     Args:
         algo: The method, or its second local phase or first exchange.
         first: Whether the states of clients that leave it have those of scenarios, too.
     """
+    update = algo.averaging
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         uploads, states = algo.finish(msg, shown(client), local, info)
         return uploads, hidden(client) | states if first else states
+
+    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+        new = {k: v for k, v in hidden(uploads).items() if k in server or not v.dim()}
+        return update.step(shown(server), shown(uploads), cohort) | hidden(server) | new
 
     return replace(
         algo,
         start=lambda msg, client, info: algo.start(msg, shown(client), info),
         finish=finish,
         broadcast=lambda server: algo.broadcast(shown(server)),
-        update=_apart_from(algo.update),
+        update=replace(update, step=step),
         personal=algo.personal and _apart(algo.personal, first=False),
         setup=algo.setup and _apart(algo.setup, first=False),
     )
-
-
-def _apart_from(update: Update) -> Update:
-    """The server's step without the states and messages of scenarios; numbers and known states among them are kept."""
-    if isinstance(update, Averaging):
-        return replace(update, step=_apart_from(update.step))
-
-    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-        new = {k: v for k, v in hidden(uploads).items() if k in server or not v.dim()}
-        return update(shown(server), shown(uploads), cohort) | hidden(server) | new
-
-    return step
-
-
-def averaging(algo: Algorithm) -> Averaging:
-    """The step of a method's server as one that is handed sums of some uploads, perhaps of none."""
-    return algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
 
 
 def sending(algo: Algorithm, send: Send) -> Algorithm:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import After, Algorithm, Averaging, Stage, Trials
+from fedbench.core.algorithm import After, Algorithm, Stage, Trials
 from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
 from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
@@ -96,8 +96,7 @@ def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snap
     if algo.trials is not None:
         uploads, info = this.trials(algo.trials, cohort, uploads, info)
 
-    update = algo.update.step if isinstance(algo.update, Averaging) else algo.update  # the averages are taken
-    snapshot = this.end(update(this.server, uploads, info))
+    snapshot = this.end(algo.averaging.step(this.server, uploads, info))  # the averages are taken
     return snapshot if stage.after is None else after_round(run, stage.after, t, snapshot)
 
 
@@ -251,10 +250,9 @@ class Round:
             the method averages (``Averaging``) are their weighted sums [P], however the cohort was trained.
         """
         algo, number, clients = self.algo, self.before.round, self.before.clients
-        rule = algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
         watching = [o for o in self.run.observers if o.wants(number + 1)]
         whole = bool(watching) or algo.deliver is not None
-        weights = {} if whole else {k: f(self.server, info) for k, f in rule.weights.items()}
+        weights = {} if whole else {k: f(self.server, info) for k, f in algo.averaging.weights.items()}
         in_place = not whole and algo.personal is None
         trained = cohort.train(algo, message, clients, info, number, weights, in_place, self.turn.bytes_up)
         self._up += trained.bytes_up + nbytes(trained.after)
@@ -267,7 +265,7 @@ class Round:
             for observer in watching:
                 observer.observe(Exchange(number + 1, algo, cohort.ids, trained.uploads, states))
         info = replace(info, probe=info.probe | trained.after)
-        return rule.summed(self.server, trained.uploads, info) if whole else trained.uploads, info
+        return algo.averaging.summed(self.server, trained.uploads, info) if whole else trained.uploads, info
 
     def _second_phase(self, first: Cohort, message: State) -> State:
         """The client states after the second local phase, if the method has one; nothing is sent in it."""
