@@ -50,6 +50,7 @@ MOVED: dict[str, str] = {
     "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
     "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
 }
+_EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "privacy"}  # package -> extra with it
 _PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
 _INSTALLED = {Path(path).resolve() for path in _PYTHONS}
 user_folder: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
@@ -170,7 +171,7 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
             raise RequestError(f"{what}._target_={target}: there is no module {missing}") from error
         if own:
             raise _error_of_own(error, f"{what}._target_={target}: ") from error
-        extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
+        extra = f"; run: {install_hint(_EXTRAS[missing])}" if missing in _EXTRAS else ""
         raise RequestError(f"{what} needs the package {missing}, which is not installed{extra}") from error
     except Exception as error:
         if not own:

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging
-from fedbench.core.errors import WrongValue, choice, integer, number
+from fedbench.core.errors import WrongValue
+from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, upload
+from fedbench.scenarios import rules
 from fedbench.scenarios.draws import Population, of_clients
-from fedbench.scenarios.rules import (
-    BOUNDS,
-    bulyan_choice,
-    centered_clipping,
-    geometric_median,
-    krum,
-    median,
-    per_column,
-)
 from fedbench.scenarios.surroundings import At, Layer, sending
-from fedbench.scenarios.vectors import lengths, mixed, shrunk, squared_distances, vectors
+from fedbench.scenarios.vectors import by_columns, lengths, mixed, shrunk, squared_distances, vectors
 from fedbench.simulation.turn import OWN
 
-Rule: TypeAlias = Literal[
-    "mean", "median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan",
-    "norm_clip",
-]  # fmt: skip
-Before: TypeAlias = Literal["none", "bucketing", "nnm", "both"]
-
-
-class Aggregate(NamedTuple):
-    """What a rule makes of the vectors of a cohort.
-
-    Attributes:
-        vector: The result [P] float64.
-        chosen: Which clients belong to it [C]; None for rules that choose none.
-        lowered: Whether there were too few vectors for the number of attackers that was assumed.
-        nonfinite: Number of vectors that were left out since they are not finite.
-    """
-
-    vector: Tensor
-    chosen: Tensor | None
-    lowered: bool
-    nonfinite: int
+_BEFORE = {"none": (), "bucketing": ("bucketing",), "nnm": ("nnm",), "both": ("bucketing", "nnm")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,60 +51,54 @@ class Defence(Layer):
 
     population: Population
     attackers: int
-    rule: Rule = "mean"
-    f: int | Literal["auto"] = "auto"
-    m: int | None = None
-    iterations: int = 100
-    nu: float = 1e-6
-    radius: float | Literal["median"] = "median"
-    steps: int = 1
-    before: Before = "none"
-    bucket: int = 2
+    rule: Literal[
+        "mean", "median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan",
+        "norm_clip",
+    ] = "mean"  # fmt: skip
+    f: Natural | Literal["auto"] = "auto"
+    m: Count | None = None
+    iterations: Count = 100
+    nu: Positive = 1e-6
+    radius: Positive | Literal["median"] = "median"
+    steps: Count = 1
+    before: Literal["none", "bucketing", "nnm", "both"] = "none"
+    bucket: Count = 2
 
     def __post_init__(self) -> None:
-        choice("rule", self.rule, get_args(Rule))
-        choice("before", self.before, get_args(Before))
-        for name in ("iterations", "steps", "bucket", "m"):
-            if name != "m" or self.m is not None:
-                integer(name, getattr(self, name), at_least=1)
-        number("nu", self.nu, above=0)
-        if self.radius != "median":
-            number("radius", self.radius, above=0, remedy="or median")
         if self.rule == "norm_clip" and self.before != "none":
             raise WrongValue("before", f"must be none for rule=norm_clip, got {self.before}; choose another rule")
-        count = self.population.planned
-        count = -(-count // self.bucket) if self.before in ("bucketing", "both") else count
-        for part in self._bounded:
-            if self.assumed > BOUNDS[part][0](count):
-                fault = f"must have {BOUNDS[part][1]} for {part}, got f = {self.assumed} and C = {count}"
-                raise WrongValue("f", f"{fault}; lower it, or use a larger participation")
-        if self.rule == "multi_krum" and (self.m or 1) > count:
+        count = -(-self.population.planned // (self.bucket if "bucketing" in self.parts else 1))
+        if (most := rules.allowed(self.assumed, count, self.parts)) < self.assumed:
+            fault = f"must be at most {most} for {' and '.join(self.parts)} of {count} vectors, got {self.assumed}"
+            raise WrongValue("f", f"{fault}; lower it, or use a larger participation")
+        if self.m is not None and self.m > count:
             raise WrongValue("m", f"must be at most the number of vectors in a round, {count}, got {self.m}")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is done to the vectors of a round, in this order."""
+        return *_BEFORE[self.before], self.rule
 
     @cached_property
     def assumed(self) -> int:
-        """The number of attackers in a round that the server assumes."""
-        if self.f != "auto":
-            return integer("f", self.f, instead="auto")
-        return -(-self.attackers * self.population.planned // len(self.population.able))  # rounded up
-
-    @property
-    def _bounded(self) -> list[str]:
-        """Its parts that bound the number of attackers."""
-        return [part for part in (self.rule, "nnm" if self.before in ("nnm", "both") else "") if part in BOUNDS]
+        """The number of attackers in a round that the server assumes; by default their mean number, rounded up."""
+        everybody = len(self.population.able)
+        return -(-self.attackers * self.population.planned // everybody) if self.f == "auto" else self.f
 
     @property
     def needs(self) -> dict[str, str]:
         """What it needs of a method, with the key that asks for it."""
-        if self.rule in ("mean", "norm_clip") and self.before == "none":
-            return {"norm_clip": "defence.rule=norm_clip"} if self.rule == "norm_clip" else {}
-        weighted = self.rule == "geometric_median" and self.before == "none"
+        if self.rule == "norm_clip":
+            return {"norm_clip": "defence.rule=norm_clip"}
+        if self.parts == ("mean",):
+            return {}
         key = f"defence.before={self.before}" if self.rule == "mean" else f"defence.rule={self.rule}"
+        weighted = self.parts == ("geometric_median",)
         return {"rule": key} if weighted else {"rule": key, "uniform": key}
 
     def wrap(self, algo: Algorithm, at: At) -> Algorithm:
         """The method with the rule in the place of its sum, or with clipped vectors."""
-        whole = algo if algo.deliver is not None else replace(algo, deliver=_untouched)
+        whole = replace(algo, deliver=algo.deliver or _untouched)
         if self.rule == "norm_clip":
             return sending(whole if self.radius == "median" else algo, self._clipped)
         if not self.needs:
@@ -139,8 +106,7 @@ class Defence(Layer):
 
         def server_init(w: Tensor, num_clients: int) -> State:
             zero = torch.zeros((), dtype=torch.int64, device=w.device)
-            own = {"lowered": zero, "nonfinite": zero}
-            own |= {"centre": torch.zeros_like(w)} if self.rule == "centered_clipping" else {}
+            own = {"centre": torch.zeros_like(w), "lowered": zero, "nonfinite": zero}
             return algo.server_init(w, num_clients) | {OWN + k: v for k, v in own.items()}
 
         ruled = Ruled(algo.averaging.step, algo.averaging.weights, defence=self, at=at)
@@ -151,60 +117,63 @@ class Defence(Layer):
         found = dict(uploads)
         for name, v in vectors(uploads, state["w"].shape).items():
             size = lengths(v)
-            radius = median(size[:, None])[0] if self.radius == "median" else self.radius
+            radius = rules.median(size[:, None]) if self.radius == "median" else self.radius
             found[name] = v * shrunk(size, radius)[:, None].to(v.dtype)
         return found, states
 
-    def aggregate(self, rows: Tensor, p: Tensor, order: np.ndarray, centre: Tensor | None = None) -> Aggregate:
+    def aggregate(
+        self, rows: Tensor, p: Tensor, drawn: np.ndarray, centre: Tensor
+    ) -> tuple[Tensor, Tensor | None, dict[str, int]]:
         """Apply the rule to the vectors of a cohort.
 
         Args:
             rows: The vectors [C, P], in ascending order of the clients' ids.
             p: The weights of the clients [C].
-            order: Order of the clients before they are put into buckets [C].
+            drawn: A random number of each client [C], for the buckets.
             centre: The centre of clipping [P].
+
+        Returns:
+            The result [P] float64; which clients were chosen for it [C], None for rules that choose none; and counts:
+            whether there were too few vectors for the number of attackers that is assumed ("lowered"), and how many
+            vectors were left out since they are not finite ("nonfinite").
         """
-        clients, kept = len(rows), rows.isfinite().all(1).nonzero()[:, 0]
-        nonfinite = clients - len(kept)
-        if not len(kept):
-            return Aggregate(rows.new_full(rows.shape[1:], torch.nan, dtype=torch.float64), None, False, nonfinite)
-        rows, p = (rows[kept], p[kept].double()) if nonfinite else (rows, p.double())
-        of = torch.eye(clients, dtype=torch.float64, device=rows.device)[kept]  # share of clients in rows
-        if self.before in ("bucketing", "both"):
-            order = order[np.isin(order, kept.numpy(force=True))]
-            buckets = [order[start : start + self.bucket] for start in range(0, len(order), self.bucket)]
-            buckets.sort(key=min)
-            of = torch.stack([of.new_zeros(clients).index_fill(0, upload(b, of.device), 1 / len(b)) for b in buckets])
-            rows = mixed(of[:, kept], rows)
+        clients, finite = len(rows), rows.isfinite().all(1).nonzero()[:, 0]
+        nonfinite = clients - len(finite)
+        if nonfinite == clients:
+            return torch.full_like(centre, torch.nan), None, {"lowered": 0, "nonfinite": nonfinite}
+        if nonfinite:
+            rows, p, drawn = rows[finite], p[finite], drawn[finite.numpy(force=True)]
+        of = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]  # share of each client in each row
+        if "bucketing" in self.parts:
+            groups = upload(rules.buckets(drawn, self.bucket), rows.device)
+            rows, of = mixed(groups, rows), groups @ of
         count = len(rows)
-        f = max(0, min([self.assumed, *(BOUNDS[part][0](count) for part in self._bounded)]))
-        if self.before in ("nnm", "both") and count > 1:
-            nearest = squared_distances(rows).sort(dim=1, stable=True).indices[:, : count - f]
-            rows = mixed(of.new_zeros(count, count).scatter(1, nearest, 1 / (count - f)), rows)
-        p = p / p.sum() if self.before == "none" else p.new_full((count,), 1 / count)
-        chosen = None
-        if self.rule in ("krum", "multi_krum", "bulyan"):
-            picked = self._picked(squared_distances(rows), f) if count > 1 else slice(None)
-            rows, chosen = rows[picked], of[picked].any(0)
-        return Aggregate(self._ruled(rows, p, f, centre), chosen, f < self.assumed, nonfinite)
+        f = max(0, rules.allowed(self.assumed, count, self.parts))
+        if "nnm" in self.parts:
+            rows = mixed(rules.nearest_rows(squared_distances(rows), count - f), rows)
+        p = p.double() if self.before == "none" else of.new_ones(count)
+        vector, chosen = self._ruled(rows, p / p.sum(), f, centre.double())
+        counts = {"lowered": int(f < self.assumed), "nonfinite": nonfinite}
+        return vector, None if chosen is None else of[chosen].any(0), counts
 
-    def _picked(self, squared: Tensor, f: int) -> Tensor:
-        """The rows that Krum, multi-Krum or Bulyan chooses."""
-        if self.rule == "bulyan":
-            return bulyan_choice(squared, f)
-        return krum(squared, f)[: 1 if self.rule == "krum" else self.m or len(squared) - f].sort().values
-
-    def _ruled(self, rows: Tensor, p: Tensor, f: int, centre: Tensor | None) -> Tensor:
-        """The result of the rule on the chosen rows [P] float64."""
-        if len(rows) == 1:
-            return rows[0].double()
+    def _ruled(self, rows: Tensor, p: Tensor, f: int, centre: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The result of the rule on finite rows [P] float64, and the rows that were chosen for it, if it chooses."""
+        count, chosen = len(rows), None
+        if self.rule in ("median", "trimmed_mean"):
+            cut = (count - 1) // 2 if self.rule == "median" else f
+            return by_columns(lambda block: rules.trimmed_mean(block, cut), rows), None
         if self.rule == "geometric_median":
-            return geometric_median(rows, p, self.iterations, self.nu)
-        if self.rule == "centered_clipping" and centre is not None:
-            return centered_clipping(
-                rows, centre.double(), None if self.radius == "median" else self.radius, self.steps
-            )
-        return per_column(self.rule, rows, f)
+            return mixed(rules.geometric_median(squared_distances(rows), p, self.iterations, self.nu), rows), None
+        if self.rule == "centered_clipping" and count > 1:
+            return rules.centered_clipping(rows, centre, self.radius, self.steps), None
+        if self.rule == "bulyan":
+            chosen = rules.bulyan(squared_distances(rows), f)
+            return by_columns(lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]), chosen
+        if self.rule in ("krum", "multi_krum"):
+            best = rules.krum(squared_distances(rows), f)
+            chosen = best[: 1 if self.rule == "krum" else self.m or count - f].sort().values
+            rows = rows[chosen]
+        return by_columns(lambda block: block.mean(0), rows), chosen
 
 
 def _untouched(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
@@ -226,10 +195,8 @@ class Ruled(Averaging):
     def summed(self, server: State, uploads: State, cohort: ClientInfo) -> State:
         """Return the uploads with the result in the place of the vectors, and what the rule leaves for the server."""
         (name,) = self.weights
-        rows, centre = uploads[name], server.get(f"{OWN}centre")
         drawn = of_clients(self.at.seed, Purpose.BUCKETS, self.at.ids, round=self.at.round)
-        found = self.defence.aggregate(rows, cohort.p, np.argsort(drawn, kind="stable"), centre)
-        own = {k: server[OWN + k] + getattr(found, k) for k in ("lowered", "nonfinite")}
-        own |= {} if centre is None else {"centre": found.vector.to(rows.dtype)}
-        own |= {} if found.chosen is None else {"chosen": found.chosen}
-        return uploads | {name: found.vector.to(rows.dtype)} | {OWN + k: v for k, v in own.items()}
+        vector, chosen, counts = self.defence.aggregate(uploads[name], cohort.p, drawn, server[f"{OWN}centre"])
+        vector = vector.to(uploads[name].dtype)
+        own = {OWN + k: server[OWN + k] + v for k, v in counts.items()} | {f"{OWN}centre": vector}
+        return uploads | {name: vector} | own | ({} if chosen is None else {f"{OWN}chosen": chosen})

@@ -13,192 +13,212 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, Literal
 
+import dp_accounting as dp
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging
-from fedbench.core.errors import RequestError, WrongValue, choice, install_hint, number
+from fedbench.core.errors import RequestError, WrongValue, number
 from fedbench.core.files import Tree
+from fedbench.core.options import Inside, NonNegative, Positive, Range
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State
 from fedbench.scenarios.draws import Population, normal, of_clients, uniform
-from fedbench.scenarios.surroundings import At, hidden, sending, shown
+from fedbench.scenarios.surroundings import At, sending, shown
+from fedbench.scenarios.vectors import lengths, shrunk
 from fedbench.simulation.turn import OWN, Turn
 
-_BOUND, _SHARE = f"{OWN}bound", f"{OWN}unclipped"  # C_{t+1} [1], so that it is no column; b_k [C], then b̃
+# of the server: the bound of the next round [1], so that it is no column; b_k of clients [C], then b̃; ε
+_BOUND, _SHARE, _EPSILON = (f"{OWN}{word}" for word in ("bound", "unclipped", "epsilon"))
+_RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}  # what the guarantee holds for
+logging.getLogger("absl").setLevel(logging.ERROR)  # dp-accounting warns of orders that it leaves out; others give ε
 
 
-class Cohorts(NamedTuple):
-    """How cohorts are drawn, which decides what the noise is worth.
-
-    Attributes:
-        clients: Number N of clients with examples.
-        size: Expected size m̃ of a cohort.
-        fixed: Whether every cohort has this size; otherwise each client takes part with probability m̃/N (Poisson).
-    """
-
-    clients: int
-    size: float
-    fixed: bool
-
-    @property
-    def relation(self) -> str:
-        """What the guarantee holds for."""
-        return f"client level, {'replace' if self.fixed else 'add/remove'}"
-
-    def fresh(self) -> Any:
-        """An accountant that has spent nothing."""
-        dp, name = _library(), "REPLACE_ONE" if self.fixed else "ADD_OR_REMOVE_ONE"
-        return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation[name])
-
-    def rounds(self, z: float, count: int) -> Any:
-        """The event of ``count`` rounds with noise multiplier z."""
-        dp = _library()
-        if self.fixed:  # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
-            one = dp.SampledWithoutReplacementDpEvent(self.clients, int(self.size), dp.GaussianDpEvent(z / 2))
-        else:
-            one = dp.PoissonSampledDpEvent(self.size / self.clients, dp.GaussianDpEvent(z))
-        return dp.SelfComposedDpEvent(one, count)
-
-
-def spending(z: float, delta: float, cohorts: Cohorts) -> Callable[[int], float]:
-    """Return the function from a number of rounds to the ε that they have spent; infinite without noise.
-
-    Raises:
-        RequestError: If dp-accounting is not installed.
-    """
-    if z == 0:
-        return lambda rounds: math.inf if rounds else 0.0
-    compute_epsilon = _library().rdp.compute_epsilon
-    once = cohorts.fresh().compose(cohorts.rounds(z, 1))  # Rényi divergences add up over the rounds
-    orders, divergence = once.orders, once.rdp
-    return lambda rounds: float(compute_epsilon(orders, rounds * divergence, delta)[0]) if rounds else 0.0
-
-
-@cache  # it takes seconds
-def calibrated(epsilon: float, delta: float, rounds: int, cohorts: Cohorts) -> float:
-    """Return the smallest noise multiplier, to 1e-6, with which ``rounds`` rounds spend at most ``epsilon``.
-
-    Raises:
-        RequestError: If there is none, or dp-accounting is not installed.
-    """
-    dp = _library()
-    start = dp.LowerEndpointAndGuess(1e-3, 1)  # with 0 the accounting of fixed cohorts divides by it
-    try:
-        z = dp.calibrate_dp_mechanism(cohorts.fresh, lambda z: cohorts.rounds(z, max(1, rounds)), epsilon, delta, start)
-    except (ValueError, dp.mechanism_calibration.NoBracketIntervalFoundError) as error:
-        fault = f"must be what some noise >= 0.001 spends in {rounds} rounds, got {epsilon:g}; set privacy.noise"
-        raise WrongValue("epsilon", fault) from error
-    return float(z)
-
-
-def _library() -> Any:
-    try:
-        import dp_accounting  # late: it takes a while, and is an extra
-    except ModuleNotFoundError as error:
-        raise RequestError(f"privacy needs the package dp-accounting; run: {install_hint('privacy')}") from error
-    logging.getLogger("absl").addFilter(_tells)
-    return dp_accounting
-
-
-def _tells(record: logging.LogRecord) -> bool:
-    """Whether a message is news: orders at which a series does not converge are left out, and others give ε."""
-    return "failed to converge" not in record.getMessage()
-
-
-class Adaptive(NamedTuple):
-    """A clipping bound that follows a quantile of the norms.
-
-    Attributes:
-        quantile: The quantile γ.
-        lr: Rate η_C.
-        noise: Deviation σ_b of the noise on the count of unclipped updates.
-    """
-
-    quantile: float
-    lr: float
-    noise: float
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Privacy:
     """D = (Σ_k v_k + z_Δ C ξ) / m̃ in the place of the mean update, v_k = Δ_k min(1, C/‖Δ_k‖), ξ ~ N(0, I).
 
     Attributes:
-        seed: Random seed of the run.
-        noise: Noise multiplier z_Δ of the sum.
-        clip: Clipping bound C, or the first one.
-        adaptive: How the bound changes; None if it does not.
-        cohorts: How cohorts are drawn.
-        draw: Draws them, from (round, training examples [N]); None leaves it to the run's sampler.
-        delta: δ.
-        spent: ε by the number of rounds.
-        facts: What ``meta.json`` records.
+        population: All clients.
+        noise: Noise multiplier z; 0 is no guarantee, None is 1, or what ``epsilon`` needs.
+        epsilon: What the planned rounds are to spend, instead of ``noise``.
+        delta: δ; None is 1/N^1.1.
+        clip: Bound on the norm of an update; ``adaptive``; or infinity, for no noise.
+        sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one size.
+        quantile: Share γ of the updates that an adaptive bound leaves as they are.
+        clip_lr: Rate η_C of its logarithm.
+        clip_start: The first bound.
+        count_noise: Deviation σ_b of the noise on the number of unclipped updates; None is m̃/20.
+
+    Raises:
+        RequestError: If values do not go together, or no noise spends ``epsilon``.
     """
 
-    seed: int
-    noise: float
-    clip: float
-    adaptive: Adaptive | None
-    cohorts: Cohorts
-    draw: Callable[[int, np.ndarray], np.ndarray] | None
-    delta: float
-    spent: Callable[[int], float]
-    facts: Tree
+    population: Population
+    noise: Annotated[float, Range(at_least=0, at_most=1e6)] | None = None
+    epsilon: Positive | None = None
+    delta: Inside | None = None
+    clip: float | str = 1.0
+    sampling: Literal["poisson", "fixed"] = "poisson"
+    quantile: Inside = 0.5
+    clip_lr: NonNegative = 0.2
+    clip_start: Positive = 0.1
+    count_noise: NonNegative | None = None
 
     needs: ClassVar[dict[str, str]] = {"privacy": "privacy"}
 
-    def _bound(self, server: State) -> float | Tensor:
-        return server[_BOUND][0] if _BOUND in server else self.clip
+    def __post_init__(self) -> None:
+        if self.population.by_size:
+            why = "Poisson sampling at one rate is what is accounted for"
+            raise RequestError(f"privacy does not go with sampling=size: {why}; use sampling=uniform")
+        if self.noise is not None and self.epsilon is not None:
+            raise WrongValue("noise", f"must be null with privacy.epsilon, got {self.noise}; set one of the two")
+        if self.clip not in ("adaptive", math.inf):
+            number("clip", self.clip, above=0, remedy="or use adaptive")
+        z, most = self.multiplier, 2 * self.deviation
+        if z and self.clip == "adaptive" and most <= z:
+            fault = f"must be below 2·count_noise = {most:g}, got {z:g}; raise privacy.count_noise or the cohort"
+            raise WrongValue("noise", fault)
+        if z and self.clip == math.inf:
+            raise WrongValue("noise", f"needs a finite clip, got {z:g}; set privacy.clip to a number")
+
+    @property
+    def clients(self) -> int:
+        """The number N of clients with examples."""
+        return len(self.population.able)
+
+    @property
+    def rate(self) -> float:
+        """The probability q with which a client takes part in a round."""
+        part = self.population.participation
+        return part if isinstance(part, float) else min(1.0, part / self.clients)
+
+    @property
+    def size(self) -> float:
+        """The expected size m̃ of a cohort."""
+        return self.population.planned if self.sampling == "fixed" else self.rate * self.clients
+
+    @property
+    def deviation(self) -> float:
+        """The deviation σ_b of the noise on the count."""
+        return self.size / 20 if self.count_noise is None else self.count_noise
+
+    @property
+    def failure(self) -> float:
+        """The probability δ with which the guarantee may fail."""
+        return 1 / self.clients**1.1 if self.delta is None else self.delta
+
+    @cached_property
+    def multiplier(self) -> float:
+        """The noise multiplier z; for ``epsilon`` the smallest one, to 1e-6, with which the planned rounds spend it."""
+        if self.epsilon is None:
+            return 1.0 if self.noise is None else self.noise
+        rounds = max(1, self.population.rounds)
+        start = dp.LowerEndpointAndGuess(1e-3, 1)  # with 0 the accounting of fixed cohorts divides by it
+        planned = partial(self.event, rounds=rounds)
+        try:
+            return float(dp.calibrate_dp_mechanism(self.accountant, planned, self.epsilon, self.failure, start))
+        except (ValueError, dp.mechanism_calibration.NoBracketIntervalFoundError) as error:
+            fault = f"must be what some noise >= 0.001 spends in {rounds} rounds, got {self.epsilon:g}"
+            raise WrongValue("epsilon", f"{fault}; set privacy.noise") from error
+
+    @property
+    def of_sum(self) -> float:
+        """The noise multiplier z_Δ of the sum, of which the noise on the count takes its share."""
+        z = self.multiplier
+        return (z**-2 - (2 * self.deviation) ** -2) ** -0.5 if z and self.clip == "adaptive" else z
+
+    def accountant(self) -> Any:
+        """An accountant that has spent nothing."""
+        relation = "REPLACE_ONE" if self.sampling == "fixed" else "ADD_OR_REMOVE_ONE"
+        return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation[relation])
+
+    def event(self, z: float, rounds: int = 1) -> Any:
+        """What the accountant is told of rounds with noise multiplier z."""
+        if self.sampling == "fixed":
+            # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
+            one = dp.SampledWithoutReplacementDpEvent(self.clients, int(self.size), dp.GaussianDpEvent(z / 2))
+        else:
+            one = dp.PoissonSampledDpEvent(self.size / self.clients, dp.GaussianDpEvent(z))
+        return dp.SelfComposedDpEvent(one, rounds)
+
+    @cached_property
+    def _once(self) -> Any:
+        """The accountant after a round; Rényi divergences, which take up to 0.3 s, add up over the rounds."""
+        return self.accountant().compose(self.event(self.multiplier))
+
+    def spent(self, rounds: int) -> float:
+        """ε of a number of rounds; infinite without noise."""
+        if not self.multiplier:
+            return math.inf
+        return float(dp.rdp.compute_epsilon(self._once.orders, rounds * self._once.rdp, self.failure)[0])
+
+    @property
+    def facts(self) -> Tree:
+        """What ``meta.json`` records."""
+        rounds = self.population.rounds
+        facts = {"noise": self.multiplier, "delta": self.failure, "relation": _RELATION[self.sampling]}
+        facts |= {"clients": self.clients, "expected_cohort": self.size}
+        facts |= {"planned_rounds": rounds, "planned_epsilon": self.spent(rounds)}
+        return {"guarantee": facts}
+
+    @property
+    def draw(self) -> Callable[[int, np.ndarray], np.ndarray] | None:
+        """Draws cohorts, from (round, training examples [N]); None leaves it to the run's sampler."""
+
+        def coins(round: int, able: np.ndarray) -> np.ndarray:
+            ids = np.flatnonzero(able)
+            return ids[uniform(of_clients(self.population.seed, Purpose.POISSON, ids, round=round)) < self.rate]
+
+        return coins if self.sampling == "poisson" else None
 
     def wrap(self, algo: Algorithm, at: At) -> Algorithm:
         """The method with its mean update clipped, over a fixed number of clients, and with noise."""
-        (name,), inner = algo.averaging.weights, algo.averaging.step
-        bound, size = self._bound(at.server), self.cohorts.size
-        base, adaptive = key(self.seed, Purpose.NOISE, at.round), self.adaptive
-        init, remarks = algo.server_init, algo.remarks
+        (name,), inner, adaptive = algo.averaging.weights, algo.averaging.step, self.clip == "adaptive"
+        bound: Any = at.server.get(_BOUND, self.clip)  # a number, or [1]
 
         def clipped(server: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
                 raise RequestError(f"privacy covers one vector, and this method also uploads {', '.join(sorted(more))}")
-            v = uploads[name]
-            norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True, dtype=torch.float64)
-            sent = uploads | {name: v * (bound / norm).clamp_max(1).to(v.dtype)}  # norm 0: the factor is 1
-            return sent | ({_SHARE: (norm <= bound)[:, 0].to(v.dtype)} if adaptive else {}), states
+            v, norm = uploads[name], lengths(uploads[name])
+            sent = uploads | {name: v * shrunk(norm, bound)[:, None].to(v.dtype)}
+            return sent | ({_SHARE: (norm <= bound).to(v.dtype)} if adaptive else {}), states
 
         def step(server: State, uploads: State, cohort: ClientInfo) -> State:
             mean = uploads[name].double()
-            if self.noise:
-                xi = normal(fold_in(base, torch.arange(mean.numel(), device=mean.device)))
-                mean = mean + self.noise * bound / size * xi
-            after = hidden(server) | inner(server, uploads | {name: mean.to(uploads[name].dtype)}, cohort)
-            if adaptive is None:
-                return after
-            zeta = normal(torch.tensor(key(self.seed, Purpose.COUNT, at.round) >> 1, device=mean.device))
-            share = 0.5 + ((uploads[_SHARE].double() - 0.5).sum() + adaptive.noise * zeta) / size
-            then = bound * torch.exp(-adaptive.lr * (share - adaptive.quantile))
-            return after | {_SHARE: share, _BOUND: then.clamp(1e-20, 1e20).view(1)}
+            if self.multiplier:
+                entry = torch.arange(len(mean), device=mean.device)
+                xi = normal(fold_in(key(at.seed, Purpose.NOISE, at.round), entry))
+                mean = mean + self.of_sum * bound / self.size * xi
+            uploads = uploads | {name: mean.to(uploads[name].dtype)}
+            if adaptive:
+                zeta = normal(torch.tensor(key(at.seed, Purpose.COUNT, at.round) >> 1, device=mean.device))
+                share = 0.5 + ((uploads[_SHARE].double() - 0.5).sum() + self.deviation * zeta) / self.size
+                then = (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(1e-20, 1e20)
+                uploads |= {_SHARE: share, _BOUND: then, f"{OWN}clip": bound[0]}
+            return inner(server, uploads, cohort)
 
         def server_init(w: Tensor, num_clients: int) -> State:
-            own = {f"{OWN}epsilon": w.new_zeros((), dtype=torch.float64)}
-            if adaptive:
-                own[_BOUND] = torch.full((1,), self.clip, dtype=torch.float64, device=w.device)
-            return init(w, num_clients) | own
+            own = {_EPSILON: w.new_zeros((), dtype=torch.float64)}
+            own |= {_BOUND: w.new_full((1,), self.clip_start, dtype=torch.float64)} if adaptive else {}
+            return algo.server_init(w, num_clients) | own
 
-        update = Averaging(step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / size)})
-        algo = replace(sending(algo, clipped), update=update, server_init=server_init)
-        return replace(algo, remarks=lambda server: [*remarks(server), self._said(server)])
+        def remarks(server: State) -> list[str]:
+            least = 1 / self.clients
+            high = f"; δ is not below 1/N = {least:.3g}" if self.failure >= least else ""
+            spent = f"ε = {float(server[_EPSILON]):.5g}, δ = {self.failure:.3g}"
+            return [*algo.remarks(server), f"privacy: {spent} ({_RELATION[self.sampling]}){high}"]
+
+        update = Averaging(step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)})
+        return replace(sending(algo, clipped), update=update, server_init=server_init, remarks=remarks)
 
     def turn(self, turn: Turn, at: At) -> Turn:
         """The round with what it has spent, and with the noise alone if nothing arrives."""
-        algo, notes, kept = turn.algorithm, {**turn.notes, "epsilon": self.spent(at.round + 1)}, turn.kept
-        step, names = algo.averaging.step, algo.averaging.weights
-        if self.adaptive:
-            kept = kept | {f"{OWN}clip": at.server[_BOUND][0]}
+        step, names = turn.algorithm.averaging.step, turn.algorithm.averaging.weights
 
         def idle(server: State) -> State:
             w = server["w"]
@@ -206,77 +226,8 @@ class Privacy:
             nobody = ClientInfo(id=ids, n=none, p=none, steps=none, lr=none, per_epoch=none, key=ids)
             return step(turn.idle(server), {_SHARE: none, **{k: torch.zeros_like(w) for k in names}}, nobody)
 
-        def bytes_up(uploads: State) -> int:  # the server clips and counts
-            return turn.bytes_up({k: v for k, v in uploads.items() if k != _SHARE})
-
-        return replace(turn, notes=notes, kept=kept, idle=idle, bytes_up=bytes_up)
-
-    def _said(self, server: State) -> str:
-        epsilon, least = float(server[f"{OWN}epsilon"]), 1 / self.cohorts.clients
-        high = f"; δ is not below 1/N = {least:.3g}" if self.delta >= least else ""
-        return f"privacy: ε = {epsilon:.5g}, δ = {self.delta:.3g} ({self.cohorts.relation}){high}"
+        notes = {**turn.notes, "epsilon": self.spent(at.round + 1)}
+        return replace(turn, notes=notes, idle=idle)
 
 
-def central(
-    *,
-    noise: float | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    clip: float | Literal["adaptive"] = 1.0,
-    sampling: Literal["poisson", "fixed"] = "poisson",
-    quantile: float = 0.5,
-    clip_lr: float = 0.2,
-    clip_start: float = 0.1,
-    count_noise: float | None = None,
-    population: Population,
-) -> Privacy:
-    """Central differential privacy: updates are clipped, and the server adds noise to their sum.
-
-    Args:
-        noise: Noise multiplier z >= 0; 0 is no guarantee, None is 1, or what ``epsilon`` needs.
-        epsilon: What the planned rounds are to spend, instead of ``noise``.
-        delta: δ in (0, 1); None is 1/N^1.1.
-        clip: Bound on the norm of an update; ``adaptive``; or infinity, for no noise.
-        sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one size.
-        quantile: Share γ of the updates that an adaptive bound leaves as they are, in (0, 1).
-        clip_lr: Rate η_C of its logarithm.
-        clip_start: The first bound.
-        count_noise: Deviation σ_b of the noise on the number of unclipped updates; None is m̃/20.
-        population: All clients.
-    """
-    fixed = choice("sampling", sampling, ("poisson", "fixed")) == "fixed"
-    if population.by_size:
-        why = "Poisson sampling at one rate is what is accounted for"
-        raise RequestError(f"privacy does not go with sampling=size: {why}; use sampling=uniform")
-    able, part = population.able, population.participation
-    rate = part if isinstance(part, float) else min(1.0, part / len(able))
-    cohorts = Cohorts(len(able), population.planned if fixed else rate * len(able), fixed)
-    delta = number("delta", 1 / len(able) ** 1.1 if delta is None else delta, above=0, below=1)
-    if epsilon is not None:
-        if noise is not None:
-            raise WrongValue("noise", f"must be null with privacy.epsilon, got {noise}; set one of the two")
-        noise = calibrated(number("epsilon", epsilon, above=0), delta, population.rounds, cohorts)
-    z = total = number("noise", 1.0 if noise is None else noise, at_least=0, at_most=1e6)
-    adaptive = None
-    if clip == "adaptive":
-        sigma = number("count_noise", cohorts.size / 20 if count_noise is None else count_noise, at_least=0)
-        quantile, clip_lr = number("quantile", quantile, above=0, below=1), number("clip_lr", clip_lr, at_least=0)
-        adaptive, bound = Adaptive(quantile, clip_lr, sigma), number("clip_start", clip_start, above=0)
-        if z > 0 and 2 * sigma <= z:
-            fault = f"must be below 2·count_noise = {2 * sigma:g}, got {z:g}; raise privacy.count_noise or the cohort"
-            raise WrongValue("noise", fault)
-        z = (z**-2 - (2 * sigma) ** -2) ** -0.5 if z else 0.0  # the count takes its share
-    else:
-        bound = math.inf if clip == math.inf else number("clip", clip, above=0, remedy="or use adaptive")
-    if z and bound == math.inf:
-        raise WrongValue("noise", f"needs a finite clip, got {z:g}; set privacy.clip to a number")
-
-    def draw(round: int, able: np.ndarray) -> np.ndarray:
-        ids = np.flatnonzero(able)
-        return ids[uniform(of_clients(population.seed, Purpose.POISSON, ids, round=round)) < rate]
-
-    spent = spending(total, delta, cohorts)
-    facts = {"noise": total, "delta": delta, "relation": cohorts.relation, "expected_cohort": cohorts.size}
-    facts |= {"clients": len(able), "planned_rounds": population.rounds, "planned_epsilon": spent(population.rounds)}
-    chance = None if fixed else draw
-    return Privacy(population.seed, z, bound, adaptive, cohorts, chance, delta, spent, {"guarantee": facts})
+central = Privacy  # its name in configurations

@@ -1,34 +1,24 @@
-"""Robust rules: one vector from those of C clients. Rows are [C, P]; results are float64."""
+"""Robust rules: which of the vectors of C clients count, and how much. Rows are [C, P]; results are float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.scenarios.vectors import by_columns, columns, lengths, mixed, shrunk, squared_distances
+from fedbench.scenarios.vectors import columns, lengths, mixed, shrunk
 
-# the largest number f of attackers among C clients that a rule allows, and the condition
-BOUNDS: dict[str, tuple[Callable[[int], int], str]] = {
-    "trimmed_mean": (lambda c: (c - 1) // 2, "C > 2f"),
-    "krum": (lambda c: (c - 3) // 2, "C >= 2f + 3"),
-    "multi_krum": (lambda c: (c - 3) // 2, "C >= 2f + 3"),
-    "bulyan": (lambda c: (c - 3) // 4, "C >= 4f + 3"),
-    "nnm": (lambda c: c - 1, "C > f"),
-}
+# (a, b): among C vectors there may be f of attackers if C >= a f + b
+_BOUNDS = {"trimmed_mean": (2, 1), "krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "nnm": (1, 1)}
 _STILL = 1e-9  # the geometric median has been reached if it moves by less, of the largest distance at the start
 
 
-def _ranked(rows: Tensor) -> Tensor:
-    """Return the values of rows in ascending order per column, [P, C]."""
-    return rows.T.contiguous().sort(1).values
-
-
-def median(rows: Tensor) -> Tensor:
-    """Return the median per column, [P]; of two middle values their mean (Yin et al., ICML 2018, Def. 1)."""
-    ranked = _ranked(rows)
-    return (ranked[:, (len(rows) - 1) // 2] + ranked[:, len(rows) // 2]) / 2
+def allowed(f: int, count: int, parts: Sequence[str]) -> int:
+    """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors; perhaps below 0."""
+    return min([f, *((count - b) // a for a, b in (_BOUNDS[part] for part in parts if part in _BOUNDS))])
 
 
 def trimmed_mean(rows: Tensor, f: int) -> Tensor:
@@ -36,11 +26,21 @@ def trimmed_mean(rows: Tensor, f: int) -> Tensor:
     return _ranked(rows)[:, f : len(rows) - f].mean(1)
 
 
+def median(rows: Tensor) -> Tensor:
+    """Return the median per column, [P]; of two middle values their mean (Yin et al., ICML 2018, Def. 1)."""
+    return trimmed_mean(rows, (len(rows) - 1) // 2)
+
+
 def nearest_to_median(rows: Tensor, count: int) -> Tensor:
     """Return the mean per column of the ``count`` values nearest to the median, [P]; ties go to lower values."""
     ranked = _ranked(rows)
     nearest = (ranked - median(rows)[:, None]).abs().sort(dim=1, stable=True).indices[:, :count]
     return ranked.gather(1, nearest).mean(1)
+
+
+def _ranked(rows: Tensor) -> Tensor:
+    """Return the values of rows in ascending order per column, [P, C]."""
+    return rows.T.contiguous().sort(1).values
 
 
 def krum(squared: Tensor, f: int) -> Tensor:
@@ -56,64 +56,76 @@ def krum(squared: Tensor, f: int) -> Tensor:
     return others[:, : max(1, len(others) - f - 2)].sum(1).sort(stable=True).indices
 
 
-def bulyan_choice(squared: Tensor, f: int) -> Tensor:
-    """Return the C - 2f rows that Krum chooses one by one, ascending (El Mhamdi et al., ICML 2018); as ``krum``."""
-    left = list(range(len(squared)))
-    chosen = [left.pop(int(krum(squared[left][:, left], f)[0])) for _ in range(len(squared) - 2 * f)]
-    return torch.tensor(sorted(chosen), device=squared.device)
+def bulyan(squared: Tensor, f: int) -> Tensor:
+    """Return the C - 2f rows that Krum chooses one by one (El Mhamdi et al., ICML 2018); arguments as of ``krum``."""
+    squared, left = squared.cpu(), list(range(len(squared)))  # every choice waits for the one before
+    return torch.tensor([left.pop(int(krum(squared[left][:, left], f)[0])) for _ in range(len(squared) - 2 * f)])
 
 
-def geometric_median(rows: Tensor, p: Tensor, iterations: int = 100, nu: float = 1e-6) -> Tensor:
-    """Return argmin_z Σ p_k ‖v_k - z‖ by smoothed Weiszfeld iterations, [P] (RFA, Pillutla et al., 2022, Alg. 2).
+def nearest_rows(squared: Tensor, count: int) -> Tensor:
+    """Return weights [C, C] that put the mean of the ``count`` nearest rows in the place of every row.
 
-    With z = Σ b_k v_k and Σ b_k = 1, ‖v_k - z‖² = (D b)_k - b' D b / 2, D the squared distances between the v_k: the
-    iterations need no vectors.
+    A row is one of its own nearest ones; ties go to the first (NNM; Allouah et al., AISTATS 2023, Alg. 2).
+    """
+    nearest = squared.sort(dim=1, stable=True).indices[:, :count]
+    return torch.zeros_like(squared).scatter(1, nearest, 1 / count)
+
+
+def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
+    """Return weights [B, C] of the means of random groups of ``size`` clients (Karimireddy et al., ICLR 2022, Alg. 1).
+
+    Groups are in the order of their first clients; the one with the largest draws may be smaller.
 
     Args:
-        rows: The vectors v_k.
-        p: Their weights [C] float64, which sum to 1.
+        drawn: A random number of each client [C].
+        size: Clients of a group.
+    """
+    group = np.argsort(np.argsort(drawn, kind="stable")) // size
+    together = group[:, None] == group  # [C, C]
+    members = together[together.argmax(1) == np.arange(len(group))].astype(np.float64)
+    weights: np.ndarray = members / members.sum(1, keepdims=True)
+    return weights
+
+
+def geometric_median(squared: Tensor, p: Tensor, iterations: int, nu: float) -> Tensor:
+    """Return weights b [C] for which z = Σ b_k v_k is the argmin of Σ p_k ‖v_k - z‖.
+
+    Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which need no vectors: as Σ b_k = 1,
+    ‖v_k - z‖² = (D b)_k - b' D b / 2.
+
+    Args:
+        squared: The squared distances D between the v_k, [C, C].
+        p: Weights [C] float64, which sum to 1.
         iterations: Most iterations.
         nu: Smallest distance that counts, as a share of the largest one at the start.
     """
-    squared, b = squared_distances(rows), p
 
     def apart(b: Tensor) -> Tensor:
         return (squared @ b - b @ squared @ b / 2).clamp(min=0).sqrt()
 
-    largest = apart(b).max()
-    for _ in range(iterations if largest > 0 else 0):
+    b, largest = p, apart(p).max()
+    moving = largest > 0  # on the device, which the host does not wait for
+    for _ in range(iterations):
         beta = p / apart(b).clamp(min=nu * largest)
-        change = beta / beta.sum() - b
+        change = torch.where(moving, beta / beta.sum() - b, 0)
         b = b + change
-        if (-change @ squared @ change / 2).clamp(min=0).sqrt() < _STILL * largest:
-            break
-    return mixed(b, rows)
+        moving = moving & ((-change @ squared @ change / 2).clamp(min=0).sqrt() >= _STILL * largest)
+    return b
 
 
-def centered_clipping(rows: Tensor, centre: Tensor, radius: float | None, steps: int = 1) -> Tensor:
+def centered_clipping(rows: Tensor, centre: Tensor, radius: float | Tensor | Literal["median"], steps: int) -> Tensor:
     """Return the centre [P] after ``steps`` steps by the mean of the clipped differences (Karimireddy et al., 2021).
 
     Args:
         rows: The vectors.
         centre: The centre before [P] float64.
-        radius: Largest length of a difference; None is the median of those at the first step.
+        radius: Largest length of a difference; "median" is that of those at the first step.
         steps: Number of steps.
     """
     for _ in range(steps):
         parts = [lengths(rows[:, block].double() - centre[block]).square() for block in columns(rows)]
         apart = torch.stack(parts).sum(0).sqrt()
-        radius = float(median(apart[:, None])) if radius is None else radius
+        radius = median(apart[:, None]) if isinstance(radius, str) else radius
         share = shrunk(apart, radius) / len(rows)
         centre = centre + mixed(share, rows) - share.sum() * centre
     return centre
-
-
-def per_column(rule: str, rows: Tensor, f: int) -> Tensor:
-    """Return the result [P] of ``median``, ``trimmed_mean``, the second step of ``bulyan``, or otherwise the mean."""
-    if rule == "median":
-        return by_columns(median, rows)
-    if rule == "trimmed_mean":
-        return by_columns(lambda block: trimmed_mean(block, f), rows)
-    if rule == "bulyan":
-        return by_columns(lambda block: nearest_to_median(block, len(rows) - 2 * f), rows)
-    return by_columns(lambda block: block.mean(0), rows)

@@ -16,7 +16,7 @@ import torch
 from fedbench.core.algorithm import Algorithm, Weighting
 from fedbench.core.files import Tree
 from fedbench.core.randomness import Purpose
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.draws import Population, of_clients, uniform
 from fedbench.simulation.turn import OWN, REPORTS, Attackers, Draw, Scenario, Steps, Turn
@@ -112,7 +112,7 @@ class Surroundings(Scenario):
             notes |= {"sampled": len(sampled), "reported": len(at.ids), "reachable": int((able > 0).sum())}
             reports, arrivals = server[REPORTS], torch.from_numpy(np.isin(np.arange(len(able)), at.ids))
             kept = {REPORTS: reports + arrivals.to(reports.device), _EMPTY: server[_EMPTY] + (not len(at.ids))}
-        turn = Turn(algo, at.ids, sampled, done[arrived], int(done.sum()), notes=notes, kept=kept)
+        turn = Turn(algo, at.ids, sampled, done[arrived], int(done.sum()), bytes_up=_size, notes=notes, kept=kept)
         for layer in self.layers:
             turn = layer.turn(turn, at)
         return turn
@@ -136,6 +136,11 @@ class Surroundings(Scenario):
 
         weights = {k: times(f) for k, f in algo.averaging.weights.items()}
         return replace(algo, update=replace(algo.averaging, weights=weights))
+
+
+def _size(uploads: State) -> int:
+    """The size in bytes of what clients send; what scenarios add to it for the server costs nothing."""
+    return nbytes(shown(uploads))
 
 
 def _apart(algo: Algorithm, first: bool = True) -> Algorithm:

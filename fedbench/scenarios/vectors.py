@@ -51,7 +51,7 @@ def lengths(rows: Tensor) -> Tensor:
 
 def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
     """Return min(1, radius / length) for lengths [C]; it is 1 for length 0."""
-    return torch.where(lengths > radius, radius / lengths, torch.ones_like(lengths))
+    return torch.where(lengths > radius, radius * lengths.reciprocal(), 1)
 
 
 def squared_distances(rows: Tensor) -> Tensor:
