@@ -1,4 +1,4 @@
-"""What the functions of methods, data and models declare of their options: every range and every word."""
+"""What the functions of methods, scenarios, data and models declare of their options: every range and every word."""
 
 import re
 
@@ -9,32 +9,36 @@ from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
 from fedbench.core.options import checked
 
+GROUPS = ("algo", "attack", "availability", "data", "model")
 # what a message says that an option must be: the options of every function
 DECLARED = """
-a number: consecutive_classes.mu fafed.ext fedheal.threshold fedsps.l_star term.t
-a number > 0: adafed.server_lr adafedadam.eps,server_lr bernoulli_dirichlet.alpha dirichlet.alpha
-    dirichlet_min_share.alpha dirichlet_mixture.alpha dirichlet_sample.alpha fafed.rho fedadagrad.server_lr,tau
-    fedadam.server_lr,tau fedams.server_lr,tau fedavg.server_lr fedavgm.server_lr fedcada.eps,server_lr
-    fedcm.server_lr feddyn.alpha fedfv.server_lr fedmdfg.server_lr fedmgda.server_lr fedprox.server_lr
-    fedsam.server_lr fedspeed.prox fedsps.c,gamma_b fedyogi.server_lr,tau local_adam.eps mimelite.eps,server_lr
-    mofedsam.server_lr pfedme.beta,lam,personal_lr propfair.M,eps,server_lr scaffold.server_lr term.server_lr
+a number: clients.power consecutive_classes.mu fafed.ext fedheal.threshold fedsps.l_star term.t
+a number > 0: Attack.loss_scale adafed.server_lr adafedadam.eps,server_lr bernoulli_dirichlet.alpha
+    clients.a,b,concentration cyclic.period dirichlet.alpha dirichlet_min_share.alpha dirichlet_mixture.alpha
+    dirichlet_sample.alpha fafed.rho fedadagrad.server_lr,tau fedadam.server_lr,tau fedams.server_lr,tau
+    fedavg.server_lr fedavgm.server_lr fedcada.eps,server_lr fedcm.server_lr feddyn.alpha fedfv.server_lr
+    fedmdfg.server_lr fedmgda.server_lr fedprox.server_lr fedsam.server_lr fedspeed.prox fedsps.c,gamma_b
+    fedyogi.server_lr,tau local_adam.eps mimelite.eps,server_lr mofedsam.server_lr pfedme.beta,lam,personal_lr
+    propfair.M,eps,server_lr scaffold.server_lr stragglers.deadline term.server_lr
 a number > 0 and < 1: fedfa.c
-a number > 0 and <= 1: bernoulli_dirichlet.p drfa.decay shakespeare.split
+a number > 0 and <= 1: bernoulli_dirichlet.p clients.mean cyclic.mean drfa.decay shakespeare.split
 a number >= 0: adafed.gamma adafedadam.alpha afl.lr_lambda consecutive_classes.sigma dirichlet_min_share.min_share
     dirichlet_mixture.size_sigma ditto.lam drfa.gamma fedcorr.beta fedexp.eps fedmdfg.armijo fedprox.mu fedsam.rho
     fedspeed.rho lognormal_sizes.sigma mofedsam.rho naive_adaptive.eps power_law_sizes.exponent qfedavg.q
-    two_classes_power_law.sigma
-a number >= 0 and < 1: LSTM.dropout adafedadam.beta1,beta2 drfa.floor fafed.beta fedadagrad.beta1
-    fedadam.beta1,beta2 fedams.beta1,beta2 fedavgm.beta fedcada.beta1,beta2 fedfa.gamma_c,gamma_s
+    stragglers.jitter,sigma two_classes_power_law.sigma
+a number >= 0 and < 1: LSTM.dropout adafedadam.beta1,beta2 bernoulli.p clients.p drfa.floor fafed.beta
+    fedadagrad.beta1 fedadam.beta1,beta2 fedams.beta1,beta2 fedavgm.beta fedcada.beta1,beta2 fedfa.gamma_c,gamma_s
     fednova.server_momentum fedyogi.beta1,beta2 gifair.share local_adam.beta1,beta2 mimelite.beta1,beta2
     naive_adaptive.beta
-a number >= 0 and <= 1: apfl.alpha fafed.alpha fedcm.alpha fedcorr.confidence_thres,relabel_ratio fedfa.alpha,beta
-    fedfv.alpha fedheal.beta fedmgda.eps fedspeed.alpha mofedsam.alpha similarity.similarity stem.alpha
+a number >= 0 and <= 0.5: cyclic.amplitude
+a number >= 0 and <= 1: apfl.alpha cyclic.spread fafed.alpha fedcm.alpha fedcorr.confidence_thres,relabel_ratio
+    fedfa.alpha,beta fedfv.alpha fedheal.beta fedmgda.eps fedspeed.alpha mofedsam.alpha similarity.similarity
+    stem.alpha stragglers.share
 a number >= 0 and <= 5: synthetic.fedprox.size_sigma
 a number >= 0 and <= 90: fedmdfg.theta
 an integer >= 0: consecutive_classes.more fedfv.tau fedmdfg.s synthetic.leaf.generator_seed
 an integer >= 1: ConvNet.hidden,kernel LSTM.hidden,layers LeNet.kernel bernoulli_dirichlet.min_size clothing1m.size
-    consecutive_classes.classes_per_client,least dirichlet.min_size dirichlet_mixture.min_size
+    consecutive_classes.classes_per_client,least cyclic.block,groups dirichlet.min_size dirichlet_mixture.min_size
     dirichlet_sample.examples,min_size fedcorr.neighbours fedfa.b k_classes.classes_per_client
     lognormal_sizes.min_size pfedme.inner power_law_sizes.min_size sent140.length,min_tweets shakespeare.min_samples
     shards.shards_per_client synthetic.fedprox.clients synthetic.leaf.clients two_classes_power_law.least
@@ -43,6 +47,7 @@ frozen, trained or an integer >= 1: LSTM.embedding
 null or a number > 0: ditto.personal_lr fafed.decay_w qfedavg.L stem.decay_w
 null or a number > 0 and <= 1: fedcorr.frac2
 null or a number >= 0: fedadagrad.v0 fedadam.v0 fedfa.server_lr fedyogi.v0 synthetic.fedprox.alpha,beta
+null or a number >= 0 and <= 1: clients.floor
 null or an integer >= 0: fedcorr.iterations,rounds1
 null or an integer >= 1: clothing1m.images ditto.personal_epochs huggingface.size imagefolder.size leaf_json.classes
     npz.classes shakespeare.clients synthetic.fedprox.most wikitext2.first
@@ -55,33 +60,42 @@ one of after, before: fedfa.acc_at
 one of auto, leaf, nist: femnist.form
 one of before, after: adafed.loss_at
 one of before, last: gifair.rank_at
+one of beta, size, labels: clients.by
 one of byclass, balanced, letters: emnist.split
 one of channel, pixel, none: fmnist.standardise mnist.standardise
 one of code, paper: fedfv.history
 one of cohort, all: fedspeed.server
 one of data, uniform: dirichlet_mixture.prior
 one of delta, gradient: fedmdfg.source
+one of drop, partial: stragglers.late
 one of fine, coarse: cifar100.labels
 one of fixed, search: fedmdfg.step
+one of groups, sine: cyclic.pattern
 one of huber, scaled: propfair.tail
 one of lambda, uniform: drfa.snapshot_weights
 one of momentum, adam: mimelite.base
 one of noisy, clean: clothing1m.train
+one of none, flip, next, pair, random: Attack.data
 one of none, mean: adafed.normalize_loss
+one of none, sign_flip, gaussian, alie, ipm, scale: Attack.message
 one of one, certainty, certainty_after_6: adafedadam.step_scale
 one of paper, code, stateless: fafed.variant
 one of persist, reset: local_adam.state
 one of plain, adaptive, none: fafed.init_step
 one of plain, none: stem.init_step
 one of plus, square, sin, sqrt, identity, adam: fedcada.adjust
+one of random, id, label: cyclic.assign
 one of ratio, loss: adafedadam.inverse_rate
+one of renormalise, zero: clients.weights stragglers.weights
+one of renormalise, zero, inverse: bernoulli.weights
 one of round, step: fedcada.counter
 one of server, local: gifair.form
 one of server, mean: feddyn.deploy
 one of size, uniform: apfl.weights ditto.weights fedadagrad.weights fedadam.weights fedams.weights fedavg.weights
     fedavgm.weights fedcada.weights fedcm.weights fedexp.weights fedmgda.prior fednova.weights fedprox.weights
-    fedsam.weights fedyogi.weights gifair.weights local_adam.weights mimelite.weights mofedsam.weights
-    pfedme.weights propfair.weights term.weights
+    fedsam.weights fedyogi.weights gifair.weights local_adam.weights mimelite.weights mofedsam.weights pfedme.weights
+    propfair.weights term.weights
+one of speed, share: stragglers.kind
 one of test, valid, null: wikitext2.held_out
 one of train, out: cinic10.valid
 one of uniform, size: drfa.init feddyn.weights
@@ -93,9 +107,9 @@ true or false: LSTM.every afl.average,partial apfl.adaptive consecutive_classes.
     fedexp.average,eps_per_client fedmdfg.force fedmgda.normalize femnist.pool mnist.pool sent140.lowercase
 """
 OTHERS = """
-ConvNet.channels LSTM.dense LeNet.channels,hidden MLP.hidden emnist.classes fedcorr.server fmnist.classes
-half_classes.classes huggingface.mean,owner,root,std,test,train,x,y imagefolder.mean,root,std indices.file
-leaf_json.shape,test,train npz.file,mean,std sent140.glove shakespeare.json_test,json_train
+Attack.clients,ids ConvNet.channels LSTM.dense LeNet.channels,hidden MLP.hidden emnist.classes fedcorr.server
+fmnist.classes half_classes.classes huggingface.mean,owner,root,std,test,train,x,y imagefolder.mean,root,std
+indices.file leaf_json.shape,test,train npz.file,mean,std sent140.glove shakespeare.json_test,json_train
 """  # what these may be is not declared: their functions check them
 
 
@@ -124,7 +138,7 @@ def refusal(function, option):
 
 def declared():
     found = {}
-    files = [file for group in ("algo", "data", "model") for file in CONF.glob(f"{group}/**/*.yaml")]
+    files = [file for group in GROUPS for file in CONF.glob(f"{group}/**/*.yaml")]
     for file in files:
         for section in sections(yaml.safe_load(file.read_text())):
             function = function_of(section.pop("_target_"), file.stem)

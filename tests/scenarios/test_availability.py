@@ -19,12 +19,11 @@ from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import Purpose, data_generator, key, sample_cohort
 from fedbench.core.types import nbytes
-from fedbench.runs.build import build
 from fedbench.scenarios import availability, surroundings
 from fedbench.scenarios.availability import Availability, bernoulli, clients, cyclic, stragglers
 from fedbench.scenarios.surroundings import Surroundings, shown
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import Observer, simulate
+from fedbench.simulation.loop import Observer
 
 DATA = federation()  # 7 clients with 1, 3, 1, 1, 4, 1, 1 steps an epoch
 TAU = np.array([1, 3, 1, 1, 4, 1, 1])
@@ -83,22 +82,24 @@ NOTHING = {
     "cyclic": partial(cyclic, groups=1),
     "deadline": partial(stragglers, deadline=1e9),
     "share": partial(stragglers, kind="share", share=0),
+    "one epoch": partial(stragglers, kind="share", late="partial"),
 }
+
+
+def compare(method, part, **options):
+    with_it, without = (run(method, p, participation=4, **options) for p in (part, None))
+    assert all(same(a, b) for a, b in zip(with_it, without, strict=True))
 
 
 @pytest.mark.parametrize("method", METHODS, ids=IDS)
 def test_without_losses_every_method_is_bit_identical(method):
-    made = make(method[0], **method[1])
-    for with_it, without in zip(run(made, bernoulli(p=0), participation=4), run(made, participation=4), strict=True):
-        assert same(with_it, without)
+    compare(make(method[0], **method[1]), bernoulli(p=0))
 
 
 @pytest.mark.parametrize("part", NOTHING.values(), ids=NOTHING)
 @pytest.mark.parametrize("mode", ["loop", "compiled"])
 def test_parts_that_lose_nothing_are_bit_identical(part, mode):
-    made = make("scaffold")
-    there, here = (run(made, p, participation=4, mode=mode) for p in (None, part))
-    assert all(same(a, b) for a, b in zip(there, here, strict=True))
+    compare(make("scaffold"), part, mode=mode)
 
 
 # ---- 2: a lost result is as if the client had not been sampled
@@ -116,30 +117,14 @@ def test_a_run_with_losses_is_the_run_whose_sampler_draws_those_who_report(metho
     assert lossy[-1].bytes_up == other[-1].bytes_up
 
 
-def test_it_is_so_from_the_command_line(tmp_path):
-    typed = "data=synthetic_leaf data.clients=8 rounds=3 participation=6 algo=fedadam seed=3"
-    p = build(compose_run([*typed.split(), "availability=bernoulli", "availability.p=0.3"]))
-    fixed = (p.stages, p.task, p.data, p.work, p.engine, p.w, 3)
-    lossy = list(simulate(*fixed, p.sampler, scenario=p.scenario))
-    reported = [s.cohort for s in lossy[1:]]
-    assert 0 < sum(map(len, reported)) < 18
-    assert [list(r) for r in reported] == [
-        [k for k in p.sampler(t, p.data.train.counts, 3) if u(Purpose.LOST, t, int(k), seed=3) >= 0.3] for t in range(3)
-    ]
-    other = list(simulate(*fixed, lambda round, n, seed: reported[round]))
-    assert torch.equal(lossy[-1].server["w"], other[-1].server["w"])
-
-
 def test_what_lost_results_cost():
     """All that were sampled receive the broadcast and make their steps; numbers for the clients are part of it."""
+    sampled = sample_cohort(6)(0, DATA.train.counts, 0)
     for name, options in (("fedavg", {}), ("gifair", {"form": "local"}), ("ditto", {"personal_epochs": 2})):
         before, after = run(make(name, **options), bernoulli(p=0.5), participation=6, rounds=1)
-        sampled = sample_cohort(6)(0, DATA.train.counts, 0)
         assert 0 < len(after.cohort) < 6
-        model = before.server["w"].nbytes
-        number = 8 if name == "gifair" else 0
-        assert after.bytes_down == 6 * (model + number)
-        assert after.bytes_up == len(after.cohort) * (model + number)
+        size = before.server["w"].nbytes + (8 if name == "gifair" else 0)
+        assert (after.bytes_down, after.bytes_up) == (6 * size, len(after.cohort) * size)
         assert after.client_steps == TAU[sampled].sum() * (3 if name == "ditto" else 1)
 
 
@@ -192,10 +177,8 @@ def test_a_round_without_results_changes_nothing(name):
     for t in empty:
         before, after = found[t - 1], found[t]
         assert same(before._replace(cohort=after.cohort), after, costs=False)
-        assert after.round == before.round + 1
-        assert after.bytes_up == before.bytes_up
-        assert after.bytes_down > before.bytes_down
-        assert after.client_steps > before.client_steps
+        assert (after.round, after.bytes_up) == (before.round + 1, before.bytes_up)
+        assert after.bytes_down > before.bytes_down and after.client_steps > before.client_steps
     assert found[-1].server["~empty_rounds"] == len(empty)
     assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
 
@@ -210,14 +193,11 @@ def test_a_round_in_which_nobody_can_be_reached():
 
 def test_the_exchange_before_the_first_round_reaches_all():
     """Even if nobody reports then, and its cost is counted once."""
-    nobody = Availability(lost=1.0)
-    found = run(make("fafed", variant="stateless"), nobody, rounds=2)
-    model = found[0].server["w"].nbytes
-    assert found[1].client_steps == 7 + TAU.sum()
-    assert found[1].bytes_up == 7 * model
-    assert found[2].client_steps == 7 + 2 * TAU.sum()
-    assert found[1].server["m"].abs().sum() > 0
-    assert torch.equal(found[1].server["m"], found[2].server["m"])
+    before, first, second = run(make("fafed", variant="stateless"), Availability(lost=1.0), rounds=2)
+    assert (first.client_steps, second.client_steps) == (7 + TAU.sum(), 7 + 2 * TAU.sum())
+    assert first.bytes_up == 7 * before.server["w"].nbytes
+    assert first.server["m"].abs().sum() > 0
+    assert torch.equal(first.server["m"], second.server["m"])
 
 
 # ---- 6: who can be reached
@@ -402,11 +382,6 @@ def test_steps_are_true_steps_and_second_phases_whole():
     assert late.client_steps == 7 + TAU.sum()
 
 
-def test_one_epoch_of_a_share_leaves_nothing_to_cut():
-    part = partial(stragglers, kind="share", late="partial")
-    assert same(run(make("fedavg"), part)[-1], run(make("fedavg"))[-1])
-
-
 # ---- 8: draws depend on no other setting
 
 
@@ -491,31 +466,10 @@ def test_the_configuration_shows_groups_that_are_chosen(fed):
 
 
 WRONG = """
-bernoulli p=1: must be >= 0 and < 1, got 1
-bernoulli p=-0.1: must be >= 0 and < 1, got -0.1
-bernoulli weights=none: must be one of renormalise, zero, inverse; got 'none'
-clients weights=inverse: must be one of renormalise, zero; got 'inverse'
-clients a=0: must be > 0, got 0
-clients b=-1: must be > 0, got -1
-clients floor=1.1: must be null or >= 0 and <= 1, got 1.1
-clients by=size mean=0: must be > 0 and <= 1, got 0
 clients by=size mean=0.01: must be at least availability.floor, got 0.01 and 0.02; lower floor
-clients by=labels concentration=0: must be > 0, got 0
+clients floor=1.1: must be null or >= 0 and <= 1, got 1.1
 clients by=lables: must be one of beta, size, labels; got 'lables'; did you mean labels?
-clients p=1: must be >= 0 and < 1, got 1
-cyclic pattern=day: must be one of groups, sine; got 'day'
-cyclic assign=all: must be one of random, id, label; got 'all'
-cyclic groups=0: must be an integer >= 1, got 0
 cyclic groups=8: must be at most the number of clients, 7, got 8
-cyclic block=0: must be an integer >= 1, got 0
-cyclic amplitude=0.6: must be >= 0 and <= 0.5, got 0.6
-cyclic period=0: must be > 0, got 0
-cyclic spread=2: must be >= 0 and <= 1, got 2
-stragglers sigma=-1: must be >= 0, got -1
-stragglers jitter=-1: must be >= 0, got -1
-stragglers deadline=0: must be > 0, got 0
-stragglers share=1.5: must be >= 0 and <= 1, got 1.5
-stragglers late=wait: must be one of drop, partial; got 'wait'
 """
 
 
@@ -532,15 +486,9 @@ def test_wrong_values_are_refused(row):
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (
-            "availability=bernoulli algo=afl",
-            "availability does not go with algo=afl: all clients must take part; remove",
-        ),
+        ("availability=bernoulli algo=afl", "availability does not go with algo=afl: all clients must take part;"),
         ("availability=bernoulli availability.weights=zero algo=fednova", "it needs weights of sum 1; remove it"),
-        ("availability=bernoully", "availability=bernoully is unknown; did you mean bernoulli?"),
         ("availability=bernoulli availability.wieghts=zero", "did you mean availability.weights?"),
-        ("availability.deadline=2", "did you mean availability.deadline (with availability=stragglers)?"),
-        ("availibility=bernoulli", "did you mean availability?"),
     ],
 )
 def test_what_cannot_be_is_explained(fed, typed, message):
