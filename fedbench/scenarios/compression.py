@@ -90,11 +90,6 @@ class Codec:
         ranks = [(n, m, min(self.rank, n, m)) for n, m in sizes]
         return [(n, m, r if r * (n + m) < n * m else 0) for n, m, r in ranks]
 
-    @property
-    def sizes(self) -> list[int]:
-        """Number of values of each tensor."""
-        return [n * m for n, m, _ in self.matrices]
-
     def fresh(self, known: State) -> State:
         """What is kept of vectors at first, of which the receiver knows ``known``."""
         own = {_HELD + name: v for name, v in known.items() if self.memory != "none"}
@@ -163,7 +158,7 @@ class Codec:
             size = x.abs().nan_to_num(nan=inf, posinf=inf)  # what is not finite is sent
             return torch.where(_largest(size, k), x, 0), None
         if self.kind == "sign":
-            parts = x.split(self.sizes, 1) if self.per == "tensor" else [x]
+            parts = x.split([n * m for n, m, _ in self.matrices], 1) if self.per == "tensor" else [x]
             means = [v.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(v) for v in parts]
             scale = torch.cat(means, 1)
             return torch.where(x >= 0, scale, -scale), None  # 0 has the sign +
@@ -188,7 +183,7 @@ class Codec:
 
     def _power(self, x: Tensor, draw: int, last: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """One step of the power method on each matrix, from the last factor that was sent."""
-        got, factors, at = list(x.split(self.sizes, 1)), [x[:, :0]], 0
+        got, factors, at = list(x.split([n * m for n, m, _ in self.matrices], 1)), [x[:, :0]], 0
         for place, (n, m, r) in enumerate(self.matrices):
             if not r:
                 continue
