@@ -190,10 +190,12 @@ class Averaging:
     Attributes:
         step: The server's step; it sees these sums [P] in place of the uploads [C, P].
         weights: The weights ω of each such upload, by its name.
+        rule: What a scenario puts in the place of ``summed``, such as a robust rule; None in methods.
     """
 
     step: Update
     weights: Mapping[str, Weighting]
+    rule: Update | None = None
 
     def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
         """Return the server's state after the step, from the uploads of all clients [C, ...]."""
@@ -201,6 +203,8 @@ class Averaging:
 
     def summed(self, server: State, uploads: State, cohort: ClientInfo) -> State:
         """Return the uploads of all clients [C, ...] with these sums [P] in their places."""
+        if self.rule is not None:
+            return self.rule(server, uploads, cohort)
         sums = {k: weighted_sum(f(server, cohort), uploads[k]) for k, f in self.weights.items()}
         return uploads | {k: v.to(uploads[k].dtype) for k, v in sums.items()}
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, weighted_sum
+from fedbench.core.algorithm import Algorithm, Averaging, Update, weighted_sum
 from fedbench.core.errors import WrongValue, integer, number
 from fedbench.core.files import Tree
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, upload
 from fedbench.data.dataset import FederatedDataset
-from fedbench.scenarios.draws import Population, normal, of_clients
+from fedbench.scenarios.draws import Population, normal, shuffled
 from fedbench.scenarios.surroundings import At
 from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
 from fedbench.simulation.evaluation import Evaluation, evaluate
@@ -91,8 +91,8 @@ class Attack(Attackers):
         remedy = "it is a fraction in [0, 0.5) or a number of clients"
         if isinstance(size, float):
             size = int(number("clients", size, at_least=0, below=0.5, remedy=remedy) * len(able) + 1e-9)
-        drawn = of_clients(self.population.seed, Purpose.ATTACKERS, able)
-        return np.sort(able[np.argsort(drawn, kind="stable")[: integer("clients", size, remedy=remedy)]])
+        order = shuffled(self.population.seed, Purpose.ATTACKERS, able)
+        return np.sort(order[: integer("clients", size, remedy=remedy)])
 
     @property
     def needs(self) -> dict[str, str]:
@@ -179,12 +179,10 @@ class Attack(Attackers):
             at: The round.
         """
         own, size = rows[bad], rows.shape[1]
-        if self.message == "scale":
-            return own * (1 / cohort.p[bad].double().sum() if self.scale == "auto" else self.scale)
-        usual = 0.5 if self.message == "ipm" else 1.0
-        scale = usual if self.scale == "auto" else self.scale
-        if self.message == "sign_flip":
-            return own * -scale
+        usual: dict[str, float | Tensor] = {"ipm": 0.5, "scale": 1 / cohort.p[bad].double().sum()}
+        scale = usual.get(self.message, 1.0) if self.scale == "auto" else self.scale
+        if self.message in ("scale", "sign_flip"):
+            return own * (scale if self.message == "scale" else -scale)
         if self.message == "gaussian":
             base, ids = key(at.seed, Purpose.FORGED, at.round), cohort.id[bad][:, None]
             coordinate, radii = torch.arange(size, device=rows.device) + place * size, scale * lengths(own) / size**0.5
@@ -206,8 +204,7 @@ class Attack(Attackers):
         if not len(at.ids):  # the last ones would stay
             notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in at.server}
         if algo.deliver is not None:
-            inner = algo.averaging
-            algo = replace(algo, update=Seen(inner.step, inner.weights, inner=inner, bad=bad))
+            algo = replace(algo, update=replace(algo.averaging, rule=_seen(algo.averaging, bad)))
         return replace(turn, notes={**turn.notes, **notes}, algorithm=algo)
 
 
@@ -221,27 +218,22 @@ def supported(n: int, m: int) -> float:
     return _MAJORITY if supporters <= 0 else NormalDist().inv_cdf(share) if share > 0 else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen(Averaging):
-    """The sums of the uploads, and how far they are from the mean of the honest clients.
+def _seen(sums: Averaging, bad: np.ndarray) -> Update:
+    """The sums of the uploads with how far they are from the mean of the clients that are not ``bad`` [C].
 
-    Attributes:
-        inner: Forms the sums, or applies a rule in their place.
-        bad: Which clients of the cohort attack [C].
+    That is ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of bad clients among those that a rule chose.
     """
 
-    inner: Averaging
-    bad: np.ndarray
-
-    def summed(self, server: State, uploads: State, cohort: ClientInfo) -> State:
-        """Return the sums with ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of attackers chosen."""
-        found, bad = self.inner.summed(server, uploads, cohort), upload(self.bad, cohort.p.device)
-        means = {k: weighted_sum((~bad).double() / (~bad).sum(), uploads[k]) for k in self.weights}
+    def seen(server: State, uploads: State, cohort: ClientInfo) -> State:
+        found, mask = sums.summed(server, uploads, cohort), upload(bad, cohort.p.device)
+        means = {k: weighted_sum((~mask).double() / (~mask).sum(), uploads[k]) for k in sums.weights}
         if apart := [(found[k].double() - mean).norm() / mean.norm() for k, mean in means.items()]:
             found[f"{OWN}deviation"] = torch.stack(apart).max()
         if (chosen := found.get(f"{OWN}chosen")) is not None:
-            found[f"{OWN}chosen_attackers"] = (chosen & bad).sum() / chosen.sum()
+            found[f"{OWN}chosen_attackers"] = (chosen & mask).sum() / chosen.sum()
         return found
+
+    return seen
 
 
 def _reporting(algo: Algorithm, who: Tensor, scale: float) -> Algorithm:

@@ -12,7 +12,7 @@ import torch
 from fedbench.core.errors import RequestError
 from fedbench.core.options import BelowOne, Count, NonNegative, Positive, PositiveShare, Range, Share
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
-from fedbench.scenarios.draws import Population, normal, of_clients, traits, uniform
+from fedbench.scenarios.draws import Population, normal, of_clients, shuffled, traits, uniform
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
 # which clients do not finish in time [S], the steps that all of them make until then [S], and columns of the record
@@ -163,11 +163,11 @@ def cyclic(
         )
     if groups > len(able):
         raise RequestError(f"availability.groups must be at most the number of clients, {len(able)}, got {groups}")
+    order, group = able, np.full(len(everybody), -1)
     if assign == "random":
-        rank = of_clients(seed, Purpose.TRAITS, able)
-    else:
-        rank = able if assign == "id" else population.labels()[able].argmax(1)
-    order, group = able[np.argsort(rank, kind="stable")], np.full(len(everybody), -1)
+        order = shuffled(seed, Purpose.TRAITS, able)
+    elif assign == "label":
+        order = able[np.argsort(population.labels()[able].argmax(1), kind="stable")]
     for j, members in enumerate(np.split(order, [int(j * len(order) / groups + 0.5) for j in range(1, groups)])):
         group[members] = j
     return Availability(chances=lambda t: np.where(group == t // block % groups, 1.0, 0.0))
@@ -210,8 +210,7 @@ def stragglers(
         return feasible < tau, np.minimum(feasible, tau).astype(np.int64), {"time": float(time)}
 
     def by_share(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
-        order = np.argsort(of_clients(seed, Purpose.STRAGGLERS, ids, round=round), kind="stable")
-        slow = np.isin(ids, ids[order[: int(share * len(ids) + 0.5)]])
+        slow = np.isin(ids, shuffled(seed, Purpose.STRAGGLERS, ids, round=round)[: int(share * len(ids) + 0.5)])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])
         done = unit * (1 + of_clients(seed, Purpose.JITTER, ids, round=round) % (tau // unit))
         return slow, np.where(slow, done, tau), {}

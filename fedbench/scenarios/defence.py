@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose
@@ -109,8 +109,15 @@ class Defence(Layer):
             own = {"centre": torch.zeros_like(w), "lowered": zero, "nonfinite": zero}
             return algo.server_init(w, num_clients) | {OWN + k: v for k, v in own.items()}
 
-        ruled = Ruled(algo.averaging.step, algo.averaging.weights, defence=self, at=at)
-        return replace(whole, server_init=server_init, update=ruled)
+        def rule(server: State, uploads: State, cohort: ClientInfo) -> State:
+            (name,) = algo.averaging.weights
+            drawn = of_clients(at.seed, Purpose.BUCKETS, at.ids, round=at.round)
+            vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[f"{OWN}centre"])
+            vector = vector.to(uploads[name].dtype)
+            own = {OWN + k: server[OWN + k] + v for k, v in counts.items()} | {f"{OWN}centre": vector}
+            return uploads | {name: vector} | own | ({} if chosen is None else {f"{OWN}chosen": chosen})
+
+        return replace(whole, server_init=server_init, update=replace(algo.averaging, rule=rule))
 
     def _clipped(self, state: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
         """The uploads with vectors of at most the radius, and the clients' states."""
@@ -178,25 +185,3 @@ class Defence(Layer):
 
 def _untouched(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
     return uploads, states
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ruled(Averaging):
-    """A rule in the place of the sum of one vector.
-
-    Attributes:
-        defence: The rule.
-        at: The round.
-    """
-
-    defence: Defence
-    at: At
-
-    def summed(self, server: State, uploads: State, cohort: ClientInfo) -> State:
-        """Return the uploads with the result in the place of the vectors, and what the rule leaves for the server."""
-        (name,) = self.weights
-        drawn = of_clients(self.at.seed, Purpose.BUCKETS, self.at.ids, round=self.at.round)
-        vector, chosen, counts = self.defence.aggregate(uploads[name], cohort.p, drawn, server[f"{OWN}centre"])
-        vector = vector.to(uploads[name].dtype)
-        own = {OWN + k: server[OWN + k] + v for k, v in counts.items()} | {f"{OWN}centre": vector}
-        return uploads | {name: vector} | own | ({} if chosen is None else {f"{OWN}chosen": chosen})

@@ -82,6 +82,12 @@ def of_clients(seed: int, purpose: Purpose, ids: np.ndarray, *, round: int | Non
     return hashes(key(seed, purpose) if round is None else key(seed, purpose, round), ids)
 
 
+def shuffled(seed: int, purpose: Purpose, ids: np.ndarray, *, round: int | None = None) -> np.ndarray:
+    """Clients in the order of their hashes, of a round or for the whole run."""
+    ordered: np.ndarray = ids[np.argsort(of_clients(seed, purpose, ids, round=round), kind="stable")]
+    return ordered
+
+
 def traits(seed: int, ids: np.ndarray, number: int) -> np.ndarray:
     """Hashes of the clients for one of their traits, which stay the same over the run."""
     at = torch.from_numpy(ids)
