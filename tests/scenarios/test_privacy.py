@@ -313,7 +313,7 @@ def test_a_budget_is_for_its_rounds(tmp_path, capsys):
         ({"clip": "median"}, "clip must be"),
         ({"clip": math.inf}, "noise needs a finite clip, got 1"),
         ({"clip": "adaptive"}, "noise must be below 2·count_noise = 1, got 1; raise privacy.count_noise"),
-        ({"epsilon": 1e20}, "epsilon must be what some noise >= 0.001 spends in 3 rounds"),
+        ({"epsilon": 1e20}, "epsilon must be null or > 0 and <= 1000"),
         ({"epsilon": 1, "noise": 1}, "noise must be null with privacy.epsilon"),
         ({"sampling": "size"}, "sampling must be one of poisson, fixed"),
     ],
