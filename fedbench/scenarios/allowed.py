@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fedbench.core.algorithm import Stage, by_weight
 from fedbench.core.errors import RequestError
 
-_REASONS = {
+REASONS = {
     1: "it sends numbers (losses, accuracies, step counts) or uses single updates, which would leave without noise",
     2: "the rule would replace the weights that make the method",
     3: "its uploads are masked already, and residuals would fall outside the mask",
@@ -44,7 +44,7 @@ _REFUSED: dict[str, dict[str, int]] = {
 # scenarios that exclude each other
 _APART = {
     ("rule", "weights"): "a rule knows no weights",
-    ("privacy", "chosen"): _REASONS[16],
+    ("privacy", "chosen"): REASONS[16],
     ("privacy", "rule"): "its sensitivity is not C/m̃",
     ("privacy", "norm_clip"): "its sensitivity is not C/m̃",
     ("privacy", "weights"): "its weights are the same for all, and known before",
@@ -92,7 +92,7 @@ def refuse(name: str, stage: Stage, needs: Mapping[str, str], own: bool = False)
     for need, key in needs.items():
         if need in refused:
             remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"
-            raise RequestError(f"{key} does not go with algo={name}: {_REASONS[refused[need]]}; {remedy}")
+            raise RequestError(f"{key} does not go with algo={name}: {REASONS[refused[need]]}; {remedy}")
     if stage.algorithm.weights != "uniform" and (asked := {"uniform", "privacy"} & needs.keys()):
         key = needs[min(asked)]
         raise RequestError(f"{key} needs weights that do not depend on the clients; set algo.weights=uniform")

@@ -11,28 +11,13 @@ from fedbench.config.targets import Component
 from fedbench.core.algorithm import Algorithm, Averaging, Stage, by_weight
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
+from fedbench.scenarios.allowed import REASONS
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.availability import Availability
+from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.make import surround
 
 POPULATION = population_of(federation())
-REASONS = {
-    1: "sends numbers (losses, accuracies, step counts) or uses single updates, which would leave without noise",
-    2: "the rule would replace the weights that make the method",
-    3: "its uploads are masked already, and residuals would fall outside the mask",
-    4: "the server's step needs the update of every client, not one vector",
-    5: "the server's mean of client states would drift away from them for ever",
-    6: "several vectors of different units per client: one selection, radius or budget for all of them is not defined",
-    7: "second moments could become negative",
-    8: "uploads replace the server's values, so that residuals would belong to old ones",
-    9: "all clients must take part",
-    10: "its second cohort is drawn apart",
-    11: "its first stage visits every client once, alone",
-    12: "trials start at the server's model, losses at the one that was sent",
-    13: "it has not been said what its server's step sees of the clients",
-    14: "needs weights of sum 1",
-    15: "needs the same number of steps from every client",
-}
 NEEDS = ("away", "partial", "message", "rule", "norm_clip", "privacy", "up", "down", "weights")
 # a row per class, in the order of NEEDS: 0 is allowed, any other number the reason
 TABLE = """
@@ -115,13 +100,13 @@ def test_integrators_need_error_feedback(method):
 
 @pytest.mark.parametrize("need", ["uniform", "privacy"])
 def test_weights_by_size_are_refused_by_privacy_and_by_rules_that_know_none(need):
-    """The geometric median has weights, and does not ask for uniform ones."""
     with pytest.raises(RequestError, match=rf"group\.{need} needs weights .*; set algo.weights=uniform"):
         ask(need, "fedadam", weights="size")
 
 
 def test_a_clean_scenario_and_changed_data_go_with_every_method():
-    """They need nothing of it, and messages do."""
+    """They need nothing of it, messages do, and the geometric median has weights."""
+    assert "uniform" not in Defence(population=POPULATION, attackers=0, rule="geometric_median").needs
     assert all(Attack(population=POPULATION, data=data).needs == {} for data in ("none", "flip"))
     assert "message" in Attack(population=POPULATION, message="ipm").needs
 
