@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 import torch
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import WrongValue
 from fedbench.core.options import BelowOne, Count, NonNegative, Positive, PositiveShare, Range, Share
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
 from fedbench.scenarios.draws import Population, normal, of_clients, shuffled, traits, uniform
@@ -115,15 +115,13 @@ def _scaled(log_s: np.ndarray, mean: float, floor: float) -> np.ndarray:
         return np.maximum(np.exp(np.minimum(log_s + log_c, 0)), floor)
 
     if mean < floor:
-        raise RequestError(
-            f"availability.mean must be at least availability.floor, got {mean} and {floor}; lower floor"
-        )
+        raise WrongValue("mean", f"must be at least availability.floor, got {mean} and {floor}; lower floor")
     known = log_s[np.isfinite(log_s)]
     if not len(known):
         return np.full(len(log_s), mean)
     low, high = np.log(mean) - known.max(), -known.min()  # no value is above the mean; all that can be are 1
     if (most := scaled(high).mean()) < mean:
-        raise RequestError(f"availability.mean must be at most {most:.3g} for these labels, got {mean}; lower it")
+        raise WrongValue("mean", f"must be at most {most:.3g} for these labels, got {mean}; lower it")
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if scaled(middle).mean() < mean else (low, middle)
@@ -162,7 +160,7 @@ def cyclic(
             chances=lambda t: mean * ((1 - amplitude) + amplitude * np.sin(2 * np.pi * (t + phase) / period))
         )
     if groups > len(able):
-        raise RequestError(f"availability.groups must be at most the number of clients, {len(able)}, got {groups}")
+        raise WrongValue("groups", f"must be at most the number of clients, {len(able)}, got {groups}")
     order, group = able, np.full(len(everybody), -1)
     if assign == "random":
         order = shuffled(seed, Purpose.TRAITS, able)

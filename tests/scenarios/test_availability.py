@@ -501,5 +501,5 @@ def test_labels_are_needed_and_have_to_reach_the_mean():
     for part in (partial(clients, by="labels"), partial(cyclic, assign="label")):
         with pytest.raises(RequestError, match="needs examples with a class each"):
             part(population=tokens)
-    with pytest.raises(RequestError, match=r"availability.mean must be at most 0.51 for these labels, got 0.6"):
+    with pytest.raises(RequestError, match=r"mean must be at most 0.51 for these labels, got 0.6"):
         availability._scaled(np.array([0.0, -np.inf]), 0.6, 0.02)
