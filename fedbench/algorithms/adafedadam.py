@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, Need, descent
+from fedbench.core.algorithm import Algorithm, Averaging, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import BelowOne, NonNegative, Positive
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, Need, State
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
 _FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks

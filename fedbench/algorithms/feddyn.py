@@ -9,11 +9,11 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
 from fedbench.algorithms.shared.local_steps import require_plain
-from fedbench.core.algorithm import Algorithm, Averaging, Extra, Pull, by_weight, descent
+from fedbench.core.algorithm import Algorithm, Averaging, Pull, by_weight, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Positive
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, Extra, State
 
 
 def feddyn(

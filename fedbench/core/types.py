@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -113,6 +113,60 @@ class ClientInfo:
     def _map(self, f: Callable[[Tensor], Tensor]) -> ClientInfo:
         leaves = {a.name: f(getattr(self, a.name)) for a in fields(self) if a.name != "probe"}
         return ClientInfo(**leaves, probe={k: f(v) for k, v in self.probe.items()})
+
+
+# ---- the functions of a method (fedbench.core.algorithm)
+
+Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
+# what the server's step does with what clients send, where scenarios have to know it (docs/scenarios.md)
+Kind: TypeAlias = Literal[
+    "numbers",  # numbers, such as losses or numbers of steps, or single updates enter it
+    "weights",  # it weighs the clients
+    "every",  # it needs every vector by itself
+    "several",  # several vectors of different units enter it
+    "masks",  # uploads are masked
+    "integrates",  # it keeps a mean of client states that only increments change
+    "replaces",  # uploads replace values of the server
+    "moments",  # second moments are sent in both directions
+    "moments down",  # second moments are in the broadcast alone
+    "equal steps",  # all clients have to take the same number of steps
+    "visits",  # every client is visited once, alone
+]
+
+# (w [P], N) -> the server's state, which holds the model under "w"
+ServerInit: TypeAlias = Callable[[Tensor, int], State]
+# w [P] -> the state of one client; the loop keeps the states of all clients as [N, ...]
+ClientInit: TypeAlias = Callable[[Tensor], State]
+# server state -> everything that a client may know of the server in this round
+Broadcast: TypeAlias = Callable[[State], State]
+# (message, client state, info) -> local variables, which hold the model under "w"
+Start: TypeAlias = Callable[[State, State, ClientInfo], State]
+# one local step: (oracle, message, local variables, batch, info) -> local variables
+Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
+# (message, client state, local variables, info) -> (upload, client state)
+Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+# (server state, uploads [C, ...], client states [C, ...], cohort [C]) -> the uploads that arrive, new client states
+Deliver: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+# (server state, uploads [C, ...], cohort [C]) -> server state
+Update: TypeAlias = Callable[[State, State, ClientInfo], State]
+# (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each client's own, [N, P]
+Deploy: TypeAlias = Callable[[State, State], Tensor]
+# (uploads [C, ...], client states after the round [C, ...]) -> a vector per client of the cohort, [C, P]
+Expose: TypeAlias = Callable[[State, State], Tensor]
+# (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
+Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
+# (message, local variables, info) -> a term added to the gradient of a batch, [C, P]
+Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
+# (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
+Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
+# (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients, [C]
+Weighting: TypeAlias = Callable[[State, ClientInfo], Tensor]
+# (server state, cohort [C] with what is measured at the broadcast model) -> numbers for the clients, [C] each
+Instruct: TypeAlias = Callable[[State, ClientInfo], State]
+# (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update`` needs of their making
+Propose: TypeAlias = Callable[[State, State, ClientInfo], State]
+# (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels
+After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
 
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:

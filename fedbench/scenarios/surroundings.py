@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from fedbench.core.algorithm import Algorithm, Weighting
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.files import Tree
 from fedbench.core.randomness import Purpose
-from fedbench.core.types import ClientInfo, State, nbytes
+from fedbench.core.types import ClientInfo, State, Weighting, nbytes
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.draws import Population, of_clients, uniform
 from fedbench.simulation.turn import OWN, REPORTS, Attackers, Draw, Scenario, Steps, Turn

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import After, Algorithm, Stage, Trials
+from fedbench.core.algorithm import Algorithm, Stage, Trials
 from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
-from fedbench.core.types import ClientInfo, State, nbytes, upload
+from fedbench.core.types import After, ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.cohort import Cohort, write_rows
 from fedbench.simulation.engine import Engine, StateAllocator

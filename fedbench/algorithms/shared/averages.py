@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.gram import combination
-from fedbench.core.algorithm import Broadcast, LocalPart, ServerInit, Shift, Update, descent
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.algorithm import LocalPart, Shift, descent
+from fedbench.core.types import Broadcast, ClientInfo, ServerInit, State, Update
 
 
 def unmoved(w: Tensor) -> State:

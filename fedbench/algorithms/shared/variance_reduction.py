@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Update
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.optim import Optimizer, without
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.types import Batch, ClientInfo, Oracle, State, Update
 
 InitStep: TypeAlias = Literal["plain", "adaptive", "none"]
 SAMPLED = "a client that skips a round keeps an outdated iterate and momentum"

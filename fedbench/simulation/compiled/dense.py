@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Descent, Extra, Pull, Shift, Step
-from fedbench.core.types import Batch, ClientInfo, State
+from fedbench.core.algorithm import Descent, Pull, Shift
+from fedbench.core.types import Batch, ClientInfo, Extra, State, Step
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.oracles import DenseOracle
 from fedbench.simulation.task import Task
