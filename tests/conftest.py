@@ -1,6 +1,7 @@
 import gc
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +29,15 @@ def compiled():
     from fedbench.simulation.compiled.library import kernels
 
     kernels()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def open_streams():
+    """Let absl, which dp-accounting logs with, hold no stream of pytest: Hydra has its handler close what it holds."""
+    with suppress(ModuleNotFoundError):
+        from absl import logging
+
+        logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(autouse=True, scope="session")
