@@ -125,7 +125,7 @@ def number(
     bounds = [(sign, bound, holds) for sign, bound, holds in every if bound is not None]
     if not abs(x) <= _LARGEST or not all(holds(x, bound) for _, bound, holds in bounds):  # so of NaN
         limits = [f"{sign} {bound:g}" for sign, bound, _ in bounds]
-        if abs(x) > _LARGEST:
+        if abs(x) > _LARGEST and at_most is None and below is None:
             limits.append(f"at most {_LARGEST:g} in absolute value")
         what = f"{instead} or " if instead else ""
         what += "" if bounds and not math.isnan(x) else "a number "

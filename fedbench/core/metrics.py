@@ -144,7 +144,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("reported", "clients that report", "reported", "", 1.0, 0),
     ("time", "duration of the round", "duration", "steps", 1.0, 2, "lower"),
     ("attackers_accuracy", "accuracy of the attackers", "attackers", *_PERCENT),
-    ("attack_success", "success of the attack", "attack success", *_PERCENT, "lower"),
+    ("attack_success", "success of the attack", "attack success", *_PERCENT),
     ("deviation", "distance from the honest mean", "deviation", "", 1.0, 4, "lower"),
     ("chosen_attackers", "attackers among the chosen", "attackers chosen", *_PERCENT, "lower"),
     ("epsilon", "privacy loss ε", "ε", "", 1.0, 3, "lower"),

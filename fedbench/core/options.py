@@ -5,14 +5,17 @@ Nothing here needs torch: the command line reads a configuration before it impor
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from fedbench.core.errors import WrongValue, boolean, choice, integer, number, typed
+
+_CONSTRUCTOR = "__init__"
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,25 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
 
     ``float``, ``int``, both also with a ``Range``, ``bool``, ``Literal`` and ``None`` are checked, and unions of words
     and one of the others; an integer for a ``float`` becomes one. The function checks what any other annotation
-    stands for, and what depends on several arguments.
+    stands for, and what depends on several arguments. An annotation that cannot be read, such as a name that is
+    imported for type checkers alone, declares nothing.
 
     Raises:
         RequestError: If a value is not what is declared.
     """
-    made = getattr(function, "__dict__", {}).get("__init__", function)  # for a class, its constructor
-    try:
-        hints = get_type_hints(made, include_extras=True)
-    except NameError:  # a name that is imported for type checkers alone: nothing is declared
-        return dict(options)
+    made = getattr(function, _CONSTRUCTOR) if isinstance(function, type) else function
+    names = getattr(inspect.unwrap(made), "__globals__", {})
+    parameters = inspect.signature(function).parameters
+    hints = {name: _read(parameters[name].annotation, names) for name in options if name in parameters}
     return {name: _declared(name, value, hints.get(name)) for name, value in options.items()}
+
+
+def _read(annotation: object, names: dict[str, Any]) -> object:
+    try:
+        read = get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names, include_extras=True)
+    except (AttributeError, NameError, SyntaxError, TypeError):  # text, or of names that are not there
+        return None
+    return read["it"]
 
 
 def _declared(name: str, value: object, hint: object) -> object:
@@ -62,13 +73,16 @@ def _declared(name: str, value: object, hint: object) -> object:
         return choice(name, value, words)
     if len(others) > 1 or any(word == value and type(word) is type(value) for word in words):
         return value
-    kind, bounds = get_args(others[0]) if get_origin(others[0]) is Annotated else (others[0], Range())
+    kind, *notes = get_args(others[0]) if get_origin(others[0]) is Annotated else (others[0],)
+    bounds = asdict(next((note for note in notes if isinstance(note, Range)), Range()))
     instead = ", ".join(word if isinstance(word, str) else typed(word) for word in words)
     if kind is bool:
-        return boolean(name, value)
+        return choice(name, value, [*words, True, False]) if words else boolean(name, value)
     if kind is int:
-        return integer(name, value, at_least=bounds.at_least, instead=instead)
-    return number(name, value, **asdict(bounds), instead=instead) if kind is float else value
+        whole = integer(name, value, at_least=bounds["at_least"], instead=instead)
+        number(name, whole, **bounds, instead=instead)
+        return whole
+    return number(name, value, **bounds, instead=instead) if kind is float else value
 
 
 ScheduleName = Literal["constant", "decay", "step", "cosine"]

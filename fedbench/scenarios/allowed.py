@@ -91,7 +91,8 @@ def refuse(name: str, stage: Stage, needs: Mapping[str, str], own: bool = False)
     refused = refusals(stage, own)
     for need, key in needs.items():
         if need in refused:
-            remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"
+            remedy = "say it by kinds of Algorithm (docs/own_method.md)" if refused[need] == 13 else "remove it"
+            remedy = "set compression.up.feedback=ef" if need == "unsent" else remedy
             raise RequestError(f"{key} does not go with algo={name}: {REASONS[refused[need]]}; {remedy}")
     if stage.algorithm.weights != "uniform" and (asked := {"uniform", "privacy"} & needs.keys()):
         key = needs[min(asked)]

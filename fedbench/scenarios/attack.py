@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, weighted_sum
-from fedbench.core.errors import WrongValue, integer, number
+from fedbench.core.errors import WrongValue, integer, number, several, typed
 from fedbench.core.files import Tree
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
@@ -71,20 +71,21 @@ class Attack(Attackers):
     def __post_init__(self) -> None:
         pair = {k for k in (self.source, self.target) if k is not None}
         if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= self.population.data.classes):
-            fault = f"must be two of {self.population.data.classes} classes, got {self.source} and {self.target}"
-            raise WrongValue("source and target", fault)
+            got = f"got {typed(self.source)} and {typed(self.target)}"
+            raise WrongValue("source and target", f"must be two of {self.population.data.classes} classes, {got}")
         most, what = len(self.population.able), "the number of clients"
         if self.message == "alie" and self.zeta == "auto":
             most, what = -(-most // 2), "half of the clients for alie with zeta=auto"
         if len(self.who) >= most:
-            raise WrongValue("clients", f"must be below {what}, {most}, got {len(self.who)} attackers")
+            name = "clients" if self.ids is None else "ids"
+            raise WrongValue(name, f"must be below {what}, {most}, got {len(self.who)} attackers")
 
     @cached_property
     def who(self) -> np.ndarray:
         """The attackers, ascending."""
         able, size = self.population.able, self.clients
         if self.ids is not None:
-            chosen = np.unique(np.array([integer("ids", k) for k in self.ids], dtype=np.int64))
+            chosen = np.unique(np.array(several("ids", self.ids, what="a list of clients"), dtype=np.int64))
             if len(unknown := np.setdiff1d(chosen, able)):
                 raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
             return chosen
@@ -153,7 +154,10 @@ class Attack(Attackers):
         bad = np.isin(at.ids, self.who)
         if self.loss_scale != 1:
             algo = _reporting(algo, torch.from_numpy(self.who), self.loss_scale)
-        if self.message == "none" or not len(self.who):
+        if not len(self.who):
+            none = f"attack.clients={self.clients} of {len(self.population.able)} clients are no attackers"
+            return replace(algo, remarks=lambda server: [*algo.remarks(server), none])
+        if self.message == "none":
             return algo
 
         def deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:

@@ -280,7 +280,8 @@ def _compressed(algo: Algorithm, codec: Codec, at: At) -> Algorithm:
         return uploads | got | {_ERROR: error.unsqueeze(1)}, states | kept
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-        return inner(server, uploads | {_ERROR: uploads[_ERROR].mean()}, cohort)
+        error = {_ERROR: uploads[_ERROR].mean()} if _ERROR in uploads else {}  # nobody has sent anything
+        return inner(server, uploads | error, cohort)
 
     def remarks(server: State) -> list[str]:
         lost = f"compression.up.kind={codec.kind} is biased, and without feedback what it leaves out is never sent"

@@ -79,6 +79,7 @@ class Privacy:
             raise WrongValue("noise", f"must be null with privacy.epsilon, got {self.noise}; set one of the two")
         if self.clip not in ("adaptive", math.inf):
             number("clip", self.clip, above=0, remedy="or use adaptive")
+        number("delta", self.failure, above=0, below=1)
         z, most = self.multiplier, 2 * self.deviation
         if z and self.clip == "adaptive" and most <= z:
             fault = f"must be below 2·count_noise = {most:g}, got {z:g}; raise privacy.count_noise or the cohort"
@@ -119,7 +120,11 @@ class Privacy:
             return 1.0 if self.noise is None else self.noise
         planned = partial(self.event, rounds=max(1, self.population.rounds))
         start = dp.LowerEndpointAndGuess(1e-3, 1)  # with 0 the accounting of fixed cohorts divides by it
-        return float(dp.calibrate_dp_mechanism(self.accountant, planned, self.epsilon, self.failure, start))
+        try:
+            return float(dp.calibrate_dp_mechanism(self.accountant, planned, self.epsilon, self.failure, start))
+        except (ValueError, dp.mechanism_calibration.NoBracketIntervalFoundError) as error:
+            fault = f"must be what some noise >= 0.001 spends in {self.population.rounds} rounds, got {self.epsilon:g}"
+            raise WrongValue("epsilon", f"{fault}; set privacy.noise instead") from error
 
     @property
     def of_sum(self) -> float:

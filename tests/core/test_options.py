@@ -1,15 +1,16 @@
 """Schedules of the local learning rate: their factors, and what is refused."""
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 import torch
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Count, NonNegative, Positive, Schedule, Share, checked
+from fedbench.core.options import Count, NonNegative, Positive, Range, Schedule, Share, checked
 
 
 def factors(rounds=6, **options):
@@ -129,3 +130,29 @@ def test_declared_values_pass_as_what_they_are_declared_to_be():
     found = checked(_declares, given)
     assert found == given
     assert [type(found[k]) for k in ("lr", "share", "count", "kind")] == [float, float, int, int]
+
+
+class _Made:
+    def __init__(self, width: Annotated[int, "a note", Range(above=1, at_most=5)] = 2):
+        self.width = width
+
+
+class _Inherits(_Made):
+    width: str
+
+
+def test_a_constructor_that_is_inherited_declares_and_every_bound_of_an_integer_counts():
+    assert checked(_Inherits, {"width": 5.0}) == {"width": 5}
+    for value in (1, 6, 2.5):
+        with pytest.raises(RequestError, match="width must be"):
+            checked(_Inherits, {"width": value})
+
+
+def test_what_cannot_be_read_declares_nothing_and_the_rest_does():
+    def f(x: Positive = 1, y: "Sequences[int]" = (), z: "the strength" = 1):  # noqa: F821, F722
+        """Annotations for other readers."""
+
+    assert checked(f, {"x": 2, "y": 3, "z": {}}) == {"x": 2.0, "y": 3, "z": {}}
+    with pytest.raises(RequestError, match="x must be > 0"):
+        checked(f, {"x": -1})
+    assert checked(functools.partial(f, 1), {"y": 3}) == {"y": 3}

@@ -257,7 +257,7 @@ def test_labels(kind, new):
         ({"clients": 5, "message": "alie"}, "clients must be below half of the clients for alie .*, 5, got 5"),
         ({"ids": [3, 12]}, "ids must be clients with training examples, got 12; remove it"),
         ({"scale": -1}, "scale must be auto or >= 0, got -1"),
-        ({"data": "pair"}, "source and target must be two of 3 classes, got None and None"),
+        ({"data": "pair"}, "source and target must be two of 3 classes, got null and null"),
         ({"data": "pair", "source": 1, "target": 1}, "source and target must be two of 3 classes, got 1 and 1"),
         ({"source": 0, "target": 3}, "source and target must be two of 3 classes, got 0 and 3"),
     ],

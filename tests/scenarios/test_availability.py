@@ -499,7 +499,7 @@ def test_what_cannot_be_is_explained(fed, typed, message):
 def test_labels_are_needed_and_have_to_reach_the_mean():
     tokens = population(replace(DATA, y=DATA.y[:, None].expand(-1, 4)))
     for part in (partial(clients, by="labels"), partial(cyclic, assign="label")):
-        with pytest.raises(RequestError, match="needs examples with a class each"):
+        with pytest.raises(RequestError, match="need examples with a class each"):
             part(population=tokens)
     with pytest.raises(RequestError, match=r"mean must be at most 0.51 for these labels, got 0.6"):
         availability._scaled(np.array([0.0, -np.inf]), 0.6, 0.02)

@@ -1,6 +1,7 @@
 """All methods with all scenarios: they run, stay finite and resume to the last bit, or are refused with the reason."""
 
 from functools import cache
+from math import isnan
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fedbench.core.errors import RequestError
 from fedbench.scenarios.draws import Population
 from fedbench.scenarios.make import surround
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.turn import recorded
 
 DATA, WORK = federation(), LocalWork(0.1, 10, (2, 2))
 REFUSED = {(method, need): reason for method, need, reason in CELLS}
@@ -106,3 +108,15 @@ def test_runs_and_resumes_or_is_refused(method, words):
     for mine, theirs in ((a.server, b.server), (a.clients, b.clients)):
         assert {k: v.numpy().tobytes() for k, v in mine.items()} == {k: v.numpy().tobytes() for k, v in theirs.items()}
     assert (a.bytes_up, a.bytes_down, a.client_steps) == (b.bytes_up, b.bytes_down, b.client_steps)
+
+
+def test_privacy_adds_its_noise_where_nobody_sends_a_compressed_update():
+    pytest.importorskip("dp_accounting")
+    algo, target = make("fedavg", weights="uniform"), "fedbench.algorithms.fedavg.fedavg"
+    everybody = Population(0, DATA, WORK, participation=1e-9, rounds=2)
+    asked = chosen("privacy=central compression=top_k")
+    scenario = surround(asked, Component(target, {}), stages_of(algo, 2, 7), everybody)
+    found = snapshots(algo, DATA, rounds=2, work=WORK, scenario=scenario)
+    assert [len(s.cohort) for s in found] == [0, 0, 0]
+    assert not torch.equal(found[1].server["w"], found[2].server["w"])
+    assert isnan(recorded(found[2].server)["compression_error"])
