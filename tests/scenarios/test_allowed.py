@@ -1,4 +1,4 @@
-"""Which scenarios go with which methods: section E of the specification, row by row."""
+"""Which scenarios go with which methods, a row per class of methods."""
 
 import re
 from types import SimpleNamespace

@@ -118,7 +118,7 @@ def test_without_attackers_or_honest_clients_in_a_round_messages_stay(message, i
     "algo", ["fedavg", "scaffold", "fedadam", "fafed", "stem", "mimelite", "fedfv", "drfa", "ditto"]
 )
 def test_no_attack_and_the_mean_are_bit_identical(algo, mode):
-    """B.7.1; attackers that do nothing."""
+    """With attackers that do nothing."""
     data, how = federation(dtype=torch.float32), {"rounds": 3, "mode": mode}
     quiet = scenario_of(data, attack={"clients": 2}, defence={"rule": "mean"})
     a, b = (snapshots(make(algo), data, scenario=s, **how)[-1] for s in (quiet, None))
@@ -129,7 +129,7 @@ def test_no_attack_and_the_mean_are_bit_identical(algo, mode):
 
 
 def test_the_mean_of_inner_product_manipulation():
-    """B.7.6: the aggregate is ((C - f) - f scale)/C μ."""
+    """The aggregate is ((C - f) - f scale)/C μ."""
     data = federation()
     algo = make("fedavg", weights="uniform")
     start = snapshots(algo, data, rounds=0)[0].server["w"]
@@ -143,7 +143,7 @@ def test_the_mean_of_inner_product_manipulation():
 
 
 def test_model_replacement():
-    """B.7.6: without steps of the honest clients, w becomes the attackers' mean model."""
+    """Without steps of the honest clients, w becomes the attackers' mean model."""
     data = federation()
     algo, attackers = make("fedavg"), torch.tensor(SENT["ids"])
 
@@ -158,7 +158,6 @@ def test_model_replacement():
 
 
 def test_the_median_of_clients_with_the_same_data_is_the_run_without_attackers():
-    """B.7.7."""
     data = federation([10] * 5, seed=2)
     same = torch.from_numpy(np.tile(np.arange(10), 5))
     data = replace(data, train=replace(data.train, index=same))
@@ -358,7 +357,7 @@ def test_rounds_without_reports():
 
 @pytest.mark.parametrize("choice", [f"{group}={name}" for group in ("attack", "defence") for name in options(group)])
 def test_files(choice):
-    """Every file makes what its name says, with the adopted values of section B."""
+    """Every file makes what its name says, with the defaults of the class for everything else."""
     group, name = choice.split("=")
     section = composed(choice)[0][group]
     if name == "none":

@@ -73,7 +73,7 @@ def turn_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo
     )
 
 
-# ---- 1: nothing is lost
+# ---- nothing is lost
 
 NOTHING = {
     "bernoulli": bernoulli(p=0),
@@ -102,7 +102,7 @@ def test_parts_that_lose_nothing_are_bit_identical(part, mode):
     compare(make("scaffold"), part, mode=mode)
 
 
-# ---- 2: a lost result is as if the client had not been sampled
+# ---- a lost result is as if the client had not been sampled
 
 
 @pytest.mark.parametrize("method", METHODS, ids=IDS)
@@ -128,7 +128,7 @@ def test_what_lost_results_cost():
         assert after.client_steps == TAU[sampled].sum() * (3 if name == "ditto" else 1)
 
 
-# ---- 3 and 4: weights
+# ---- weights
 
 
 @pytest.mark.parametrize("by", ["size", "uniform"])
@@ -166,7 +166,7 @@ def test_other_parts_count_absent_clients_as_no_change(part):
     torch.testing.assert_close(steps[0], steps[1] * n[turn.ids].sum() / n[turn.receivers].sum())
 
 
-# ---- 5: nobody reports
+# ---- nobody reports
 
 
 @pytest.mark.parametrize("name", ["fedadam", "fedavgm", "scaffold", "ditto", "adafedadam", "local_adam"])
@@ -200,7 +200,7 @@ def test_the_exchange_before_the_first_round_reaches_all():
     assert torch.equal(first.server["m"], second.server["m"])
 
 
-# ---- 6: who can be reached
+# ---- who can be reached
 
 
 def test_draws_are_hashes_of_purpose_round_and_client():
@@ -303,7 +303,7 @@ def test_the_cohort_is_sampled_from_those_who_can_be_reached():
     assert turn.notes == {"sampled": 4, "reported": 4, "reachable": 4}
 
 
-# ---- 7: stragglers
+# ---- stragglers
 
 
 def test_speeds_and_the_deadline():
@@ -382,7 +382,7 @@ def test_steps_are_true_steps_and_second_phases_whole():
     assert late.client_steps == 7 + TAU.sum()
 
 
-# ---- 8: draws depend on no other setting
+# ---- draws depend on no other setting
 
 
 def test_who_reports_does_not_depend_on_the_cohort_or_the_method():
@@ -393,7 +393,7 @@ def test_who_reports_does_not_depend_on_the_cohort_or_the_method():
         assert set(some[t + 1].cohort) == sampled & set(everybody[t + 1].cohort)
 
 
-# ---- 9: means over all clients
+# ---- means over all clients
 
 
 def test_control_variates_stay_the_mean_of_the_clients():

@@ -89,7 +89,7 @@ def test_bulyan_is_the_definition():
 
 
 def test_reductions():
-    """B.7.1, and those of B.7.5 to the mean."""
+    """Settings with which a rule is the mean or another rule."""
     rows = vectors()
     mean = rows.mean(0)
     for found in (
@@ -109,7 +109,6 @@ def test_reductions():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_shifts_scales_orders_and_equal_rows(rule):
-    """B.7.2."""
     rows, b, options = vectors(), vectors(1, seed=5)[0] * 100, {"f": 2}
     of = result(rule, rows, **options)
     assert close(result(rule, rows + b, centre=b, **options), of + b, 1e-9)
@@ -123,7 +122,6 @@ def test_shifts_scales_orders_and_equal_rows(rule):
 
 
 def test_rules_of_distances_do_not_know_the_axes_and_the_others_do():
-    """B.7.3."""
     rows = vectors()
     for rule in RULES:
         turned, of = result(rule, rows @ ROUND, f=2), result(rule, rows, f=2) @ ROUND
@@ -133,7 +131,6 @@ def test_rules_of_distances_do_not_know_the_axes_and_the_others_do():
 
 @pytest.mark.parametrize("bad", [1e9, -1e9, 1e30])
 def test_with_f_rows_replaced_results_stay_with_the_honest(bad):
-    """B.7.3 and 4."""
     rows, f = vectors(), 2
     honest = rows[f:]
     rows = torch.cat([torch.full((f, 6), bad, dtype=torch.float64), honest])
@@ -150,7 +147,6 @@ def test_with_f_rows_replaced_results_stay_with_the_honest(bad):
 
 
 def test_geometric_median():
-    """B.7.5."""
     rows, p = vectors(), torch.arange(1, 12, dtype=torch.float64) / 66
     z = result("geometric_median", rows, p)
     slope = (p[:, None] * (z - rows) / torch.linalg.vector_norm(z - rows, dim=1, keepdim=True)).sum(0)
