@@ -291,6 +291,13 @@ def at(round, ids=(0, 1), receivers=(0, 1), server=None):
     return At(0, round, np.array(ids), np.array(receivers), server or {})
 
 
+@pytest.mark.parametrize("kind", ["top_k", "random_k"])
+def test_what_loses_nothing_leaves_no_residual(kind):
+    x = rows()
+    got, states = channel(codec(kind, ratio=1, feedback="ef"), x, 3)
+    assert torch.equal(got, x.expand(3, -1, -1)) and not states["~held.delta"].any()
+
+
 @pytest.mark.parametrize("one", every(feedback="ef"), ids=lambda c: c.kind)
 def test_what_was_sent_and_the_residual_are_all_there_was(one):
     x = rows()
@@ -491,7 +498,8 @@ def test_the_configuration(kind):
     assert compose_run(["compression=none"]).digest == compose_run([]).digest != config.digest
 
 
-def test_messages_of_attackers_are_compressed_and_decoded_before_the_rule():
-    asked = ["defence=median", "compression=sign", "attack=sign_flip", "algo.weights=uniform", "data.clients=5"]
+@pytest.mark.parametrize(("last", "name"), [("defence=median", "Defence"), ("privacy=central", "Privacy")])
+def test_messages_of_attackers_are_compressed_and_decoded_before_the_rule_and_clipping(last, name):
+    asked = [last, "compression=sign", "attack=sign_flip", "algo.weights=uniform", "data.clients=5"]
     layers = build(compose_run(asked)).scenario.layers
-    assert [type(layer).__name__ for layer in layers] == ["Attack", "Compression", "Defence"]
+    assert [type(layer).__name__ for layer in layers] == ["Attack", "Compression", name]

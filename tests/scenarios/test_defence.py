@@ -9,8 +9,9 @@ from tools import close, federation, final, make, population_of, scenario_of, sn
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import checked
-from fedbench.core.randomness import sample_cohort
+from fedbench.core.randomness import Purpose, sample_cohort
 from fedbench.scenarios.defence import Defence
+from fedbench.scenarios.draws import of_clients
 from fedbench.scenarios.vectors import squared_distances
 
 RULES = ["median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan", "mean"]
@@ -30,7 +31,10 @@ def apply(rule, rows, p=None, order=None, centre=None, **options):
     p = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64) if p is None else torch.as_tensor(p)
     order = np.arange(len(rows)) if order is None else order
     centre = torch.zeros(rows.shape[1], dtype=torch.float64) if centre is None else centre
-    return defence(rule, max(len(rows), 30), **options).aggregate(rows, p, np.argsort(order), centre)
+    made = defence(rule, max(len(rows), 30), **options)
+    if rule == "norm_clip":
+        return p @ made._clipped({"w": centre}, {"delta": rows}, {}, None)[0]["delta"], None, {}
+    return made.aggregate(rows, p, np.argsort(order), centre)
 
 
 def result(*args, **options):
@@ -98,7 +102,7 @@ def test_reductions():
         result("multi_krum", rows, f=0),
         result("bulyan", rows, f=0),
         result("centered_clipping", rows, centre=vectors(1)[0] * 5, radius=1e9),
-        result("median", rows, before="nnm", f=0),
+        *(result(rule, rows, before="nnm", f=0) for rule in RULES),
         *(result(rule, rows, before="bucketing", bucket=11, f=0) for rule in RULES),
         result("mean", rows, before="bucketing", bucket=1),
     ):
@@ -107,11 +111,11 @@ def test_reductions():
     assert torch.equal(result("multi_krum", rows, f=2, m=1), result("krum", rows, f=2))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [*RULES, "norm_clip"])
 def test_shifts_scales_orders_and_equal_rows(rule):
     rows, b, options = vectors(), vectors(1, seed=5)[0] * 100, {"f": 2}
     of = result(rule, rows, **options)
-    assert close(result(rule, rows + b, centre=b, **options), of + b, 1e-9)
+    assert close(result(rule, rows + b, centre=b, **options), of + b, 1e-9) == (rule != "norm_clip")
     for scale in (3.0, -2.0):
         assert close(result(rule, scale * rows, **options), scale * of, 1e-9)
     turned = torch.randperm(11, generator=torch.Generator().manual_seed(3))
@@ -121,9 +125,21 @@ def test_shifts_scales_orders_and_equal_rows(rule):
     assert torch.equal(result(rule, rows[:1], **options), rows[0])  # one row, which is that row
 
 
+@pytest.mark.parametrize("before", ["none", "bucketing", "nnm", "both"])
+@pytest.mark.parametrize("rule", RULES)
+def test_clients_with_equal_rows_may_change_places(rule, before):
+    """With their weights and draws; of equal rows it does not matter which one a tie goes to."""
+    rows, p = vectors(30)[torch.arange(30) % 25], torch.arange(1, 31, dtype=torch.float64) / 465
+    order, turned = np.random.default_rng(2).permutation(30), np.random.default_rng(3).permutation(30)
+    there = np.argsort(np.argsort(order)[turned])  # the clients in the order of the same draws
+    options = {"before": before, "f": 3}  # for which no two scores are equal otherwise
+    of = result(rule, rows, p, order, **options)
+    assert close(result(rule, rows[turned], p[turned], there, **options), of, 1e-9)
+
+
 def test_rules_of_distances_do_not_know_the_axes_and_the_others_do():
     rows = vectors()
-    for rule in RULES:
+    for rule in [*RULES, "norm_clip"]:
         turned, of = result(rule, rows @ ROUND, f=2), result(rule, rows, f=2) @ ROUND
         assert close(turned, of, 1e-9) == (rule not in ("median", "trimmed_mean", "bulyan")), rule
     assert close(result("mean", rows @ ROUND, before="nnm", f=3), result("mean", rows, before="nnm", f=3) @ ROUND, 1e-9)
@@ -211,6 +227,20 @@ def test_a_rule_takes_the_place_of_the_mean_and_of_nothing_else(name, mode):
     how = {"rounds": 3, "participation": 4, "mode": mode}
     rule = scenario_of(data, planned=4, defence={"rule": "trimmed_mean"})
     assert close(final(algo, data, scenario=rule, **how), final(algo, data, **how), 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("ids", "options"), [([1, 2, 4], {"rule": "krum"}), ([0, 1, 3, 4, 6], {"rule": "median", "before": "bucketing"})]
+)
+def test_rows_have_the_order_of_ids_and_buckets_are_of_clients(ids, options):
+    """Whoever works longest; of a nearest pair Krum takes the smaller id."""
+    data, algo = federation(), make("fedavg", weights="uniform")
+    start = final(algo, data, rounds=0)
+    rows = torch.stack([start - final(algo, data, rounds=1, sampler=lambda *_, k=k: np.array([k])) for k in ids])
+    drawn = of_clients(0, Purpose.BUCKETS, np.array(ids), round=0)
+    rule = scenario_of(data, len(ids), defence=options)
+    found = final(algo, data, rounds=1, sampler=lambda *_: np.array(ids), scenario=rule)
+    assert close(start - found, result(rows=rows, order=np.argsort(drawn), **options), 1e-9)
 
 
 def test_centre_and_counts_are_states_of_the_server_and_resume():

@@ -20,6 +20,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import adam
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo
+from fedbench.scenarios.compression import compression
 from fedbench.scenarios.draws import normal
 from fedbench.scenarios.privacy import central
 from fedbench.scenarios.surroundings import At, Surroundings
@@ -34,10 +35,11 @@ def population(sizes=SIZES, participation=1.0, rounds=3, **given):
     return population_of(sizes, participation=participation, rounds=rounds, **given)
 
 
-def around(sizes=SIZES, participation=1.0, **options):
-    everybody = population(sizes, participation)
+def around(sizes=SIZES, participation=1.0, up=None, **options):
+    everybody = population(sizes, participation, shapes=((3, 4),))
     part = central(population=everybody, **options)
-    return Surroundings(everybody, None, part.draw, [part])
+    sent = compression(up=up or {}, down={"feedback": "none"}, population=everybody)
+    return Surroundings(everybody, None, part.draw, [sent, part])
 
 
 def run(algo=UNIFORM, participation=1.0, sizes=SIZES, rounds=3, data=None, resume=None, options=None, **given):
@@ -55,7 +57,8 @@ def round_of(deltas, algo=UNIFORM, server=None, number=0, **options):
     ones = torch.ones(len(rows), dtype=DOUBLE)
     info = ClientInfo(ids, ones, ones / len(rows), ones, ones, ones, ids)
     algo = scenario._wrapped(algo, At(0, number, ids.numpy(), ids.numpy(), server))
-    uploads, _ = algo.finish({"w": w}, {}, {"w": w - rows}, info.columns())
+    states = {k: v.expand(len(rows), -1) for k, v in algo.client_init(w).items()}
+    uploads, _ = algo.finish({"w": w}, states, {"w": w - rows}, info.columns())
     return algo.update(server, uploads, info), uploads
 
 
@@ -104,9 +107,11 @@ def test_clipping():
     torch.testing.assert_close(after, -torch.tensor([0.03, 0.36], dtype=DOUBLE))  # over m̃ = 10, not over 4
 
 
-def test_a_client_moves_the_sum_by_the_bound():
-    rows = 10 * torch.randn(6, 5, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
-    found = [10 * round_of(r, noise=0, clip=2)[0]["w"] for r in (rows, rows[:5], torch.cat([rows[:5], -rows[5:]]))]
+@pytest.mark.parametrize("kind", ["none", "top_k", "random_k", "qsgd", "sign", "power"])
+def test_a_client_moves_the_sum_by_the_bound(kind):
+    rows = 10 * torch.randn(6, 12, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    options = {"noise": 0, "clip": 2, "up": {"kind": kind, "rank": 1}}
+    found = [10 * round_of(r, **options)[0]["w"] for r in (rows, rows[:5], torch.cat([rows[:5], -rows[5:]]))]
     assert torch.linalg.vector_norm(found[0] - found[1]).item() == pytest.approx(2)  # removed: C
     assert torch.linalg.vector_norm(found[0] - found[2]).item() == pytest.approx(4)  # replaced: 2C
 
