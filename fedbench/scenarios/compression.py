@@ -189,7 +189,7 @@ class Codec:
                 continue
             entry = torch.arange(m * r, device=x.device)  # the same factor in every round would never send the rest
             q = normal(fold_in(key(draw, Purpose.SKETCH), torch.full_like(entry, place), entry)).view(m, r)
-            if last is not None:  # a column that was lost, since the matrix was 0 or of lower rank, starts anew
+            if last is not None:  # a column of zeros, of a matrix of lower rank, is drawn again
                 before = last[:, at : at + m * r].view(-1, m, r).double()
                 q, at = torch.where((before != 0).any(1, keepdim=True), before, q), at + m * r
             matrix = got[place].double().view(-1, n, m)
@@ -280,7 +280,7 @@ def _compressed(algo: Algorithm, codec: Codec, at: At) -> Algorithm:
         return uploads | got | {_ERROR: error.unsqueeze(1)}, states | kept
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-        error = {_ERROR: uploads[_ERROR].mean()} if _ERROR in uploads else {}  # nobody has sent anything
+        error = {_ERROR: uploads[_ERROR].mean()} if _ERROR in uploads else {}  # no upload has arrived
         return inner(server, uploads | error, cohort)
 
     def remarks(server: State) -> list[str]:

@@ -138,7 +138,7 @@ class Privacy:
         return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation[relation])
 
     def event(self, z: float, rounds: int = 1) -> Any:
-        """What the accountant is told of rounds with noise multiplier z."""
+        """The event of some rounds with noise multiplier z, for the accountant."""
         if self.sampling == "fixed":
             # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
             one = dp.SampledWithoutReplacementDpEvent(self.clients, int(self.size), dp.GaussianDpEvent(z / 2))

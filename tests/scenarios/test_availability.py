@@ -166,7 +166,7 @@ def test_other_parts_count_absent_clients_as_no_change(part):
     torch.testing.assert_close(steps[0], steps[1] * n[turn.ids].sum() / n[turn.receivers].sum())
 
 
-# ---- nobody reports
+# ---- rounds without results
 
 
 @pytest.mark.parametrize("name", ["fedadam", "fedavgm", "scaffold", "ditto", "adafedadam", "local_adam"])
