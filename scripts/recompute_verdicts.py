@@ -105,17 +105,17 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
 class Numbers:
     """The numbers of the rows of tables, from runs.parquet."""
 
-    def __init__(self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool) -> None:
-        self.paper, self.runs, self.weighting, self.drawn = paper, runs, weighting, drawn
+    def __init__(self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool, last: bool) -> None:
+        self.paper, self.runs, self.weighting, self.drawn, self.last = paper, runs, weighting, drawn, last
 
     def of(self, table: str, row: Row, metric: str) -> dict[tuple[int, int], float]:
         """Return a number per unit (split, seed), NaN where the run diverged; empty if there are none."""
         found = self.runs_of(row)
         column = self._column(self.paper.metrics[metric].field)
-        if self.paper.tables[table].round != "last":
-            raise Unknown("a best round")
         if column.startswith("client:"):
             raise Unknown("numbers of a client")
+        if self.paper.tables[table].round == "best" and not self.last:
+            column = f"best_{column}"
         if column not in found:
             return {}
         values: dict[tuple[int, int], float] = {}
@@ -332,11 +332,12 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
             continue
         mine = [r for r in readings if r["claim"] == claim.id] or _only(claim.id, folder, paper)
         for r in mine:
-            if r["settings"] not in ("", "as in the experiments") or r["round"] not in ("", "as in the tables"):
+            if r["settings"] not in ("", "as in the experiments") or r["round"] not in ("", "as in the tables", "last"):
                 continue
             weighting = r["weighting"] or "as in the tables"
-            numbers = Numbers(paper, runs, weighting, SPLITS[r["data splits"]])
-            name = f"{paper.id} {claim.id}, {weighting}, {'all splits' if numbers.drawn else 'one split'}"
+            numbers = Numbers(paper, runs, weighting, SPLITS[r["data splits"]], r["round"] == "last")
+            rounds = ", last round" if numbers.last else ""
+            name = f"{paper.id} {claim.id}, {weighting}{rounds}, {'all splits' if numbers.drawn else 'one split'}"
             try:
                 found = [compared(numbers, c) for c in contests_of]
                 own, check = verdict(found), scaled(found)
