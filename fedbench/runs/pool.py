@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -39,6 +38,7 @@ PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers
 _PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _PROCESSES.set_forkserver_preload(["torch", "pandas", "pyarrow.parquet", "safetensors.torch"])
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+_idle = threading.Event()  # of this process, if it is one of a pool: whether its run has ended
 
 
 @dataclass(frozen=True)
@@ -236,11 +236,14 @@ def _prepare(environment: Mapping[str, str]) -> None:
 
 
 def _work(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int) -> Ended:
+    _idle.clear()
     try:
         with answered_by(raise_interrupted), hidden():
             return carry_out(runs, config, overrides, cores)
     except KeyboardInterrupt:
         return Ended(tuple(overrides), "interrupted", config.path)
+    finally:
+        _idle.set()
 
 
 def _leave_with_parent() -> None:
@@ -249,5 +252,5 @@ def _leave_with_parent() -> None:
     assert parent is not None
     wait_for([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE)  # a round may take hours; the last checkpoint is whole
+    _idle.wait(PATIENCE)  # a round may take hours; the last checkpoint is whole
     os.kill(os.getpid(), signal.SIGKILL)
