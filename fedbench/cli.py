@@ -9,7 +9,7 @@ import time
 import traceback
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from fedbench.runs.process import (
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
-_TURN = 10.0  # seconds in which the first process says it: torchrun ends all as soon as one has ended
+_TURN = 10.0  # seconds
 _FILES = {"compare": "tune"}  # the module of a word, where it has another name
 
 
@@ -129,7 +129,7 @@ def _explained(error: BaseException, loud: bool) -> int:
     if RANK:
         relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
         if relayed or (LOCAL_RANK and isinstance(error, RequestError)):
-            time.sleep(_TURN)
+            _wait_for_the_first()
             return 1  # the first process says so
         return _fail(f"process {RANK} of {PROCESSES}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
@@ -141,6 +141,18 @@ def _explained(error: BaseException, loud: bool) -> int:
     if isinstance(error, RequestError):
         return _fail(str(error), 2)
     return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
+
+
+def _wait_for_the_first() -> None:
+    """Wait until the first process has said why: torchrun ends all as soon as one has ended."""
+    import psutil
+
+    if LOCAL_RANK:
+        with suppress(psutil.Error):  # one of them has ended
+            beside = psutil.Process(os.getppid()).children()
+            psutil.wait_procs([p for p in beside if p.environ().get("LOCAL_RANK") == "0"], _TURN)
+    else:  # it is on another machine
+        time.sleep(_TURN)
 
 
 @contextmanager
