@@ -33,7 +33,7 @@ from fedbench.runs.process import (
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
-_TURN = 10.0  # seconds
+_TURN = 10.0  # seconds that the first process has for it at most
 _FILES = {"compare": "tune"}  # the module of a word, where it has another name
 
 
