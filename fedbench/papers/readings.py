@@ -119,7 +119,7 @@ class Readings(Entry):
 
 @dataclass(frozen=True)
 class Values(Entry):
-    """Rows whose hyperparameters are not the paper's, since it does not print them; all other rows have the paper's.
+    """Rows whose hyperparameters are not the paper's, but a search's or a default; all others have the paper's.
 
     Attributes:
         origin: ``searched`` here, or a ``default``.

@@ -236,8 +236,8 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
 
 def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerUnit:
     if measure == "seconds_over":
-        first, second = (f.final(field) for f in found)
-        return {s: first[s] / second[s] for s in first.keys() & second.keys()}
+        first, second = (f.curve(field) for f in found)  # a sum over rounds: its best value is not that of the run
+        return {s: float(first[s].iloc[-1] / second[s].iloc[-1]) for s in first.keys() & second.keys()}
     return {s: _OF_CURVE[measure](c, lower_is_better(field)) for s, c in found[0].curve(field).items()}
 
 
