@@ -15,16 +15,11 @@ SEEDS = 10
 class Run:
     """What a run on disk has."""
 
-    bundled = False
-
-    def __init__(self, rounds=None, clients=None):
-        self._rounds, self._clients = rounds, clients
+    def __init__(self, rounds=None, clients=None, cka=None):
+        self._rounds, self._clients, self._cka = rounds, clients, cka
 
     def rounds(self):
         return pd.DataFrame(self._rounds)
-
-    def table(self):
-        return self.rounds()
 
     def curves(self, names):
         return self.rounds()
@@ -42,9 +37,17 @@ class Run:
     def last_round(self):
         return self._rounds[-1]
 
+    def document(self, name):
+        return self._cka and {"cka": self._cka}
+
 
 def curve(values, field="accuracy_mean", every=10):
     return Run([{"round": every * i, field: v} for i, v in enumerate(values)])
+
+
+def losses(*clients, rounds=(0, 5, 9)):
+    """Training losses of clients, each with one for every round."""
+    return [{"round": t, "client": k, "train_loss": v[i]} for k, v in enumerate(clients) for i, t in enumerate(rounds)]
 
 
 def final(**fields):

@@ -24,6 +24,11 @@ def fed(tmp_path, monkeypatch, capsys):
     return call
 
 
+def models(folder):
+    """The content of every model below a directory, by its path there."""
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
+
+
 def run_dir(tmp_path, lines):
     path = tmp_path / lines[-1]
     assert path.is_dir()

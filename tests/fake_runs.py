@@ -38,6 +38,18 @@ def nested(flat):
     return tree
 
 
+def write_run(path, meta, config, rounds, clients=None):
+    """Write the files of a run; a configuration has dotted keys."""
+    path.mkdir(parents=True)
+    (path / "meta.json").write_text(json.dumps(meta))
+    (path / "config.yaml").write_text(yaml.safe_dump(nested(config)))
+    (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
+    if clients is not None:
+        pd.DataFrame(clients).to_parquet(path / "clients.parquet", index=False)
+    if meta["status"] in ("done", "diverged"):
+        (path / "DONE").touch()
+
+
 def fake(
     root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="done", preset=None, moments=None, error=None
 ):
@@ -55,7 +67,6 @@ def fake(
     paths = []
     for seed in seeds:
         path = Path(root) / (experiment or "synthetic_leaf") / algo / digest / f"seed_{seed}"
-        path.mkdir(parents=True)
         facts = {
             "status": status, "seed": seed, "hash": digest, "algo": algo, "experiment": experiment,
             "data": "synthetic_leaf", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
@@ -63,22 +74,17 @@ def fake(
             "versions": {"fedbench": "0.1.0", "torch": "2"}, "device_name": "cpu", "git_commit": None,
             **({} if error is None else {"error": error}),
         }  # fmt: skip
-        (path / "meta.json").write_text(json.dumps(facts))
         config = {"rounds": 1000, "seed": seed, **(preset or {}), **keys, **{k: here for k, (_, here) in cut.items()}}
-        (path / "config.yaml").write_text(yaml.safe_dump(nested(config)))
         rows = [{"round": t, **{f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}} for t in ROUNDS]
-        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         clients = [(t, k) for t in ROUNDS for k in range(6)]
         columns = {
             name: [number(experiment, algo, sorted(keys.items()), seed, name, t, k) for t, k in clients]
             for name in ("accuracy", "test_loss", "train_loss")
         }
-        table = pd.DataFrame({"round": [t for t, _ in clients], "client": [k for _, k in clients], **columns})
-        table.to_parquet(path / "clients.parquet", index=False)
+        table = {"round": [t for t, _ in clients], "client": [k for _, k in clients], **columns}
+        write_run(path, facts, config, rows, table)
         if moments is not None:
             (path / "moments.json").write_text(json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments}))
-        if status in ("done", "diverged"):
-            (path / "DONE").touch()
         paths.append(path)
     return paths
 

@@ -25,7 +25,7 @@ ROOMS = {
     "papers": {"core"},
     "analysis": {"config", "core", "papers", "runs"},
     "tuning": {"config", "core", "runs"},
-    "reproduce": {"config", "core", "data", "papers", "runs"},
+    "reproduce": {"config", "core", "papers", "runs"},
     "reports": {"analysis", "config", "core", "papers", "runs", "tuning"},
     "commands": {
         "analysis",

@@ -44,27 +44,14 @@ def wheel(sdist, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def installed(wheel):
-    """A directory that pip installed the wheel into, without dependencies."""
-    target = wheel.parent / "site"
-    done = called([*PIP, "install", str(wheel), "--no-deps", "--no-index", "--target", str(target)])
-    assert done.returncode == 0, done.stderr
-    return target
+def work(tmp_path_factory):
+    return tmp_path_factory.mktemp("work")
 
 
-@pytest.fixture
-def run(installed, tmp_path):
-    """Run the installed command in an empty directory."""
-    env = {**os.environ, "PYTHONPATH": str(installed)}
-    where = called([sys.executable, "-c", "import fedbench; print(fedbench.__file__)"], cwd=tmp_path, env=env)
-    assert where.stdout.startswith(str(installed))
-    return lambda *args: called([sys.executable, "-m", "fedbench", *args], cwd=tmp_path, env=env)
-
-
-@pytest.fixture
-def elsewhere(wheel, tmp_path):
-    """The command of a new environment that knows the wheel and its dependencies, and not the repository."""
-    place = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def run(wheel, work):
+    """Run the command of a new environment that knows the wheel and its dependencies, and not the repository."""
+    place = wheel.parent / "venv"
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
     done = called([*PIP, "--python", str(python), "install", str(wheel), "--no-deps", "--no-index"])
@@ -72,10 +59,9 @@ def elsewhere(wheel, tmp_path):
     (packages,) = place.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    (tmp_path / "work").mkdir()
-    where = called([str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=tmp_path / "work", env=env)
+    where = called([str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=work, env=env)
     assert where.stdout.startswith(str(packages)), where.stderr
-    return lambda *args: called([str(place / "bin" / "fedbench"), *args], cwd=tmp_path / "work", env=env)
+    return lambda *args: called([str(place / "bin" / "fedbench"), *args], cwd=work, env=env)
 
 
 def test_the_citation_is_of_this_version():
@@ -109,20 +95,12 @@ def test_it_answers_from_another_directory(run):
 
 
 @pytest.mark.slow
-def test_it_runs_from_another_directory(run, tmp_path):
+def test_it_runs_from_another_directory(run, work):
     done = run("experiment=smoke", "rounds=1")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / done.stdout.splitlines()[-1] / "DONE").exists()
+    assert (work / done.stdout.splitlines()[-1] / "DONE").exists()
     report = run("report")
     assert report.stdout.endswith("written: results/report/index.html\n"), report.stderr
-    assert "<!DOCTYPE html>" in (tmp_path / "results" / "report" / "index.html").read_text()
+    assert "<!DOCTYPE html>" in (work / "results" / "report" / "index.html").read_text()
     shown = run("reproduce", "adafedadam/table4", "--plan", "--profile", "smoke")
     assert shown.stdout.splitlines()[2].split()[:3] == ["adafedadam/table4", "3", "0"], shown.stderr
-
-
-@pytest.mark.slow
-def test_it_runs_in_a_new_environment(elsewhere, tmp_path):
-    assert elsewhere("--version").stdout == f"fedbench {VERSION}\n"
-    done = elsewhere("experiment=smoke")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "work" / done.stdout.splitlines()[-1] / "DONE").exists()

@@ -14,7 +14,7 @@ from fedbench.analysis.departures import data_departures, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import SCENARIOS
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.files import Tree, config_value
+from fedbench.core.files import Tree, config_value, keys_text
 from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
 
@@ -71,11 +71,6 @@ def differing(trees: Sequence[Tree]) -> set[str]:
         for key, value in tree.items():
             texts.setdefault(key, set()).add(config_value(value))
     return {key for key, values in texts.items() if len(values) > 1 or counts[key] < len(trees)}
-
-
-def keys_text(keys: Mapping[str, Any]) -> str:
-    """Return keys with their values as they are typed on the command line."""
-    return " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
 
 
 def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

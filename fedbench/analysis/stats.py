@@ -153,9 +153,14 @@ def least_p(n: int) -> float:
     return 2.0**-n if n <= ENUMERATED else 1 / (DRAWS + 1)
 
 
-def seeds_needed(alpha: float, tests: int) -> int | None:
-    """Return the least number of pairs at which a two-sided p, adjusted for several tests, can be at most alpha."""
-    return next((n for n in range(1, ENUMERATED + 1) if 2 * least_p(n) * tests <= alpha), None)
+def least_blocks(tests: int, alpha: float) -> int | None:
+    """Return the least number of pairs at which a p-value of one side, times a number of tests, can be at most alpha.
+
+    A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, as every comparison is
+    tested by itself; one of m comparisons is sure to refute it, by leads of one sign and whatever the others are, with
+    ``least_blocks(m, alpha)``. None: no number is enough, since p is limited by the random draws above 16 pairs.
+    """
+    return next((n for n in range(1, ENUMERATED + 1) if tests * least_p(n) <= alpha), None)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -14,7 +14,7 @@ from math import sqrt
 
 import numpy as np
 
-from fedbench.analysis.stats import CHUNK, DRAWS, ENUMERATED, ROUNDING, least_p
+from fedbench.analysis.stats import CHUNK, DRAWS, ENUMERATED, ROUNDING
 
 _TIE = 0.25  # share of a count by which Σd / √Σd² orders equal counts: less than half, so that counts go first
 
@@ -77,26 +77,6 @@ def negated(test: Test) -> Test:
     if isinstance(test, Leads):
         return Leads({block: -lead for block, lead in test.by_block.items()})
     return Several(tuple(map(negated, test.parts)), not test.every)
-
-
-def least_blocks(comparisons: int = 1, alpha: float = 0.05) -> int:
-    """Return the least number of blocks with which a comparison of one sign decides, whatever the others are.
-
-    All leads of one sign have p = 2^-n, and among m comparisons at most m 2^-n. A claim holds with ``least_blocks(1)``
-    blocks, as every comparison is tested by itself; it is sure to fail by one counterexample of one sign with
-    ``least_blocks(m)``. With fewer blocks it may still fail, if few assignments make another comparison as extreme.
-
-    Args:
-        comparisons: Number of comparisons of the claim.
-        alpha: Level in (0, 1).
-
-    Raises:
-        ValueError: If no number of blocks is enough, since above 16 blocks p is limited by the random draws.
-    """
-    found = next((n for n in range(1, ENUMERATED + 1) if comparisons * least_p(n) <= alpha), None)
-    if found is None:
-        raise ValueError(f"no number of blocks decides {comparisons} comparisons at level {alpha:g}")
-    return found
 
 
 def _blocks(test: Test) -> Iterable[int]:

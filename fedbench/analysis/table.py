@@ -10,9 +10,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from fedbench.analysis.matching import MatchedRuns
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.stats import interval
-from fedbench.core.files import Tree
+from fedbench.core.files import Tree, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, PrintedMetric, Reported, Row, Setup, Table
 

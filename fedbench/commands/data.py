@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
@@ -11,7 +12,7 @@ from fedbench.core.files import user_path, writing
 from fedbench.data.describe import facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write
-from fedbench.runs.build_data import as_given, federated, official_files, read_examples, without_downloads
+from fedbench.runs.build_data import as_given, federated, official_files, read_examples
 
 
 def carry_out(asked: Namespace) -> int:
@@ -51,7 +52,7 @@ def _verify(config: RunConfig) -> int:
         print(f"{name}: {wrong} of {len(findings)} files are not the official ones; {remedy}")
         return 1
     try:
-        print(*read_examples(without_downloads(config)).sources, sep="\n")
+        print(*read_examples(replace(config, data=replace(config.data, download=False))).sources, sep="\n")
     except MissingFiles as error:
         print(f"{error}; `fedbench data prepare {name}` downloads what can be downloaded")
         return 2

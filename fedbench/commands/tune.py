@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.compare import compare
-from fedbench.analysis.stats import seeds_needed
+from fedbench.analysis.stats import least_blocks
 from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
@@ -92,7 +92,7 @@ def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
         return f"{plan}, {time}; a score chooses values, and decides nothing between methods, for which type compare"
     many = len(studies)
     tests = many * (many - 1) // 2 if request.baseline is None else many - 1
-    needed = seeds_needed(0.05, tests) or 0
+    needed = least_blocks(2 * tests, 0.05) or 0
     decide = f"decide {plural(tests, 'difference')} at 5 %"
     can = f"can {decide}" if needed <= seeds else f"can never {decide}, seeds={needed} could"
     return f"{plan} and {seeds * many} to compare, {time}; {seeds} seeds {can}"

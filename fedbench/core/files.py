@@ -86,6 +86,11 @@ def config_value(value: Any) -> str:
     return str(value)
 
 
+def keys_text(keys: Mapping[str, Any]) -> str:
+    """Return keys with their values as they are typed on the command line."""
+    return " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
+
+
 class NotWritten(OSError):
     """A file or directory cannot be written; the message names it, the fault and the remedy.
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import fill
 
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, TableData
 from fedbench.core.errors import choice
+from fedbench.core.files import keys_text
 from fedbench.reports import tables as numbers
 from fedbench.reports.format import plural
 from fedbench.reports.methods import listed

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fedbench.analysis.best import BestValues
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
-from fedbench.analysis.stats import least_p, seeds_needed
+from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo
 from fedbench.reports.format import best_names, p_text, plural
@@ -120,7 +120,7 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     """Return a note on numbers of pairs that are too small for any verdict, and on the number of seeds needed."""
     if not (counts := sorted(set(short))):
         return []
-    enough = seeds_needed(alpha, tests)
+    enough = least_blocks(2 * tests, alpha)
     adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
     seeds = "seed" if counts == [1] else "seeds"
     least = " or ".join(f"{2 * least_p(n):.3g}" for n in counts)

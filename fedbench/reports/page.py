@@ -15,9 +15,8 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Line, TableData, coverage, splits
-from fedbench.core.files import config_value
+from fedbench.core.files import config_value, keys_text
 from fedbench.papers.readings import ADOPTED
 from fedbench.reports import format, paper, tables
 from fedbench.reports.paper import PaperReport, all_papers

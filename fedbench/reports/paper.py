@@ -213,7 +213,7 @@ def one_way_text(verdict: Verdict) -> str:
         return ""
     outcome, least, needed = verdict.lacking
     could = "could not hold" if outcome == "hold" else "not sure to fail"
-    return f"{could} with {plural(least.fewest, least.blocks)} ({needed} needed)"
+    return f"{could} with {plural(least.fewest, least.blocks)} ({needed or 'more than 16'} needed)"
 
 
 def readings_text(found: Readings) -> str:

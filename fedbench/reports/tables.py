@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedbench.analysis import table as data
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Column, Line, TableData
-from fedbench.core.files import config_value
+from fedbench.core.files import config_value, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, Row
 from fedbench.reports.format import CELLS, best_names, with_spread

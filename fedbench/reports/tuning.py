@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from statistics import stdev
 from typing import Any
 
-from fedbench.core.files import config_value
+from fedbench.core.files import config_value, keys_text
 from fedbench.core.metrics import MetricInfo
 from fedbench.reports.format import plural
 from fedbench.reports.page import Chapter
 from fedbench.reports.table import Cell, Table, Values, markdown, table_of
-from fedbench.tuning.search import Study, Trial, Tuned, values_text
+from fedbench.tuning.search import Study, Trial, Tuned
 
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}
 
@@ -73,7 +73,7 @@ def _chosen(study: Study, found: Sequence[Tuned]) -> Table:
         best, whole = tuned.best, sum(study.config.rounds in t.scores for t in tuned.trials)
         values, score = "all trials diverged or failed", Cell("–")
         if best is not None:
-            values, score = values_text(best.values), _score(study.metric, best)
+            values, score = keys_text(best.values), _score(study.metric, best)
         edge = ", ".join(f"{key} ({end})" for key, end in tuned.edges.items())
         rows.append((tuned.method, len(tuned.trials), whole, values, score, edge))
     heads = ("method", "trials", "to the end", "chosen", study.metric.axis, "at the edge of its range")

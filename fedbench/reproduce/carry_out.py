@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,10 +12,9 @@ import numpy as np
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
-from fedbench.data.files.fetch import Files
 from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
-from fedbench.runs.build_data import federated, read_examples
+from fedbench.runs.build_data import federated, official_files, read_examples
 from fedbench.runs.bundle import FOLDER
 from fedbench.runs.pool import Ended
 from fedbench.runs.results import PUBLISHED
@@ -53,10 +51,8 @@ def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
     Files are looked for by name; nothing is read or downloaded.
     """
     missing = {}
-    for experiment, source in {r.experiment: r.config.data.source.target for r in runs if r.config}.items():
-        module = importlib.import_module(source.rpartition(".")[0]) if source else None
-        needed: tuple[Files, ...] = getattr(module, "FILES", ())  # none if the data are generated
-        if lacks := [path for files in needed if (path := files.missing(data_dir)) is not None]:
+    for experiment, config in {r.experiment: r.config for r in runs if r.config}.items():
+        if lacks := [path for files in official_files(config) if (path := files.missing(data_dir)) is not None]:
             missing[experiment] = ", ".join(lacks)
     return missing
 

@@ -6,7 +6,6 @@ import importlib
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,11 +95,6 @@ def official_files(config: RunConfig) -> tuple[Files, ...]:
     module = importlib.import_module(function_of(config.data.source.target, "data.source").__module__)
     files: tuple[Files, ...] = getattr(module, "FILES", ())
     return files
-
-
-def without_downloads(config: RunConfig) -> RunConfig:
-    """Return the configuration with downloads disabled."""
-    return replace(config, data=replace(config.data, download=False))
 
 
 def as_given(data: FederatedDataset) -> Given:

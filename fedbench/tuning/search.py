@@ -23,7 +23,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, choice
-from fedbench.core.files import config_value
+from fedbench.core.files import keys_text
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
 from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs
@@ -269,7 +269,7 @@ class Study:
                     else:
                         continue
                 del going[number]
-                print(f"{self.method} trial {number + 1} of {self.request.budget}: {values_text(found.values)}: {text}")
+                print(f"{self.method} trial {number + 1} of {self.request.budget}: {keys_text(found.values)}: {text}")
 
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
@@ -300,11 +300,6 @@ class Study:
                 f"data.validation={self.config.data.validation:g}; hold out a larger fraction"
             )
         return float(value)
-
-
-def values_text(values: Values) -> str:
-    """Return values as typed on the command line."""
-    return " ".join(f"{k}={config_value(v)}" for k, v in values.items())
 
 
 def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:

@@ -6,8 +6,7 @@ import math
 import re
 
 import pytest
-import yaml
-from fake_runs import nested
+from fake_runs import write_run as write_files
 
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import RequestError
@@ -23,13 +22,8 @@ def write_run(root, algo, seed, metrics, settings=None, status="done", digest=No
     meta = {"status": status, "seed": seed, "hash": digest, "algo": algo}
     meta |= {"data": "toy", "model": "linear", "experiment": None, "departures": {}, **names}
     path = root / (meta["experiment"] or meta["data"]) / algo / digest / f"seed_{seed}"
-    path.mkdir(parents=True)
-    (path / "meta.json").write_text(json.dumps(meta))
-    (path / "config.yaml").write_text(yaml.safe_dump(nested({"seed": seed, "results_dir": str(root), **settings})))
     rows = [{"round": 0, **dict.fromkeys(metrics, 0.123)}, {"round": 10, **metrics}]  # the last one counts
-    (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    if status in ("done", "diverged"):
-        (path / "DONE").touch()
+    write_files(path, meta, {"seed": seed, "results_dir": str(root), **settings}, rows)
 
 
 def write_runs(root, algo, values, settings=None, metric="accuracy_mean", **names):

@@ -5,10 +5,8 @@ import json
 import math
 from dataclasses import replace
 
-import pandas as pd
 import pytest
-import yaml
-from fake_runs import nested
+from fake_runs import write_run as write_files
 from made_up import made_up
 from units import unit
 
@@ -49,15 +47,8 @@ def write_run(root, algo, seed=0, changes=None, rounds=None, status="done", clie
         "departures": {k: [base.get(k), v] for k, v in config.items() if base.get(k) != v and k != "eval_every"},
     } | meta  # fmt: skip
     path = root / facts["experiment"] / algo / digest / f"seed_{seed}"
-    path.mkdir(parents=True)
-    (path / "meta.json").write_text(json.dumps(facts))
-    (path / "config.yaml").write_text(yaml.safe_dump(nested(config | {"seed": seed})))
     rows = [{"round": 0, "accuracy_mean": 0.1}, {"round": 10, "accuracy_mean": 0.5}] if rounds is None else rounds
-    (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    if clients is not None:
-        pd.DataFrame(clients).to_parquet(path / "clients.parquet")
-    if status in ("done", "diverged"):
-        (path / "DONE").touch()
+    write_files(path, facts, config | {"seed": seed}, rows, clients)
     return path
 
 

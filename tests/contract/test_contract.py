@@ -89,6 +89,28 @@ def share(case):
     return 1.0 if everyone(case) else 0.6
 
 
+def agrees_with_the_definition(case, rounds, work, rate, solver=SOLVERS["sgd"]):
+    """Compare the parameters after full-batch rounds with those of the loops in NumPy; a rate may be a function."""
+    name, options = case
+    if options.get("mixup", name == "fedcorr"):
+        pytest.skip("its batches are mixed; tests/algorithms/test_fedcorr.py has its definition")
+    if options.get("snapshot") == "random":
+        pytest.skip("its step is drawn; tests/identities has its definition")
+    data, algo = federation(), make(name, sgd(**solver), **options)
+    last = snapshots(algo, data, rounds=rounds, work=work)[-1]
+    ours = deployed(algo, last)
+    clients = [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in data.train.split()]
+    words = {"weight_decay": "decay", "clip_norm": "clip"}
+    plain = {words.get(k, k): v for k, v in solver.items()}
+    start = task_for(data).init(torch.Generator().manual_seed(0)).numpy()
+    theirs = reference.run(name, clients, start, rounds, rate, [work.epochs[0]] * len(clients), plain, **options)
+    if isinstance(theirs, tuple):  # clients with models of their own
+        theirs, own = theirs
+        assert close(ours.flatten(), torch.from_numpy(own).flatten(), 1e-9)
+        ours = last.server["w"]
+    assert close(ours, torch.from_numpy(theirs), 1e-9)
+
+
 DEFINITIONS = fast_and_slow(
     lambda case, solver: solver == "sgd" or case[0] == "fedavg" or (case in FIRST and refuses(case, solver)),
     [(case, solver) for solver in SOLVERS for case in CASES],
@@ -99,30 +121,11 @@ DEFINITIONS = fast_and_slow(
 def test_equals_the_definition(case, solver):
     """The parameters after six rounds are those of plain loops in NumPy, written from the definitions."""
     name, options = case
-    if options.get("mixup", name == "fedcorr"):
-        pytest.skip("its batches are mixed; tests/algorithms/test_fedcorr.py has its definition")
     if refuses(case, solver):
         with pytest.raises(RequestError, match=rf"{name} cannot be combined with local .*; use local\."):
             make(name, sgd(**SOLVERS[solver]), **options)
         return
-    if options.get("snapshot") == "random":
-        pytest.skip("its step is drawn; tests/identities has its definition")
-    data = federation()
-    epochs = 3
-    algo = make(name, sgd(**SOLVERS[solver]), **options)
-    last = snapshots(algo, data, rounds=6, work=LocalWork(lr=0.1, batch_size=None, epochs=(epochs, epochs)))[-1]
-    ours = deployed(algo, last)
-    owned = data.train.split()
-    clients = [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in owned]
-    words = {"weight_decay": "decay", "clip_norm": "clip"}
-    plain = {words.get(k, k): v for k, v in SOLVERS[solver].items()}
-    start = task_for(data).init(torch.Generator().manual_seed(0)).numpy()
-    theirs = reference.run(name, clients, start, 6, 0.1, [epochs] * len(clients), plain, **options)
-    if isinstance(theirs, tuple):  # clients with models of their own
-        theirs, own = theirs
-        assert close(ours.flatten(), torch.from_numpy(own).flatten(), 1e-9)
-        ours = last.server["w"]
-    assert close(ours, torch.from_numpy(theirs), 1e-9)
+    agrees_with_the_definition(case, 6, LocalWork(lr=0.1, batch_size=None, epochs=(3, 3)), 0.1, SOLVERS[solver])
 
 
 MODES = fast_and_slow(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from reference import local_sgd, loss_and_grad
 from reference_fair import fedfv_step, guided_direction
-from test_more_identities import FULL, QUADRATIC, cohort, run_on, start_of
+from test_more_identities import FULL, cohort, on_quadratics, start_of
 from tools import close, factory, federation, final, make, snapshots
 
 from fedbench.algorithms.fedheal import packed, unpacked
@@ -34,27 +34,6 @@ def facts(ids, **probe):
     ones = torch.ones(len(ids), dtype=D)
     probe = {k: torch.as_tensor(v, dtype=D) for k, v in probe.items()}
     return ClientInfo(id=ids, n=ones, p=ones / len(ids), steps=ones, lr=ones, per_epoch=ones, key=ids, probe=probe)
-
-
-class Losses:
-    """What ``Measurements`` measures, of F = a/2 ||w - b||² with rows (a, b)."""
-
-    def __init__(self, rows):
-        self.rows = torch.tensor(rows, dtype=D)
-
-    def at_broadcast(self, data, ids, w, needs):
-        a, b = self.rows[ids, :1], self.rows[ids, 1:]
-        found = {"loss": (a / 2 * (w - b).square()).sum(1), "grad": a * (w - b)}
-        return {k: v for k, v in found.items() if k in needs}
-
-    def losses_of_several(self, data, ids, models):
-        return torch.stack([self.at_broadcast(data, ids, w, {"loss"})["loss"] for w in models], 1)
-
-
-def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
-    """The states of the server on these quadratics."""
-    work = LocalWork(lr=lr, batch_size=None, steps=steps)
-    return [s.server for s in run_on(QUADRATIC, rows, algo, work, rounds, w, measurements=Losses(rows))]
 
 
 def moved(name, updates, loss, rounds=1, **options):
@@ -445,7 +424,7 @@ def test_fedmdfg_search_lowers_every_loss_of_quadratics():
         [3.0],
         lr=0.1,
     )
-    assert [s["w"].item() for s in states] == pytest.approx([3.0, 0.6, 0.6, 0.6], abs=1e-12)
+    assert [s.server["w"].item() for s in states] == pytest.approx([3.0, 0.6, 0.6, 0.6], abs=1e-12)
 
 
 # ---- DRFA
@@ -458,8 +437,8 @@ def test_fedmdfg_search_lowers_every_loss_of_quadratics():
 def test_drfa_by_hand(options, mixture):
     """F = w²/2 and (w-4)²/2, w = 1, two steps of rate 1/2, γ = .05: w = 1.75."""
     states = on_quadratics(make("drfa", gamma=0.05, **options), [[1.0, 0.0], [1.0, 4.0]], 1, [1.0], steps=2)
-    assert states[1]["w"].tolist() == pytest.approx([1.75], abs=1e-12)
-    assert states[1]["lambda"].tolist() == pytest.approx(mixture, abs=1e-12)
+    assert states[1].server["w"].tolist() == pytest.approx([1.75], abs=1e-12)
+    assert states[1].server["lambda"].tolist() == pytest.approx(mixture, abs=1e-12)
 
 
 def test_drfa_end_measures_in_the_next_round():
@@ -469,9 +448,9 @@ def test_drfa_end_measures_in_the_next_round():
         on_quadratics(make("drfa", gamma=0.05, decay=0.9, **o), rows, 6, [1.0], steps=2) for o in ({}, {"snapshot": 2})
     )
     for t in range(1, 6):
-        assert late[t + 1]["lambda"].tolist() == pytest.approx(at_once[t]["lambda"].tolist(), abs=1e-12)
-        assert close(late[t]["w"], at_once[t]["w"], 1e-12)
-    assert late[1]["lambda"].tolist() == [1 / 3] * 3
+        assert late[t + 1].server["lambda"].tolist() == pytest.approx(at_once[t].server["lambda"].tolist(), abs=1e-12)
+        assert close(late[t].server["w"], at_once[t].server["w"], 1e-12)
+    assert late[1].server["lambda"].tolist() == [1 / 3] * 3
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -487,10 +466,10 @@ def test_drfa_at_the_start_is_afl(steps):
 def test_drfa_tends_to_the_minimax_point():
     """F = w²/2 and (w-4)²/2 + their heights: max F is smallest at w = 2."""
     states = on_quadratics(make("drfa", gamma=0.01), [[1.0, 0.0], [1.0, 4.0]], 800, [-1.0], lr=0.05, steps=2)
-    assert np.mean([s["w"].item() for s in states[400:]]) == pytest.approx(2.0, abs=1e-2)
+    assert np.mean([s.server["w"].item() for s in states[400:]]) == pytest.approx(2.0, abs=1e-2)
     for s in states:
-        assert s["lambda"].sum().item() == pytest.approx(1, abs=1e-12)
-        assert (s["lambda"] >= 0).all()
+        assert s.server["lambda"].sum().item() == pytest.approx(1, abs=1e-12)
+        assert (s.server["lambda"] >= 0).all()
 
 
 def test_drfa_draws_one_step_for_all():
@@ -547,7 +526,7 @@ def test_drfa_measures_on_a_second_cohort_drawn_uniformly():
 def test_drfa_floor_and_first_mixture():
     algo = make("drfa", gamma=5.0, floor=0.1, snapshot="start")
     states = on_quadratics(algo, [[1.0, 0.0], [1.0, 9.0]], 1, [0.0])  # Π gives (0, 1)
-    assert states[-1]["lambda"].tolist() == pytest.approx([0.1 / 1.1, 1 / 1.1])
+    assert states[-1].server["lambda"].tolist() == pytest.approx([0.1 / 1.1, 1 / 1.1])
     algo = factory("drfa")(init="size", examples=[1, 3, 4])
     assert algo.server_init(torch.zeros(2), 3)["lambda"].tolist() == [0.125, 0.375, 0.5]
     with pytest.raises(RequestError, match="init=size needs the training examples of all clients"):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from test_more_identities import FULL, QUADRATIC, Given, run_on, start_of
+from test_more_identities import FULL, QUADRATIC, Given, on_quadratics, run_on, start_of
 from tools import close, deployed, factory, federation, final, make, snapshots
 
 from fedbench.algorithms.shared.local_steps import uphill
@@ -35,23 +35,6 @@ def facts(count, p=None, lr=1.0, steps=1.0):
     lr, steps = (torch.as_tensor(v, dtype=D).expand(count) for v in (lr, steps))
     p = ones / count if p is None else torch.tensor(p, dtype=D)
     return ClientInfo(id=torch.arange(count), n=ones, p=p, steps=steps, lr=lr, per_epoch=ones, key=torch.arange(count))
-
-
-def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
-    """The snapshots of a run on F = a/2 ||w - b||² with rows (a, b), full batches."""
-    return run_on(
-        QUADRATIC, rows, algo, LocalWork(lr=lr, batch_size=None, steps=steps), rounds, w, measurements=Slopes(rows)
-    )
-
-
-class Slopes:
-    """The full gradients that ``Measurements`` measures, of the same functions."""
-
-    def __init__(self, rows):
-        self.rows = torch.tensor(rows, dtype=D)
-
-    def at_broadcast(self, data, ids, w, needs):
-        return {"grad": self.rows[ids, :1] * (w - self.rows[ids, 1:])} if "grad" in needs else {}
 
 
 def models(run, key="w"):

@@ -43,6 +43,21 @@ QUADRATIC = Given(
 )
 
 
+class Losses:
+    """What ``Measurements`` measures, of F = a/2 ||w - b||² with rows (a, b)."""
+
+    def __init__(self, rows):
+        self.rows = torch.tensor(rows, dtype=D)
+
+    def at_broadcast(self, data, ids, w, needs):
+        a, b = self.rows[ids, :1], self.rows[ids, 1:]
+        found = {"loss": (a / 2 * (w - b).square()).sum(1), "grad": a * (w - b)}
+        return {k: v for k, v in found.items() if k in needs}
+
+    def losses_of_several(self, data, ids, models):
+        return torch.stack([self.at_broadcast(data, ids, w, {"loss"})["loss"] for w in models], 1)
+
+
 def run_on(oracle, rows, algo, work, rounds, w, **options):
     """The snapshots of a run on one example per client."""
     rows = torch.tensor(rows, dtype=D)
@@ -59,6 +74,12 @@ def run_on(oracle, rows, algo, work, rounds, w, **options):
     if "measurements" in options:
         options["measurements"].task, options["measurements"].engine = None, engine
     return list(simulate([Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options))
+
+
+def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
+    """The snapshots of a run on F = a/2 ||w - b||² with rows (a, b), full batches."""
+    work = LocalWork(lr=lr, batch_size=None, steps=steps)
+    return run_on(QUADRATIC, rows, algo, work, rounds, w, measurements=Losses(rows))
 
 
 def cohort(p, **probe):

@@ -9,8 +9,8 @@ import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import run_tables
+from fedbench.core.files import keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers
 from fedbench.reports.canvas import looks, method_look

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Cell, Column, Line
 from fedbench.analysis.tables import paper_table
 from fedbench.config.compose import Composer, compose_run
+from fedbench.core.files import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported, Setup
 from fedbench.reports.page import run_links

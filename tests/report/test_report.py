@@ -7,10 +7,10 @@ import yaml
 from units import unit
 
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Cell
 from fedbench.analysis.tables import closing_tables, paper_table, run_tables
 from fedbench.config.overrides import options
+from fedbench.core.files import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
 from fedbench.reports.closing import closing_text

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import models
 from tools import ROOT
 
 from fedbench.commands.sweep import _expected
@@ -23,10 +24,6 @@ NODES = Path(__file__).with_name("ray_nodes.py")
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "FEDBENCH_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0",
 }  # fmt: skip
-
-
-def models(folder):
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
 
 
 def test_files_travel_without_the_lock_and_what_they_replace_goes(tmp_path):

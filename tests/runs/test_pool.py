@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from command_line import FAST
+from command_line import FAST, models
 
 from fedbench.config.compose import compose_run
 from fedbench.runs import progress, where
@@ -19,10 +19,6 @@ from fedbench.runs.progress import Going, PoolView, going
 from fedbench.runs.where import Where
 
 LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
-
-
-def models(folder):
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
 
 
 def test_processes_leave_the_runs_that_one_leaves(fed, tmp_path):

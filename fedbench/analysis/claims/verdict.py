@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedbench.analysis.claims.comparison import ALPHA, Comparison
-from fedbench.analysis.stepdown import adjusted, least_blocks, negated
+from fedbench.analysis.stats import least_blocks, least_p
+from fedbench.analysis.stepdown import adjusted, negated
 
 DECIDED = ("holds", "fails", "mixed", "undecided")
 
@@ -57,20 +58,19 @@ class Verdict:
         return any(c.untuned for c in self.comparisons)
 
     @property
-    def lacking(self) -> tuple[str, Comparison, int] | None:
-        """The outcome that the blocks did not allow, ``hold`` or ``fail``, where, and how many it takes; else None.
+    def lacking(self) -> tuple[str, Comparison, int | None] | None:
+        """The outcome that the blocks did not allow, ``hold`` or ``fail``, where, and how many do; else None.
 
         A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one sign, whatever the
         others are (``least_blocks``). Its word does not matter.
         """
         if self.word not in DECIDED or not self.comparisons:
             return None
-        for c in self.comparisons:
-            if c.fewest < (needed := least_blocks(c.chances(ahead=True), ALPHA)):
-                return "hold", c, needed
         least = min(self.comparisons, key=lambda c: c.fewest)
-        needed = least_blocks(sum(c.chances(ahead=False) for c in self.comparisons), ALPHA)
-        return ("fail", least, needed) if least.fewest < needed else None
+        tests = [("hold", c, c.chances(ahead=True)) for c in self.comparisons]
+        tests.append(("fail", least, sum(c.chances(ahead=False) for c in self.comparisons)))
+        short = ((outcome, c, least_blocks(m, ALPHA)) for outcome, c, m in tests if m * least_p(c.fewest) > ALPHA)
+        return next(short, None)
 
     @property
     def counts(self) -> bool:

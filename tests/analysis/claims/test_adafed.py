@@ -1,7 +1,7 @@
 """AdaFed's claims with functions of their own: runs made up here, verdicts by hand (p of n signs alike: 2^-n)."""
 
 import pytest
-from claim_runs import SEEDS, Run, compare, curve, final, verdict
+from claim_runs import SEEDS, Run, compare, curve, final, losses, verdict
 
 from fedbench.papers.registry import papers
 
@@ -38,10 +38,6 @@ def test_a_lead_takes_only_seeds_with_every_rival():
 
 
 # ---- AdaFed, c16 and c65: two clients
-
-
-def losses(*clients, rounds=(0, 5, 9)):
-    return [{"round": t, "client": k, "train_loss": v[i]} for k, v in enumerate(clients) for i, t in enumerate(rounds)]
 
 
 def two_clients(low, high, seeds=SEEDS, **more):

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from claim_runs import SEEDS, Run, every_seed, losses
+from claim_runs import curve as of_curve
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import made_up
@@ -27,9 +29,8 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck
 from fedbench.papers.parsing import parse
+from fedbench.papers.readings import Reading
 from fedbench.papers.schema import Claim, Figure, Method, Row, Setup
-
-SEEDS = 10
 
 
 def curve(values, every=1):
@@ -82,37 +83,6 @@ def test_rounds_to_a_target():
 
 
 # ---- figures that are made up
-
-
-class Run:
-    """What a run on disk has."""
-
-    def __init__(self, rounds=None, clients=None, cka=None):
-        self._rounds, self._clients, self._cka = rounds, clients, cka
-
-    def rounds(self):
-        return pd.DataFrame(self._rounds)
-
-    def curves(self, names):
-        return self.rounds()
-
-    def clients(self):
-        return pd.DataFrame(self._clients)
-
-    def clients_at(self):
-        return self.clients().query("round == round.max()")
-
-    def document(self, name):
-        return self._cka and {"cka": self._cka}
-
-
-def of_curve(values, field="accuracy_mean", every=10):
-    return Run([{"round": every * i, field: v} for i, v in enumerate(values)])
-
-
-def every_seed(make, seeds=SEEDS):
-    """Runs that differ a little from seed to seed."""
-    return {s: make(1 + s / 100) for s in range(seeds)}
 
 
 def constant(value, field="accuracy_mean"):
@@ -386,15 +356,15 @@ def test_the_time_of_one_method_over_that_of_another():
     assert verdict({**check, "at_most": 1.04}, of(*seconds)).word == "fails"
     (c,) = compare({**check, "at_most": 1.1}, of(*seconds), x={"departs": ("rounds 2 (paper 9)",)})
     assert c.reduced  # the other side counts too
-
-
-def losses(*clients, rounds=(0, 5, 9)):
-    table = [{"round": t, "client": k, "train_loss": v[i]} for k, v in enumerate(clients) for i, t in enumerate(rounds)]
-    return pd.DataFrame(table)
+    best = {"reading": Reading(round="best")}
+    (c,) = compare({**check, "at_most": 1.1}, of(*seconds), new=best, x=best)
+    assert c.mean == pytest.approx(0.05)  # of all rounds, not of the one with the fewest seconds
 
 
 def test_low_and_high_are_those_of_the_first_round():
-    low, high = low_and_high(losses((2.0, 0.1, 0.1), (1.0, 3.0, 3.0), (3.0, 2.0, 0.5), (math.nan, 9.0, 9.0)))
+    low, high = low_and_high(
+        pd.DataFrame(losses((2.0, 0.1, 0.1), (1.0, 3.0, 3.0), (3.0, 2.0, 0.5), (math.nan, 9.0, 9.0)))
+    )
     assert list(low) == [1.0, 3.0, 3.0]
     assert list(high) == [3.0, 2.0, 0.5]
     assert list(low.index) == [0, 5, 9]

@@ -1,11 +1,9 @@
 """Readings: each flips the verdict on accuracies made up here, and whether they agree."""
 
-import json
 from dataclasses import replace
 
 import pytest
-import yaml
-from fake_runs import nested
+from fake_runs import write_run
 from made_up import made_up
 
 from fedbench.analysis.claims.comparison import above
@@ -61,19 +59,14 @@ def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=No
         changes = {f"local.{k}": v for k, v in keys.items()}
         digest = f"{split}_{'_'.join(map(str, changes.values())) or 0}"
         path = root / "made_up" / setup / algo / digest / f"seed_{seed}"
-        path.mkdir(parents=True)
         departures = {k: [0.1, v] for k, v in changes.items()} | ({"data.seed": [0, split]} if split else {})
         meta = {
             "status": "done", "seed": seed, "hash": digest, "algo": algo, "experiment": f"made_up/{setup}",
             "data": "toy", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
             "departures": departures,
         }  # fmt: skip
-        (path / "meta.json").write_text(json.dumps(meta))
         config = {"rounds": 10, "seed": seed, "data.seed": split, "local.lr": 0.1, **changes}
-        (path / "config.yaml").write_text(yaml.safe_dump(nested(config)))
-        rounds = [{"round": 0, **earlier}, {"round": 10, **last}]
-        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
-        (path / "DONE").touch()
+        write_run(path, meta, config, [{"round": 0, **earlier}, {"round": 10, **last}])
 
 
 def verdict(root, reading, **more):
