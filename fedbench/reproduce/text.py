@@ -33,6 +33,8 @@ def plan_text(
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
+        if not needed and paper.rows(part):
+            continue  # its rows are of other experiments than the one that was asked for
         left = [run for run in needed if id(run) in todo]
         notes = "".join(f"  {note}" for note in _notes(needed, left, missing))
         lines.append(_line(name, len(needed), len(needed) - len(left), durations.text(left, jobs)) + notes)

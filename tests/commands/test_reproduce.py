@@ -312,7 +312,7 @@ def test_a_deadline_leaves_runs_that_the_same_command_resumes(tmp_path, monkeypa
 
 
 def test_the_rows_of_one_experiment(tmp_path):
-    """Of Table 5, those on Dir(0.05): 5 methods, 3 seeds; Table 3 has one of them."""
+    """Of Table 5, those on Dir(0.05): 5 methods, 3 seeds; Table 3 has one of them, Table 2 none."""
     chosen_rows = ["--profile", "full", "--plan", "--experiment", "adafedadam/table5_cifar10_dir005"]
     status, out, err = call("reproduce", "adafedadam/table5", "adafedadam/table3", "adafedadam/table2", *chosen_rows)
     assert (status, err) == (0, "")
@@ -321,6 +321,7 @@ def test_the_rows_of_one_experiment(tmp_path):
         ["adafedadam/table5", "15", "0"],
         ["adafedadam/table3", "3", "0"],
     ]
+    assert [row[0] for row in rows[2:]] == ["in", "times"]
 
 
 def test_showing_the_plan_writes_nothing(tmp_path):
