@@ -238,6 +238,27 @@ def _by_block(differences: Mapping[Unit, float], by_split: bool) -> dict[int, fl
     return {block: mean(values) for block, values in members.items()}
 
 
+def between(
+    label: str,
+    values: Mapping[Unit, float],
+    low: float,
+    high: float,
+    found: MatchedRuns,
+    missed: Collection[Unit] = (),
+) -> Comparison:
+    """Return the comparison of two parts: a number is above the lower end of a band, and below its upper end.
+
+    Two one-sided tests show equivalence within the band, and one of them that it is outside: a number is always on the
+    right side of one end, so that they are no comparisons of their own. A run that diverged counts as outside at both
+    ends, and so does a unit of ``missed``.
+    """
+    ends = []
+    for word, bound, sign in (("at least", low, 1.0), ("at most", high, -1.0)):
+        room = {u: sign * (value - bound) for u, value in values.items()}
+        ends.append(tested(f"{label} {word} {bound:g}", room, [found], lost={*missed, *found.diverged}))
+    return joined(f"{label} from {low:g} to {high:g}", ends, every=True)
+
+
 def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
     """Return a comparison that consists of others, all of which must be shown, or one of which is enough.
 

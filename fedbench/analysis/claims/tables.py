@@ -9,7 +9,7 @@ from itertools import combinations, product
 from statistics import mean
 from typing import Any
 
-from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, tested
+from fedbench.analysis.claims.comparison import Comparison, above, between, contest, joined, tested
 from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -184,11 +184,9 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
 
 
 def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
-    """Return the comparison of two parts: a row's number is above the band's lower end, and below its upper end.
+    """Return the comparison of a row's number with a band (``between``).
 
-    Two one-sided tests show equivalence within the band, and one of them that it is outside: a number is always on the
-    right side of one end, so that they are no comparisons of their own. A run that diverged, or did not reach its
-    target within the band's rounds, counts as outside at both ends.
+    A run that did not reach its target within the band's rounds counts as outside.
     """
     m = cells.paper.metrics[check.metric]
     row = cells.row(check.table, check.setup, check.algo)
@@ -197,13 +195,8 @@ def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
     missed: set[Unit] = set()
     if m.target is not None:
         missed = {u for u in found.curve(m.field) if u not in values and found.runs[u].config["rounds"] >= check.high}
-    ends = []
-    for word, bound, sign in (("at least", check.low, 1.0), ("at most", check.high, -1.0)):
-        label = f"{m.label} of {cells.paper.methods[check.algo].label} {word} {bound:g}"
-        room = {unit: sign * (value - bound) for unit, value in values.items()}
-        ends.append(replace(tested(label, room, [found], lost=missed | found.diverged), unit=_unit(m)))
-    name = f"{m.label} of {cells.paper.methods[check.algo].label} from {check.low:g} to {check.high:g}"
-    return [joined(name, ends, every=True)]
+    name = f"{m.label} of {cells.paper.methods[check.algo].label}"
+    return [replace(between(name, values, check.low, check.high, found, missed), unit=_unit(m))]
 
 
 # ---- without comparisons

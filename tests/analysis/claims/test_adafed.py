@@ -2,6 +2,7 @@
 
 import pytest
 from claim_runs import SEEDS, Run, compare, curve, final, losses, verdict
+from units import unit
 
 from fedbench.papers.registry import papers
 
@@ -135,6 +136,13 @@ def test_how_far_from_the_bounds():
     assert [c.mean for c in found] == pytest.approx([110] * 6 + [30])
     assert found[0].label == "rounds of FedAvg to 40 % from 810 to 990"
     assert [part.mean for part in found[-1].parts] == pytest.approx([30, 50])
+
+
+def test_a_run_that_diverged_is_outside_at_both_ends():
+    """By the widest room of the nine others: (9 * 30 - 30) / 10 and (9 * 50 - 50) / 10."""
+    lost = {"others": ((unit(9), "diverged"),)}
+    own = compare("adafed", "c67", figure5(reaches(390, seeds=9), reaches(900)), adafed=lost)[-1]
+    assert (own.n, [part.mean for part in own.parts]) == (10, pytest.approx([24, 40]))
 
 
 @pytest.mark.parametrize(
