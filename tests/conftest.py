@@ -1,5 +1,6 @@
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import settings
 # that a test starts compiles them again, which takes a tenth of the time of all tests.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs and their children ignore it
 
 settings.register_profile("same", derandomize=True)  # what is red is red because of a change
 settings.load_profile("same")  # other examples: pytest --hypothesis-profile=default --hypothesis-seed=SEED
