@@ -1,5 +1,7 @@
 """AdaFed's claims with functions of their own: runs made up here, verdicts by hand (p of n signs alike: 2^-n)."""
 
+import math
+
 import pytest
 from claim_runs import SEEDS, Run, compare, curve, final, losses, verdict
 from units import unit
@@ -146,19 +148,23 @@ def test_a_run_that_diverged_is_outside_at_both_ends():
 
 
 @pytest.mark.parametrize(
-    ("own", "last", "mean"), [(None, 300, None), (None, 420, None), (None, 450, -10), (100, 300, -260)]
+    ("own", "last", "mean"), [(None, 300, None), (None, 430, None), (None, 440, -math.inf), (100, 300, -260)]
 )
-def test_a_run_that_stopped_before_the_bound_says_nothing(own, last, mean):
-    """It may still reach the accuracy before round 440; one that has reached it is in time."""
+def test_a_run_that_stopped_before_the_band_ends_says_nothing(own, last, mean):
+    """It may still reach the accuracy by round 440; one that has reached it is in time."""
     found = compare("adafed", "c67", figure5(reaches(own, last), {}))[-1]
     assert found.mean == (None if mean is None else pytest.approx(mean))
 
 
-def test_runs_that_stopped_too_early_do_not_show_that_a_bound_is_kept():
-    """AdaFed is in time with nine seeds, and unknown with three."""
-    own = reaches(None, 400, seeds=12) | reaches(400, 2000, seeds=9)
-    v = verdict("adafed", "c67", figure5(own, reaches(900, seeds=12)))
-    assert (v.word, len(v.comparisons), len(v.run)) == ("not run", 7, 6)
+def test_seeds_that_stopped_too_early_are_left_out():
+    own = reaches(None, 400, seeds=12) | reaches(390, seeds=9)
+    assert compare("adafed", "c67", figure5(own, {}))[-1].n == 9
+
+
+def test_a_run_that_is_below_the_target_after_the_band_is_outside():
+    """By the widest room of the nine others: (9 * 30 - 30) / 10 and (9 * 50 - 50) / 10."""
+    own = compare("adafed", "c67", figure5(reaches(None) | reaches(390, seeds=9), {}))[-1]
+    assert (own.n, [part.mean for part in own.parts]) == (10, pytest.approx([24, 40]))
 
 
 # ---- AdaFed, c32: a gain that ends
