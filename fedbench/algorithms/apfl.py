@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -31,7 +30,7 @@ def apfl(local: Optimizer = SGD, *, alpha: Share = 0.5, adaptive: bool = False, 
 
     Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local training.
     """
-    require_plain(local, "apfl", "both of its models take plain steps")
+    without(local, method="apfl", reason="both of its models take plain steps")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], **client, **({"first": torch.ones_like(info.lr)} if adaptive else {})}

@@ -6,17 +6,9 @@ from typing import Literal
 
 import torch
 
-from fedbench.algorithms.shared.variance_reduction import (
-    SAMPLED,
-    InitStep,
-    elapsed,
-    first_exchange,
-    plain_solver,
-    rate,
-    recursive_momentum,
-)
+from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import BelowOne, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -29,7 +21,7 @@ def fafed(
     rho: Positive = 0.01,
     decay_w: Positive | None = None,
     variant: Literal["paper", "code", "stateless"] = "paper",
-    init_step: InitStep = "plain",
+    init_step: Literal["plain", "adaptive", "none"] = "plain",
     ext: float = 1.0,
 ) -> Algorithm:
     """FAFED (Wu et al., AAAI 2023, Alg. 2): variance-reduced momentum m and a shared adaptive matrix A = √v + ρ.
@@ -51,7 +43,7 @@ def fafed(
 
     Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at all times.
     """
-    solver = plain_solver(local, "fafed")
+    solver = without(local, "momentum", "adaptive steps", method="fafed", reason="the method has its own")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()
@@ -75,7 +67,7 @@ def fafed(
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w, m, v = server["w"] - uploads["delta"], uploads["m"], uploads["v"]
-        t = server["t"] + elapsed(cohort)
+        t = server["t"] + cohort.steps.double().mean()  # iterations
         if variant != "code":
             w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
         return {"w": w, "m": m, "v": v, "t": t}

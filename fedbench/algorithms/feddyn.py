@@ -8,10 +8,9 @@ from typing import Literal
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
-from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Averaging, Pull, by_weight, descent
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, Extra, State
 
@@ -45,7 +44,7 @@ def feddyn(
     Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the server's first step
     is -2 (1/C) Σ Δ_k for any α.
     """
-    require_plain(local, "feddyn", "the u_k settle at the clients' gradients only under plain SGD")
+    without(local, method="feddyn", reason="the u_k settle at the clients' gradients only under plain SGD")
     extra: Extra = Pull(alpha, "drift")
     if weights == "size":
         if examples is None:

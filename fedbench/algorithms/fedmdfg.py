@@ -50,8 +50,7 @@ def fedmdfg(
     """
     gradients = source == "gradient"
     if gradients:
-        parts = ("momentum", "weight decay", "clipping", "adaptive steps")
-        without(local, *parts, method="fedmdfg", reason="with source=gradient clients take no step of their own")
+        without(local, method="fedmdfg", reason="with source=gradient clients take no step of their own")
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros, ids = w.new_zeros(num_clients, dtype=torch.float64), w.new_zeros(0, dtype=torch.int64)

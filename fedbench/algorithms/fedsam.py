@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import mean_gradient
-from fedbench.algorithms.shared.local_steps import require_plain, uphill
+from fedbench.algorithms.shared.local_steps import uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -59,7 +59,7 @@ def mofedsam(
 
     Identity: ρ = 0 is FedCM; α = 1 is FedSAM.
     """
-    require_plain(local, "mofedsam", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
+    without(local, method="mofedsam", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
         return alpha * uphill(oracle, local["w"], batch, rho)[1] + (1 - alpha) * msg["m"]

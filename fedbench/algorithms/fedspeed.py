@@ -8,9 +8,9 @@ from typing import Literal
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
-from fedbench.algorithms.shared.local_steps import require_plain, uphill
+from fedbench.algorithms.shared.local_steps import uphill
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -43,7 +43,7 @@ def fedspeed(
 
     Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
     """
-    require_plain(local, "fedspeed", "the u_k settle at the clients' gradients only under plain SGD")
+    without(local, method="fedspeed", reason="the u_k settle at the clients' gradients only under plain SGD")
     everyone = server == "all"
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:

@@ -24,8 +24,7 @@ def fedsps(local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0
 
     Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is solved in one step.
     """
-    parts = ("momentum", "weight decay", "clipping", "adaptive steps")
-    without(local, *parts, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
+    without(local, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         loss, g = oracle.loss_and_grad(local["w"], batch)

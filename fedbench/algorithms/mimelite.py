@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import blended
-from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import BelowOne, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -45,7 +44,7 @@ def mimelite(
 
     Identity: β1 = 0 with "momentum" is FedAvg; one full-batch step per round is FedAvgM with β = β1 and η_g = 1-β1.
     """
-    require_plain(local, "mimelite", "its local steps are those of the base optimizer")
+    without(local, method="mimelite", reason="its local steps are those of the base optimizer")
     adam = base == "adam"
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:

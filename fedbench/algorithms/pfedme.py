@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Count, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -44,7 +43,7 @@ def pfedme(
     Deviation: the authors' code decays θ by 0.001, trains all clients and averages a sample of them, and replaces θ_k
     by x_k before it evaluates.
     """
-    require_plain(local, "pfedme", "its local steps are proximal ones")
+    without(local, method="pfedme", reason="its local steps are proximal ones")
 
     def begin(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], "personal": msg["w"]}

@@ -32,8 +32,7 @@ def scaffold(local: Optimizer = SGD, *, server_lr: Positive = 1.0, option: Liter
     """
     if option == 2:
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
-        parts = ("momentum", "weight decay", "clipping", "adaptive steps")
-        local = without(local, *parts, method="scaffold", reason=reason)
+        local = without(local, method="scaffold", reason=reason)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), num_clients)}

@@ -6,16 +6,9 @@ from typing import Literal
 
 import torch
 
-from fedbench.algorithms.shared.variance_reduction import (
-    SAMPLED,
-    elapsed,
-    first_exchange,
-    plain_solver,
-    rate,
-    recursive_momentum,
-)
+from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -41,7 +34,7 @@ def stem(
 
     Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
     """
-    solver = plain_solver(local, "stem")
+    solver = without(local, "momentum", "adaptive steps", method="stem", reason="the method has its own")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         step = rate(cohort.lr[0], decay_w, 0) * uploads["g"]
@@ -57,7 +50,8 @@ def stem(
         return {"w": w, "prev": local["w"], "m": m, "s": s}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        return {"w": server["w"] - uploads["delta"], "m": uploads["m"], "t": server["t"] + elapsed(cohort)}
+        t = server["t"] + cohort.steps.double().mean()  # iterations
+        return {"w": server["w"] - uploads["delta"], "m": uploads["m"], "t": t}
 
     return Algorithm(
         server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": w.new_zeros(1, dtype=torch.float64)},

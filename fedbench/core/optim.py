@@ -41,16 +41,18 @@ SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda ta
 
 
 def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
-    """Return ``opt`` if it has none of ``parts``.
+    """Return ``opt`` if it has none of ``parts``; without any, if it takes plain steps.
 
     Raises:
         RequestError: With the method, the setting that it cannot be combined with, and the reason.
     """
-    keys = {"momentum": "local.momentum=0", "weight decay": "local.weight_decay=0", "clipping": "local.clip_norm=null"}
-    for part in parts:
+    remedies = {
+        "momentum": "local.momentum=0", "weight decay": "local.weight_decay=0", "clipping": "local.clip_norm=null",
+        "adaptive steps": "another local solver",
+    }  # fmt: skip
+    for part in parts or remedies:
         if part in opt.parts:
-            remedy = keys.get(part, "another local solver")
-            raise RequestError(f"{method} cannot be combined with local {part}: {reason}; use {remedy}")
+            raise RequestError(f"{method} cannot be combined with local {part}: {reason}; use {remedies[part]}")
     return opt
 
 

@@ -27,19 +27,10 @@ class Batch(NamedTuple):
     key: Tensor | None = None  # [A] int64: keys of the draws of this training step; None draws nothing
 
 
-class Lab(Protocol):
-    """Access for methods to training examples between rounds: one model on the examples of some clients."""
-
-    def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
-        """Return the outputs of the model w [P] on all training examples of clients ``ids``; y [T] are the labels."""
-        ...
-
-
 class Examined(NamedTuple):
     """M training examples, client by client."""
 
     rows: Tensor  # [M] rows of the data set
-    counts: np.ndarray  # examples of each client
     logits: Tensor  # [M, classes]
     y: Tensor  # [M]
 
@@ -102,10 +93,6 @@ class ClientInfo:
         """Return the view for client functions: numbers as [C, 1], gradients unchanged."""
         return self._map(lambda v: v.unsqueeze(1) if v.dim() == 1 else v)
 
-    def head(self, k: int) -> ClientInfo:
-        """Return the first ``k`` clients."""
-        return self._map(lambda v: v[:k])
-
     def take(self, rows: Tensor | slice) -> ClientInfo:
         """Return the clients at positions ``rows``, in that order; the clients of a slice as views."""
         return self._map(lambda v: v[rows])
@@ -165,6 +152,8 @@ Weighting: TypeAlias = Callable[[State, ClientInfo], Tensor]
 Instruct: TypeAlias = Callable[[State, ClientInfo], State]
 # (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update`` needs of their making
 Propose: TypeAlias = Callable[[State, State, ClientInfo], State]
+# (model w [P], clients [c], labels [T]) -> its outputs on all their training examples
+Lab: TypeAlias = Callable[[Tensor, np.ndarray, Tensor], Examined]
 # (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels
 After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
 

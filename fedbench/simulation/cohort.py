@@ -15,7 +15,7 @@ from fedbench.core.algorithm import Algorithm, weighted_sum
 from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.compiled.dense import SHARE_BYTES, Work
+from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.local_work import LocalWork, Plan, balanced, chunks, started, train_chunk
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 
@@ -285,16 +285,9 @@ class Part:
         if self.kernel is None:
             batches = self._plan.batches(of.seed, round, of.purpose)
             return train_chunk(algo, of.engine.oracle, msg, clients, info, batches)
-        rows, counts, info = of.data.train, of.data.train.counts[self.ids], info.columns()
-        work = Work(
-            starts=rows.starts[self.ids],
-            counts=counts,
-            steps=self.tau.astype(np.int64),
-            width=int(of.work.widths(counts).max()),
-            shuffled=of.work.batch_size is not None,
-        )
-        local, order = started(algo, msg, clients, info), key(of.seed, of.purpose, round)
-        last = self.kernel.descend(of.data, work, order, algo.step, msg, local, info)
+        info, order = info.columns(), key(of.seed, of.purpose, round)
+        local = started(algo, msg, clients, info)
+        last = self.kernel.descend(of.data, of.work, self.ids, self.tau, order, algo.step, msg, local, info)
         return *algo.finish(msg, clients, last, info), last
 
     def measured(self, w: Tensor, n: Tensor, needs: Set[str]) -> State:

@@ -34,7 +34,6 @@ Place: TypeAlias = Literal["device", "host", "file"]
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
 _SHARE = 0.5  # share of the free memory that the states of clients may take
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not on Windows
 _NO_LIMIT = 2**53
 _BLOCK = 2**20  # values of states that are compared at once
 _SIGNS = (  # in torch's RuntimeErrors
@@ -319,7 +318,8 @@ def _changed(states: Tensor, first: Tensor) -> Tensor:
 def _in_memory(v: Tensor, count: int) -> Tensor:
     if v.is_cuda or not count * v.nbytes or v.any():
         return v.expand(count, *v.shape).clone()
-    pages = mmap.mmap(-1, count * v.nbytes, **_PRIVATE)  # zeros: the system gives a page when it is first changed
+    # zeros: the system gives a page when it is first changed
+    pages = mmap.mmap(-1, count * v.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(pages, dtype=v.dtype).view(count, *v.shape)
 
 

@@ -128,32 +128,24 @@ def evaluate(
     return Evaluation(ids, n_train, n_test, correct, test_loss, train_loss, data.y.dim() > 1, held_out)
 
 
-def tail(
-    values: np.ndarray,
-    percent: float,
-    best: bool = False,
-    weights: np.ndarray | None = None,
-    rounding: Literal["floor", "ceil"] = "floor",
-) -> float:
-    """Return the mean of the lowest (or highest) max(1, floor(p N / 100)) values.
+def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> float:
+    """Return the weighted mean of the lowest max(1, floor(p N / 100)) values.
 
-    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` are those of the mean
-    inside the tail. Clients that are tied at its edge share the places that are left: all of them belong to the tail,
-    each with the same fraction of its weight, so that the result does not depend on their order.
+    Clients that are tied at the edge of the tail share the places that are left: all of them belong to it, each with
+    the same fraction of its weight, so that the result does not depend on their order.
     """
-    count = tail_size(len(values), percent, rounding)
-    if weights is None:
-        ranked = np.sort(values)
-        return _mean(ranked[-count:] if best else ranked[:count])
-    ranked = -values if best else values
-    edge = np.partition(ranked, count - 1)[count - 1]
-    below, tied = ranked < edge, ranked == edge
+    count = tail_size(len(values), percent)
+    edge = np.partition(values, count - 1)[count - 1]
+    below, tied = values < edge, values == edge
     share = np.where(tied, (count - np.count_nonzero(below)) / np.count_nonzero(tied), below)
     return _weighted_mean(values, weights * share)
 
 
 def tail_size(clients: int, percent: float, rounding: Literal["floor", "ceil"] = "floor") -> int:
-    """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)), or rounded up."""
+    """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)), or rounded up.
+
+    Down is the code of q-FFL (Li et al., ICLR 2020).
+    """
     share = percent * clients / 100
     # 0.29 * 100 is a little less than 29
     return max(1, floor(share + 1e-9) if rounding == "floor" else ceil(share - 1e-9))
@@ -205,7 +197,7 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
         "kl_uniform": kl_uniform(accuracy),
         "accuracy_mean_weighted": weighted,
         "accuracy_std_weighted": sqrt(_weighted_mean((accuracy - weighted) ** 2, n_test)),
-        "accuracy_worst30_weighted": tail(accuracy, 30, weights=n_test),
+        "accuracy_worst30_weighted": weighted_tail(accuracy, 30, n_test),
     }
 
 

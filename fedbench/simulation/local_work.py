@@ -250,7 +250,7 @@ def train_chunk(
         if k < active:
             _store_finished(finished, local, k, active, count)
             local = {name: v[:k] for name, v in local.items()}
-            active, at_work = k, info.head(k)
+            active, at_work = k, info.take(slice(k))
         local = algo.step(oracle, msg, local, batch, at_work)
     _store_finished(finished, local, 0, active, count)
     return *algo.finish(msg, clients, finished, info), finished
@@ -275,7 +275,7 @@ def _descend(
     at_work, facts, addend = last, info, step.extra
     for batch, k in batches:
         if k < len(facts.id):
-            at_work, facts = {name: v[:k] for name, v in last.items()}, info.head(k)
+            at_work, facts = {name: v[:k] for name, v in last.items()}, info.take(slice(k))
         added = None if addend is None else addend(msg, at_work, facts)  # at the model before the step
         oracle.descend_(at_work["w"], batch, facts.lr)
         if added is not None:

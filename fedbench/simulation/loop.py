@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.cohort import Cohort, write_rows
 from fedbench.simulation.engine import Engine, StateAllocator
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.measurements import Inspection, Measurements
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 from fedbench.simulation.turn import Scenario, Turn
 
@@ -87,7 +87,7 @@ def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snap
     this = Round(run, stage, snapshot)
     if not len(this.turn.ids):
         return this.end(this.idle())
-    cohort, algo = this.cohort(), this.algo
+    algo, cohort = this.algo, run.cohort(Purpose.BATCHES, this.turn.ids, this.turn.tau, snapshot.data)
 
     message = algo.broadcast(this.server)
     info = this.facts(cohort, message["w"])
@@ -224,10 +224,6 @@ class Round:
         self._down += self.turn.bytes_down(self.algo.broadcast(self.server), len(self.turn.receivers))
         return self.turn.idle(self.server)
 
-    def cohort(self) -> Cohort:
-        """The clients whose results arrive, ascending ids, with their numbers of local steps."""
-        return self.run.cohort(Purpose.BATCHES, self.turn.ids, self.turn.tau, self.before.data)
-
     def facts(self, cohort: Cohort, w: Tensor) -> ClientInfo:
         """The facts of the cohort: with measurements at the broadcast model ``w`` and the server's numbers."""
         run, algo = self.run, self.algo
@@ -313,7 +309,7 @@ class Round:
 def after_round(run: Federation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
     """The snapshot with the states and labels that a stage changes after its round ``t``."""
     old, clients = snapshot.data, snapshot.clients
-    lab = Inspection(run.measurements.task, old, run.measurements.engine)
+    lab = partial(run.measurements.examined, old)
     server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, old.y, lab)
     # client states stay where they are: a checkpoint may hold that place, not the tensor
     clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in clients.items()}

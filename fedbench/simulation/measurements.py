@@ -68,24 +68,11 @@ class Measurements:
         plan = ExamplePlan(self.task, data, data.train, ids, self.engine)
         return torch.stack([plan.means(w)[0] for w in models], 1)
 
-
-class Inspection:
-    """A ``Lab``: the outputs of a model on clients' training examples.
-
-    Args:
-        task: The model and its loss.
-        data: The data set.
-        engine: How the measurement is carried out.
-    """
-
-    def __init__(self, task: Task, data: FederatedDataset, engine: Engine) -> None:
-        self.task, self.data, self.engine = task, data, engine
-
     @torch.no_grad()
-    def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
-        """The logits of the model w [P] on the clients' training examples; y [T] are the labels."""
-        plan = ExamplePlan(self.task, self.data, self.data.train, ids, self.engine)
-        return Examined(plan.index, self.data.train.counts[ids], plan.logits(w), y.index_select(0, plan.index))
+    def examined(self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
+        """The logits of a model w [P] on the training examples of the clients ``ids``; y [T] are the labels."""
+        plan = ExamplePlan(self.task, data, data.train, ids, self.engine)
+        return Examined(plan.index, plan.logits(w), y.index_select(0, plan.index))
 
 
 class _Group(NamedTuple):

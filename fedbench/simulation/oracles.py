@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
 
@@ -158,14 +157,7 @@ def _softmax(logits: Tensor) -> Tensor:
 
 
 def make_oracle(task: Task, mode: str) -> Oracle:
-    """Return the oracle of an engine mode, "loop" or "stacked".
-
-    Raises:
-        RequestError: If the mode is another one.
-    """
+    """Return the oracle of an engine mode, "loop" or "stacked"."""
     if mode == "loop":
         return LoopOracle(task)
-    if mode == "stacked":
-        written_out = task.traits.dense and not task.bf16
-        return DenseOracle(task) if written_out else VmapOracle(task)
-    raise RequestError(f"engine.mode must be loop or stacked here, got {mode!r}")
+    return DenseOracle(task) if task.traits.dense and not task.bf16 else VmapOracle(task)

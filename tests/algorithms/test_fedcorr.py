@@ -1,5 +1,6 @@
 """FedCorr's parts against their definitions, and its three stages as a whole."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedbench.core.randomness import one_by_one
 from fedbench.core.types import Batch, ClientInfo
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.measurements import Inspection
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
 
 D = torch.float64
@@ -175,7 +176,7 @@ def test_correction_takes_confident_examples_of_the_largest_losses():
     )
     y = data.y.clone()
     y[rows] = torch.tensor([2, 2, 2, 2])
-    lab = Inspection(task, data, Engine(make_oracle(task, "loop"), "loop", 1))
+    lab = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).examined, data)
     loss = torch.zeros(len(y), dtype=D)
     loss[rows] = torch.tensor([1.0, 3.0, 2.0, 4.0], dtype=D)
     server = {"w": w, "level": torch.tensor([0.0, 0.5], dtype=D), "loss": loss}
@@ -311,7 +312,7 @@ def test_too_few_rounds_are_refused():
 def test_levels_by_hand():
     """Scores 1, .9, 0, 5, 1.1, 5.2: clients 3 and 5 are noisy; of their losses 4 of 10 and none stand apart."""
     data = federation(sizes=(3, 3, 1, 10, 3, 4))
-    lab = Inspection(task_for(data), data, Engine(make_oracle(task_for(data), "loop"), "loop", 1))
+    lab = partial(Measurements(task_for(data), Engine(make_oracle(task_for(data), "loop"), "loop", 1)).examined, data)
     lid = torch.tensor([1, 0.9, 0, 5, 1.1, 5.2], dtype=D)
     loss = torch.zeros(len(data.y), dtype=D)
     loss[data.train.of_clients(np.array([3]))] = torch.tensor([0.1, 4, 0.11, 4.1, 0.1, 4, 0.12, 4.2, 0.1, 0.1], dtype=D)
@@ -324,7 +325,7 @@ def test_a_visit_notes_score_and_losses_of_its_client_alone():
     data = federation(sizes=(4, 6, 1))
     task = task_for(data)
     w = task.init(torch.Generator().manual_seed(0))
-    lab = Inspection(task, data, Engine(make_oracle(task, "loop"), "loop", 1))
+    lab = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).examined, data)
     server = {"w": w, "lid": torch.tensor([1.0, 1, 1], dtype=D)}
     noted = note_visit(note_visit(server, np.array([1]), data.y, lab, 20), np.array([2]), data.y, lab, 20)
     rows = data.train.of_clients(np.array([1]))

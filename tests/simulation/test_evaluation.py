@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.simulation.evaluation import accuracy_metrics, angle_degrees, kl_uniform, tail
+from fedbench.simulation.evaluation import accuracy_metrics, angle_degrees, kl_uniform, tail_size, weighted_tail
 
 fractions = st.lists(st.floats(0, 1), min_size=1, max_size=40).map(np.array)
 
@@ -44,15 +44,13 @@ def test_all_zero_has_an_angle_of_90():
 )
 def test_tails_count_down(n, percent, count):
     """floor, at least one; 0.29 * 100 is 28.999... in floating point and still 29."""
-    a = np.arange(n, dtype=float)
-    assert tail(a, percent) == pytest.approx(np.mean(np.arange(count)))
-    assert tail(a, percent, best=True) == pytest.approx(np.mean(np.arange(n - count, n)))
+    assert tail_size(n, percent) == count
 
 
 def test_weights_count_inside_the_tail_only():
     a = np.array([0.0, 0.5, 0.9, 1.0, 1.0, 1.0, 1.0])
     w = np.array([1.0, 3.0, 50.0, 1, 1, 1, 1])
-    assert tail(a, 30, weights=w) == pytest.approx((0 * 1 + 0.5 * 3) / 4)
+    assert weighted_tail(a, 30, w) == pytest.approx((0 * 1 + 0.5 * 3) / 4)
 
 
 def test_ties_at_the_edge_of_a_tail_are_shared():
@@ -60,9 +58,7 @@ def test_ties_at_the_edge_of_a_tail_are_shared():
     a = np.array([0.5, 0.9, 0.5, 0.2, 1.0, 0.5, 0.9, 1.0, 1.0, 1.0])
     n = np.array([1.0, 7, 2, 6, 5, 9, 8, 5, 5, 5])
     shared = (0.2 * 6 + 0.5 * (1 + 2 + 9) * 2 / 3) / (6 + (1 + 2 + 9) * 2 / 3)
-    assert tail(a, 30, weights=n) == pytest.approx(shared, rel=1e-12)
-    assert tail(1 - a, 30, best=True, weights=n) == pytest.approx(1 - shared, rel=1e-12)
-    assert tail(a, 30) == pytest.approx((0.2 + 0.5 + 0.5) / 3)  # without weights the places make no difference
+    assert weighted_tail(a, 30, n) == pytest.approx(shared, rel=1e-12)
 
 
 @given(
@@ -77,8 +73,7 @@ def test_metrics_do_not_depend_on_the_order_of_the_clients(clients, random):
 
 @pytest.mark.parametrize(("n", "percent", "count"), [(16, 30, 5), (100, 29, 29), (10, 5, 1), (3, 30, 1), (11, 10, 2)])
 def test_tails_count_up_on_request(n, percent, count):
-    a = np.arange(n, dtype=float)
-    assert tail(a, percent, rounding="ceil") == pytest.approx(np.mean(np.arange(count)))
+    assert tail_size(n, percent, "ceil") == count
 
 
 def test_every_column_is_its_own_function():

@@ -16,7 +16,7 @@ from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_f
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork, chunks
 from fedbench.simulation.loop import simulate
-from fedbench.simulation.measurements import ExamplePlan, Inspection, Measurements
+from fedbench.simulation.measurements import ExamplePlan, Measurements
 
 SIZES = (1, 23, 4, 9, 40, 10, 2, 31, 7)
 WORK = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))
@@ -38,7 +38,7 @@ class Short:
     def _guarded(self, name, what):
         def call(*args, **options):
             if name == "descend":
-                models = len(args[5]["w"])  # of the local variables
+                models = len(args[7]["w"])  # of the local variables
             elif name == "measure":
                 models = len(args[2]) if args[4].dim() == 2 or options.get("gradients") else 1
             else:
@@ -152,7 +152,7 @@ def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
             if kind == "own":
                 return torch.from_numpy(evaluate(Measurements(task, engine), data, w.expand(len(ids), -1)).train_loss)
             if kind == "logits":
-                return Inspection(task, data, engine).examine(w, ids, data.y).logits
+                return Measurements(task, engine).examined(data, w, ids, data.y).logits
             return ExamplePlan(task, data, data.train, ids, engine).gradients(w)[1]
         finally:
             engine.close()

@@ -82,8 +82,6 @@ def test_choice_by_mode():
     assert isinstance(make_oracle(dense, "loop"), LoopOracle)
     assert isinstance(make_oracle(dense, "stacked"), DenseOracle)
     assert isinstance(make_oracle(conv, "stacked"), VmapOracle)
-    with pytest.raises(RequestError, match=r"engine\.mode"):
-        make_oracle(conv, "both")
 
 
 def test_batch_norm_is_refused():

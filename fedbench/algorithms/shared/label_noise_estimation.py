@@ -47,7 +47,7 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, lab: Lab, neighbours: 
 
     "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
     """
-    seen = lab.examine(server["w"], ids, y)
+    seen = lab(server["w"], ids, y)
     outputs = seen.logits.softmax(1)
     who = upload(ids, y.device)
     loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
@@ -68,7 +68,7 @@ def estimate_levels(server: State, y: Tensor, lab: Lab) -> State:
     able = np.flatnonzero(scores > 0)
     level = np.zeros(len(scores))
     for k in able[high_component(scores[able])]:
-        rows = lab.examine(server["w"], np.array([k]), y).rows
+        rows = lab(server["w"], np.array([k]), y).rows
         level[k] = high_component(server["loss"][rows].numpy(force=True)).mean()
     return {**server, "level": torch.from_numpy(level).to(server["lid"])}
 
@@ -91,7 +91,7 @@ def corrected(server: State, y: Tensor, lab: Lab, confidence: float, share: floa
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):
-        seen = lab.examine(server["w"], np.array([k]), y)
+        seen = lab(server["w"], np.array([k]), y)
         sure, guess = seen.logits.softmax(1).max(1)
         chosen = sure > confidence
         if share is not None:

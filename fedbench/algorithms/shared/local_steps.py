@@ -1,4 +1,4 @@
-"""Parts of local steps: plain solvers, gradients uphill, proximal pulls and mixed examples."""
+"""Parts of local steps: gradients uphill, proximal pulls and mixed examples."""
 
 from __future__ import annotations
 
@@ -8,20 +8,9 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, LocalPart, descent
-from fedbench.core.optim import Optimizer, without
+from fedbench.core.optim import Optimizer
 from fedbench.core.randomness import fold_in
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
-
-_PARTS = ("momentum", "weight decay", "clipping", "adaptive steps")
-
-
-def require_plain(local: Optimizer, method: str, reason: str) -> None:
-    """Refuse a local solver that does more than a plain step.
-
-    Raises:
-        RequestError: With the method, the part that it cannot be combined with, the reason and the key to set.
-    """
-    without(local, *_PARTS, method=method, reason=reason)
 
 
 def uphill(oracle: Oracle, w: Tensor, batch: Batch, rho: float) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.optim import Optimizer, without
+from fedbench.core.optim import Optimizer
 from fedbench.core.types import Batch, ClientInfo, Oracle, State, Update
 
-InitStep: TypeAlias = Literal["plain", "adaptive", "none"]
 SAMPLED = "a client that skips a round keeps an outdated iterate and momentum"
 
 
@@ -44,17 +41,3 @@ def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
         update=update,
         weights="uniform",
     )
-
-
-def plain_solver(local: Optimizer, method: str) -> Optimizer:
-    """Return ``local`` if it is stateless: clipping and weight decay may stay, momentum is the method's own.
-
-    Raises:
-        RequestError: If the local solver has momentum or adaptive steps.
-    """
-    return without(local, "momentum", "adaptive steps", method=method, reason="the method has its own")
-
-
-def elapsed(cohort: ClientInfo) -> Tensor:
-    """Return the number of iterations of this round, the mean of the clients' steps, [] float64."""
-    return cohort.steps.double().mean()

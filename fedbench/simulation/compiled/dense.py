@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Descent, Pull, Shift
 from fedbench.core.types import Batch, ClientInfo, Extra, State, Step
 from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import DenseOracle
 from fedbench.simulation.task import Task
 
@@ -50,25 +50,6 @@ class _Measurement(ctypes.Structure):
         ("weight", _POINTER), ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER),
         ("loss", _POINTER), ("hits", _POINTER),
     ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Work:
-    """The local work of some clients.
-
-    Attributes:
-        starts: [C] int64, where the rows of each client begin in the training rows.
-        counts: [C] int64, their numbers of examples.
-        steps: [C] int64, their numbers of local steps.
-        width: Largest number of examples of a batch.
-        shuffled: Whether the examples of every epoch are shuffled.
-    """
-
-    starts: np.ndarray
-    counts: np.ndarray
-    steps: np.ndarray
-    width: int
-    shuffled: bool
 
 
 class DenseKernel(DenseOracle):
@@ -110,13 +91,24 @@ class DenseKernel(DenseOracle):
         return step.extra is None or isinstance(step.extra, Pull | Shift)
 
     def descend(
-        self, data: FederatedDataset, work: Work, order: int, step: Step, msg: State, local: State, info: ClientInfo
+        self,
+        data: FederatedDataset,
+        work: LocalWork,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        order: int,
+        step: Step,
+        msg: State,
+        local: State,
+        info: ClientInfo,
     ) -> State:
         """Return the local variables [C, ...] after all local steps of C clients.
 
         Args:
             data: A data set that ``reads`` accepts.
             work: The local work.
+            ids: The clients [C].
+            tau: Their numbers of local steps [C].
             order: Key of the order of the examples.
             step: A step that ``carries_out`` accepts.
             msg: The broadcast.
@@ -124,7 +116,7 @@ class DenseKernel(DenseOracle):
             info: Facts of the clients, leaves [C, 1].
         """
         assert isinstance(step, Descent) and step.opt.rule is not None
-        rule, extra = step.opt.rule, step.extra
+        rule, extra, train, counts = step.opt.rule, step.extra, data.train, data.train.counts[ids]
         start, moments = self._rows(local["w"]), self._rows(local["momentum"]) if rule.momentum else None
         changed = {"w": torch.empty(local["w"].shape, dtype=self._dtype)}
         if rule.momentum:
@@ -136,14 +128,14 @@ class DenseKernel(DenseOracle):
         phase = _passed(
             _Phase,
             clients=len(w),
-            rows=data.train.index,
-            offset=work.starts,
-            count=work.counts,
+            rows=train.index,
+            offset=train.starts[ids],
+            count=counts,
             key=order,
-            shuffled=work.shuffled,
-            steps=work.steps,
+            shuffled=work.batch_size is not None,
+            steps=tau.astype(np.int64),
             lr=rate,
-            width=work.width,
+            width=int(work.widths(counts).max()),
             clip=math.inf if rule.clip_norm is None else rule.clip_norm,
             decay=rule.weight_decay,
             momentum=rule.momentum,

@@ -39,8 +39,6 @@ def kernels() -> Kernels:
 
     A compilation that fails is one line on stderr; runs then go without.
     """
-    if os.name != "posix":
-        return Kernels(None, "compiled code is for Linux and macOS")
     compiler = _compiler()
     if compiler is None:
         missing = "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)"
