@@ -65,7 +65,7 @@ def adafedadam(
         return {"update": delta * unit, "certainty": torch.log(r / info.lr) + 1}, client
 
     def share(server: State, cohort: ClientInfo) -> Tensor:  # ω [C], float64
-        rate = cohort.probe["loss"] + (0.0 if alpha.is_integer() else _OFFSET)
+        rate = cohort.probe["loss"] + (0.0 if alpha % 1 == 0 else _OFFSET)
         if inverse_rate == "ratio":
             rate = rate / (cohort.probe["loss_init"] + _OFFSET)
         top = rate.max()

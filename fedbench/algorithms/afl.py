@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,12 @@ _ALL = "the mixture λ needs every client's loss; algo.partial=true updates λ f
 
 
 def afl(
-    local: Optimizer = SGD, *, lr_lambda: NonNegative = 0.1, average: bool = False, partial: bool = False
+    local: Optimizer = SGD,
+    *,
+    lr_lambda: NonNegative = 0.1,
+    average: bool = False,
+    partial: bool = False,
+    examples: Sequence[int] | None = None,
 ) -> Algorithm:
     """AFL (Mohri et al., ICML 2019): minimax over mixtures λ of all N clients.
 
@@ -29,15 +36,16 @@ def afl(
             last model.
         partial: Whether to allow a sampled cohort: its weights λ_k are renormalised (uniform if all are 0), only its
             λ_k receive γ_λ F_k, and all of λ is projected. Deviation when true: the paper has no such form.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
 
     Identity: γ_λ = 0 is FedAvg with uniform weights.
     Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        uniform = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)
+        able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(w.device)
         mean: State = {"mean": torch.zeros_like(w), "t": w.new_zeros(())} if average else {}
-        return {"w": w, "lambda": uniform, **mean}
+        return {"w": w, "lambda": able / able.sum(), **mean}
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:
         share = server["lambda"].index_select(0, cohort.id)

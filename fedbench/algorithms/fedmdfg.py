@@ -78,8 +78,7 @@ def fedmdfg(
         new = {"w": w, "expected": found["expected"], "count": found["count"]}
         if not found["live"].any():
             return {**server, **new}
-        some = slice(0 if len(cohort.id) == len(new["count"]) else None)  # of all clients none will be absent
-        return {**new, "last": found["rows"][some], "last_id": cohort.id[found["live"]][some]}
+        return {**new, "last": found["rows"], "last_id": cohort.id[found["live"]]}
 
     def fixed(server: State, uploads: State, cohort: ClientInfo) -> State:
         found = aim(server, uploads, cohort)

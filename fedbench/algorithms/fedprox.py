@@ -19,6 +19,7 @@ def fedprox(
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: μ = 0 is FedAvg.
-    Deviation: stragglers are not simulated; with none (drop rate 0) the methods are the same.
+    Deviation: all clients finish their local work; the paper's stragglers are ``availability=stragglers`` with
+        kind=share and late=partial.
     """
     return Algorithm(**descent(local, extra=Pull(mu)), **server_descent(lr=server_lr), weights=weights)

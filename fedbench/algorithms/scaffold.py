@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,7 +14,13 @@ from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
-def scaffold(local: Optimizer = SGD, *, server_lr: Positive = 1.0, option: Literal[1, 2] = 2) -> Algorithm:
+def scaffold(
+    local: Optimizer = SGD,
+    *,
+    server_lr: Positive = 1.0,
+    option: Literal[1, 2] = 2,
+    examples: Sequence[int] | None = None,
+) -> Algorithm:
     """SCAFFOLD (Karimireddy et al., ICML 2020, Alg. 1): local gradients corrected by control variates c, c_k.
 
     Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all training examples;
@@ -24,6 +31,7 @@ def scaffold(local: Optimizer = SGD, *, server_lr: Positive = 1.0, option: Liter
         local: The local solver; with option 2 plain SGD.
         server_lr: The server's step size η_g.
         option: Number of the option, 1 or 2.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
 
     Raises:
         RequestError: If option 2 is used with a local solver whose Δ_k / (τ_k η_l) is not a mean gradient.
@@ -35,7 +43,8 @@ def scaffold(local: Optimizer = SGD, *, server_lr: Positive = 1.0, option: Liter
         local = without(local, method="scaffold", reason=reason)
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), num_clients)}
+        count = num_clients if examples is None else sum(n > 0 for n in examples)
+        return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), count)}
 
     solver = descent(local, extra=Shift("shift"))  # line 10
 

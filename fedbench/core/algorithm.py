@@ -336,8 +336,8 @@ class Stage(NamedTuple):
         algorithm: The algorithm; the model passes from one stage to the next.
         rounds: Number of rounds.
         sampler: Draws the cohorts; None is the sampler of the run.
-        eligible: Maps the state of the server to the clients [N] that may be drawn; None is all clients with training
-            examples.
+        eligible: Maps the state of the server to the clients [N] that may be drawn; all with training examples if it is
+            None or selects none of these.
         after: Called after every round; it may change states and labels.
         keep: Entries of the server's state that pass to this stage from the one before.
     """

@@ -205,6 +205,7 @@ class Round:
     def __init__(self, run: Federation, stage: Stage, before: Snapshot) -> None:
         self.run, self.stage, self.before, n = run, stage, before, before.data.train.counts
         able = n if stage.eligible is None else n * stage.eligible(before.server)
+        able = able if able.any() else n
 
         def draw(able: np.ndarray) -> np.ndarray:
             return (stage.sampler or run.sampler)(before.round, able, run.seed)

@@ -32,7 +32,7 @@ class Turn:
         algorithm: The method as it is carried out.
         ids: The clients whose results arrive [C], ascending.
         receivers: The clients that get the broadcast [S].
-        tau: Their numbers of local steps [C].
+        tau: Numbers of local steps of ``ids`` [C].
         steps: Local steps of all clients, also of those whose results are lost; without those of a second local phase.
         bytes_down: The size of a broadcast to a number of clients.
         bytes_up: The size of uploads of some clients.

@@ -1,5 +1,6 @@
 """FedCorr's parts against their definitions, and its three stages as a whole."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -21,9 +22,11 @@ from fedbench.algorithms.shared.label_noise_estimation import (
     output_losses,
 )
 from fedbench.algorithms.shared.local_steps import Mixed, pulled
+from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
 from fedbench.core.types import Batch, ClientInfo
+from fedbench.data.dataset import Rows
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
@@ -80,9 +83,18 @@ def test_high_component():
     assert not high_component(np.zeros(0)).any()
 
 
-def test_everybody_is_drawn_when_nobody_is_clean():
-    assert nearly_clean({"level": torch.tensor([0.1, 0.2, 0.0])}).tolist() == [True, False, True]
-    assert nearly_clean({"level": torch.tensor([0.5, 0.2])}).tolist() == [True, True]
+@pytest.mark.parametrize(
+    ("level", "drawn"), [([0.1, 0.2, 0.0], [0]), ([0.5, 0.2, 0.3], [0, 1]), ([0.5, 0.2, 0.0], [0, 1])]
+)
+def test_everybody_is_drawn_when_nobody_is_clean(level, drawn):
+    """Client 2 has no training examples, so that its level says nothing."""
+    data = federation(sizes=(4, 9))
+    first, second = data.train.split()
+    data = replace(
+        data, train=Rows.of([first, second, first[:0]]), test=Rows.of([data.test.split()[0]] * 3), names=tuple("abc")
+    )
+    stage = Stage(make("fedavg"), 1, eligible=lambda server: nearly_clean({"level": torch.tensor(level)}))
+    assert snapshots(lambda **_: [stage], data, rounds=1)[-1].cohort.tolist() == drawn
 
 
 def test_one_by_one_visits_everybody_once_an_iteration():

@@ -373,10 +373,11 @@ def test_fedmdfg_forces_guidance_if_some_losses_rose():
     assert close(step([0.8, 1.2], force=False)["w"] - first["w"], plain, 1e-9)
 
 
-def test_fedmdfg_keeps_vectors_of_absent_clients_for_one_round():
+@pytest.mark.parametrize("clients", [2, 3])
+def test_fedmdfg_keeps_vectors_of_absent_clients_for_one_round(clients):
     """Client 1 was in the first round, with (0, 1); in the second the others are held to it, in the third no longer."""
     algo = make("fedmdfg", theta=90.0)
-    server = algo.server_init(torch.zeros(2, dtype=D), 3)
+    server = algo.server_init(torch.zeros(2, dtype=D), clients)
     assert server["last"].shape == (0, 2)
 
     def step(server, ids, rows):
@@ -386,9 +387,10 @@ def test_fedmdfg_keeps_vectors_of_absent_clients_for_one_round():
 
     server, d = step(server, [0, 1], [[1.0, 0.0], [0.0, 1.0]])
     assert d == pytest.approx([0.5, 0.5])
-    server, d = step(server, [0, 2], [[1.0, -1.0], [1.0, -1.0]])  # hull of (1, -1) and (0, 1): (.4, .2), made √2 long
+    others, rows = list(range(0, clients, 2)), [[1.0, -1.0]] * (clients - 1)
+    server, d = step(server, others, rows)  # hull of (1, -1) and (0, 1): (.4, .2), made √2 long
     assert d == pytest.approx([np.sqrt(2) * 2 / np.sqrt(5), np.sqrt(2) / np.sqrt(5)])
-    server, d = step(server, [0, 2], [[1.0, -1.0], [1.0, -1.0]])
+    server, d = step(server, others, rows)
     assert d == pytest.approx([1.0, -1.0])
 
 

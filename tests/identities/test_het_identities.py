@@ -208,8 +208,12 @@ def test_the_server_keeps_the_mean_of_all_drifts(name, options):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("feddyn", {}), ("feddyn", {"weights": "size"}), ("fedspeed", {"server": "all"})]
-)
+    ("name", "options"),
+    [
+        ("feddyn", {}), ("feddyn", {"weights": "size"}), ("fedspeed", {"server": "all"}), ("scaffold", {}),
+        ("afl", {"lr_lambda": 0.5}),
+    ],
+)  # fmt: skip
 def test_clients_without_training_examples_do_not_count(name, options):
     """Two of five have only test examples: the others train as if they were alone."""
     alone = federation(sizes=(4, 9, 6))

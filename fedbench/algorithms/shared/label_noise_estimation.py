@@ -74,9 +74,9 @@ def estimate_levels(server: State, y: Tensor, lab: Lab) -> State:
 
 
 def nearly_clean(server: State) -> np.ndarray:
-    """Return which clients [N] have a noise level of at most 0.1; all clients if none has."""
+    """Return which clients [N] have a noise level of at most 0.1."""
     low: np.ndarray = server["level"].numpy(force=True) <= 0.1
-    return low if low.any() else ~low
+    return low
 
 
 def corrected(server: State, y: Tensor, lab: Lab, confidence: float, share: float | None) -> Tensor:
