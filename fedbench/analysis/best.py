@@ -9,7 +9,6 @@ from statistics import mean
 from fedbench.analysis.settings import Block, blocks_of, rank
 from fedbench.analysis.table import Cell
 from fedbench.core.errors import RequestError
-from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.runs.run import Run
 
@@ -25,6 +24,7 @@ class BestValue:
         judged: What the value reaches in the metric that it was chosen by.
         shown: What it reaches in the metric of the table.
         left_out: Values that were not considered, since one of their runs diverged or is not done.
+        edge: Whether the value is the least or the greatest of several numbers that were tried.
     """
 
     title: str
@@ -33,11 +33,7 @@ class BestValue:
     judged: Cell
     shown: Cell
     left_out: tuple[str, ...]
-
-    @property
-    def edge(self) -> bool:
-        """Whether the value is the first or last of several that were tried."""
-        return len(self.tried) > 2 and self.value in (self.tried[0], self.tried[-1])
+    edge: bool
 
 
 @dataclass(frozen=True)
@@ -93,19 +89,22 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
 def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:
     by_value: dict[str, list[Run]] = {}
     for s in sorted(block.settings, key=lambda s: rank(s.value)):
-        by_value.setdefault(config_value(s.value), []).extend(s.runs)
+        by_value.setdefault(s.name.removeprefix(f"{block.key}="), []).extend(s.runs)
     whole = {value: runs for value, runs in by_value.items() if all(run.counts for run in runs)}
     if not whole:
         return None
     judged = {value: Cell(tuple(_measured(run, judge) for run in runs)) for value, runs in whole.items()}
     best = max(judged, key=lambda value: judge.sign * mean(judged[value].values))  # of equal ones, the first
+    tried = tuple(by_value)
+    numbers = len(tried) > 2 and all(isinstance(s.value, int | float) for s in block.settings)
     return BestValue(
         title=block.title,
         value=best,
-        tried=tuple(by_value),
+        tried=tried,
         judged=judged[best],
         shown=Cell(tuple(_measured(run, shown) for run in whole[best])),
-        left_out=tuple(value for value in by_value if value not in whole),
+        left_out=tuple(value for value in tried if value not in whole),
+        edge=numbers and best in (tried[0], tried[-1]),
     )
 
 

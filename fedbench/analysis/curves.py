@@ -148,15 +148,12 @@ def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunC
     _, added, factor = position(x)
     values, places = {}, {}
     for i, run in enumerate(runs):
-        rounds = run.curves([*(metric_info(y).needs or (y,)), *added])
-        curve = curve_of(rounds, y)
-        if len(curve) and all(key in rounds for key in added):
+        rounds = run.curves([key for name in (y, *added) for key in metric_info(name).needs or (name,)])
+        curve, where = curve_of(rounds, y), [curve_of(rounds, name) for name in added]
+        if len(curve) and all(map(len, where)):
             values[i] = curve
-            places[i] = (
-                factor * rounds.set_index("round").loc[curve.index, list(added)].sum(axis=1, min_count=1)
-                if added
-                else curve.index.to_series()
-            )
+            place = pd.concat(where, axis=1).sum(axis=1, min_count=1) if where else curve.index.to_series()
+            places[i] = factor * place.reindex(curve.index)
     if not values:
         return None
     table, at = pd.DataFrame(values), pd.DataFrame(places)

@@ -19,12 +19,8 @@ from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
-GROUPS = (
-    "algo",
-    "data",
-    "model",
-    *SCENARIOS,
-)  # sections whose keys have a meaning only together with the name of the choice
+# sections whose keys have a meaning only together with the name of the choice
+GROUPS = ("algo", "data", "model", *SCENARIOS)
 _ABSENT = object()
 
 
@@ -222,7 +218,8 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
     files: dict[tuple[str, str], str] = {}
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda r: str(r.path)):
-        groups.setdefault(tuple(run.meta.get(name) for name in ("experiment", *GROUPS, "hash")), []).append(run)
+        place = (run.meta.get(name) for name in ("experiment", *GROUPS, "hash"))
+        groups.setdefault((*place, config_value(run.flat.get(key))), []).append(run)  # seeds, too, are values of a key
     found, known = [], set(GROUPS)
     for members in groups.values():
         first = members[0]

@@ -190,7 +190,7 @@ class Coverage:
         full: Those measured at the paper's full setting.
         reduced: Those measured under a reduced setting.
         not_run: Those not measured.
-        agreement: Measured ones by the agreement of ``fedbench.analysis.tables.Cell``.
+        agreement: Measured ones by the agreement of ``fedbench.analysis.table.Cell``.
     """
 
     full: int = 0

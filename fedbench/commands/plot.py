@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
+from fedbench.analysis.settings import GROUPS
 from fedbench.commands.report import runs_below
 from fedbench.core.errors import RequestError
 from fedbench.core.files import config_value, user_path
@@ -14,7 +15,6 @@ from fedbench.reports.figures import curve_panels
 from fedbench.runs.run import Run
 
 _MOST_LINES, _MOST_PANELS = 24, 12
-_META = ("algo", "data", "model", "experiment")
 
 
 def carry_out(asked: Namespace) -> int:
@@ -71,6 +71,6 @@ def _chosen(runs: Sequence[Run], text: str) -> list[Run]:
 
 def _value(run: Run, key: str) -> str | None:
     """Return the value of a key as typed; None if the run does not have it."""
-    if key in _META:
-        return str(run.meta[key])
+    if key in ("experiment", *GROUPS):
+        return str(run.meta.get(key, "none"))
     return config_value(run.flat[key]) if key in run.flat else None

@@ -47,7 +47,7 @@ def table_of_runs(runs: Sequence[RunStatus], folder: Path) -> str:
 def _line(s: RunStatus, folder: Path) -> str:
     accuracy = "" if s.accuracy is None else f"{100 * s.accuracy:.2f} %"
     left = "" if s.left is None else duration(s.left)
-    where = str(s.path.relative_to(folder)) + (f": {s.error}" if s.error else "") + (s.node and f" on {s.node}")
+    where = str(s.path).removeprefix(f"{folder}/") + (f": {s.error}" if s.error else "") + (s.node and f" on {s.node}")
     return _LINE.format(s.state, f"{s.done}/{'?' if s.rounds is None else s.rounds}", accuracy, left, where)
 
 

@@ -79,7 +79,8 @@ def metric_info(name: str) -> MetricInfo:
     if (plain := name.removeprefix("val_")) != name:
         of = metric_info("test_loss" if plain == "loss" else plain)
         label = f"{of.label.removeprefix('test ')}, validation"
-        return replace(of, name=name, label=label, heading=f"{of.heading.removeprefix('test ')} (val)")
+        heading = f"{of.heading.removeprefix('test ')} (val)"
+        return replace(of, name=name, label=label, heading=heading, needs=tuple(f"val_{key}" for key in of.needs))
     if found := _CLIENT.fullmatch(name):
         text = f"accuracy of client {found[1]}"
         return MetricInfo(name, text, f"client {found[1]}", "%", 100.0, 2, "higher")

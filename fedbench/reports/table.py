@@ -14,6 +14,7 @@ _LATEX = {
     **{"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"},
     **{"<": "$<$", ">": "$>$", "|": r"$\vert$", "≤": r"$\leq$"},  # other signs in the encoding that LaTeX has
     **{"\N{ASTERISK OPERATOR}": r"$^{\ast}$", "†": r"$^{\dagger}$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
+    "ε": r"$\varepsilon$",
 }
 _P = re.compile(r"\bp \$(\\leq|<|>)\$ ([\d.]*\d)")  # a p-value in the signs of mathematics
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01

@@ -159,6 +159,8 @@ class Study:
             RequestError: If a key is wrong, a tuning seed has results, or the method cannot be pruned.
         """
         seeds = self.request.seeds
+        if not self.config.data.validation:
+            raise RequestError("data.validation=0 leaves no examples to choose by; set a fraction above 0, such as 0.2")
         self.composer.config(self.overrides({axis.key: axis.ends[0] for axis in self.space}, seeds[0]))
         schedules = next((axis.grid for axis in self.space if axis.key == "local.schedule"), ())
         if self.request.pruning == "halving" and ("cosine" in schedules or depends_on_rounds(self.config)):

@@ -54,6 +54,16 @@ def test_every_setting_has_its_own_best_value(tmp_path):
     assert "70.00 ± 14.14 | 50.00 ± 14.14 |" in text
 
 
+def test_settings_of_one_method_are_values_of_their_own_and_words_have_no_edge(tmp_path):
+    """FedAvg is best at the rate 0.1, whatever it has at 10."""
+    runs_of(tmp_path, {0.1: [(0.5, 0.3)], 10.0: [(0.05, 0.2)]})
+    runs_of(tmp_path, {0.1: [(0.45, 0.4)]}, algo="fedprox")
+    runs = runs_of(tmp_path, {0.1: [(0.3, 0.5)]}, algo="term")
+    (best,) = best_values(runs, "algo", "accuracy_mean").settings
+    assert (best.value, best.judged.mean, best.edge) == ("fedavg local.lr=0.1", pytest.approx(50), False)
+    assert set(best.tried) == {"fedavg local.lr=0.1", "fedavg local.lr=10", "fedprox", "term"}
+
+
 def test_runs_without_validation_examples_are_left_out_and_named(tmp_path):
     runs_of(tmp_path, SCORES)
     for path in fake(tmp_path, None, "fedprox", {"local.lr": 0.1}, seeds=range(4)):

@@ -41,6 +41,13 @@ def test_it_lists_first_and_removes_with_yes_what_has_failed(fed, runs):
     assert fed("clean", "--yes")[1][0].startswith("nothing to remove in results")
 
 
+def test_a_directory_may_be_absolute_and_a_run_is_counted_once(fed, runs, tmp_path):
+    status, out, _ = fed("clean", str(tmp_path / "results"), str(runs["done"].parent))
+    assert status == 0
+    assert f" {runs['failed']}: " in out[1]
+    assert out[-1].startswith("kept: 1 interrupted")
+
+
 def test_what_can_be_resumed_is_removed_by_the_name_of_its_state(fed, runs):
     meta = json.loads((runs["failed"] / "meta.json").read_text())
     (runs["failed"] / "meta.json").write_text(json.dumps({**meta, "status": "running"}))

@@ -217,6 +217,7 @@ def test_trials_are_no_results(fed, tmp_path):
         (["tune", "algo=fedavg", "budget=0"], "budget must be"),
         (["tune", "algo=fedavg", "budget=x"], "budget must be"),
         (["tune", "algo=fedavg", "seeds=a"], "seeds must be a number of seeds"),
+        (["tune", "algo=fedavg", "data.validation=0"], "data.validation=0 leaves no examples to choose by"),
         (["tune", "algo=fedavg", "sampler=grid"], "sampler must be one of random, tpe"),
         (["tune", "algo=fedavg", "objective=accuracy_mean"], "did you mean val_accuracy_mean?"),
         (["tune", "algo=fedavg", "objective=test_loss"], "objective must be one of val_loss, "),

@@ -44,6 +44,13 @@ def test_names_that_a_run_has_and_others():
         assert not is_field(name)
 
 
+def test_numbers_of_validation_examples_come_from_these():
+    for name in ("error_mean", "error_rsd", "accuracy_mean", "loss"):
+        plain = metric_info("test_loss" if name == "loss" else name)
+        assert metric_info(f"val_{name}").needs == tuple(f"val_{key}" for key in plain.needs)
+    assert metric_info("val_error_mean").needs == ("val_accuracy_mean",)
+
+
 def test_what_an_axis_says():
     assert metric_info("accuracy_mean").axis == "mean accuracy (%)"
     assert metric_info("train_loss").axis == "training loss"

@@ -1,5 +1,6 @@
 """``fedbench plot``: curves of runs as the files that were asked for."""
 
+import json
 from statistics import mean
 
 import numpy as np
@@ -45,6 +46,28 @@ def test_a_metric_is_an_axis_in_its_unit(root):
     (one, *_) = run_curves(list(Results(root)), "accuracy_std", "accuracy_mean", "algo")
     std = [mean(100 * measured(None, one.algo, {}, s, "accuracy_std", t) for s in SEEDS) for t in ROUNDS]
     assert one.x == pytest.approx(std, rel=1e-12)
+
+
+def test_a_derived_metric_is_an_axis(root):
+    (one, *_) = run_curves(list(Results(root)), "error_mean", "accuracy_mean", "algo")
+    error = [mean(100 * (1 - measured(None, one.algo, {}, s, "accuracy_mean", t)) for s in SEEDS) for t in ROUNDS]
+    assert one.x == pytest.approx(error, rel=1e-12)
+
+
+def test_every_seed_is_a_line(root):
+    found = run_curves([r for r in Results(root) if r.meta["algo"] == "fedavg"], "round", "accuracy_mean", "seed")
+    assert {c.name: len(c.y) for c in found} == {f"seed={s}": 1 for s in SEEDS}
+
+
+def test_runs_are_chosen_by_their_scenario(tmp_path):
+    fake(tmp_path, None, "fedavg", seeds=(0,))
+    (attacked,) = fake(tmp_path, None, "fedavg", {"attack.fraction": 0.2}, seeds=(0,))
+    meta = json.loads((attacked / "meta.json").read_text())
+    (attacked / "meta.json").write_text(json.dumps({**meta, "attack": "sign_flip"}))
+    runs = list(Results(tmp_path))
+    for name in ("sign_flip", "none"):
+        (run,) = plot._chosen(runs, f"attack={name}")
+        assert run.meta.get("attack", "none") == name
 
 
 def test_a_line_per_value_of_a_key(root, monkeypatch):

@@ -69,6 +69,7 @@ def test_text_stays_on_its_line(sign):
 def test_text_is_no_markup():
     assert markdown_text("<b> &amp; p < 1") == "&lt;b> &amp;amp; p < 1"
     assert latex_text("100 % of #1_{}") == r"100 \% of \#1\_\{\}"
+    assert latex_text("ε ≤ 1") == r"$\varepsilon$ $\leq$ 1"
 
 
 def test_csv_has_every_column():
