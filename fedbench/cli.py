@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        return _explained(error, loud)
+        return _explained(error, loud, "force=true" in args)
 
 
 def carried_out(args: list[str], loud: bool = False) -> Namespace:
@@ -124,7 +124,7 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
     return RequestError(f"unknown flag {name}{nearest(name, flags) or f'; see `{parser.prog} --help`'}")
 
 
-def _explained(error: BaseException, loud: bool) -> int:
+def _explained(error: BaseException, loud: bool, forced: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
     if RANK:
         relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
@@ -133,7 +133,8 @@ def _explained(error: BaseException, loud: bool) -> int:
             return 1  # the first process says so
         return _fail(f"process {RANK} of {PROCESSES}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
-        return _fail(f"interrupted{getattr(end, 'where', '')}; run the same command again to resume", exit_status(end))
+        again = f"run the same command again{' without force=true' if forced else ''} to resume"
+        return _fail(f"interrupted{getattr(end, 'where', '')}; {again}", exit_status(end))
     if isinstance(error, DamagedRun | NotWritten | LostProcess | FailedElsewhere):
         return _fail(str(error), 1)
     if loud:

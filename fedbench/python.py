@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from fedbench.cli import carried_out
-from fedbench.commands.sweep import combinations
-from fedbench.config.compose import Composer
-from fedbench.config.overrides import as_value, parse_overrides, to_overrides
-from fedbench.config.targets import user_code_from
+from fedbench.config.overrides import as_value, to_overrides
 from fedbench.core.files import leaves
 from fedbench.runs.run import Run, is_done, read_run
 
@@ -29,12 +26,8 @@ def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None 
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
     """
-    texts = _texts(overrides)
-    carried_out(["run", "-m", *texts, *_flags(jobs=jobs, config_dir=config_dir)])
-    own = None if config_dir is None else Path(config_dir).resolve()
-    with user_code_from(own):
-        paths = [Composer(own).config(texts).path for texts in combinations(parse_overrides(texts))]
-    return [read_run(path) for path in dict.fromkeys(paths) if is_done(path)]
+    asked = carried_out(["run", "-m", *_texts(overrides), *_flags(jobs=jobs, config_dir=config_dir)])
+    return [read_run(path) for path in dict.fromkeys(asked.paths) if path is not None and is_done(path)]
 
 
 def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
@@ -102,9 +95,8 @@ def _texts(given: Overrides) -> list[str]:
 def _flags(**given: Any) -> list[str]:
     """Return flags as typed: True is a flag alone, and those with None or False are left out."""
     given = {f"--{k.replace('_', '-')}": v if isinstance(v, list) else [v] for k, v in given.items()}
-    return [
-        f"{k}={v}" if v is not True else k for k, several in given.items() for v in several if v not in (None, False)
-    ]
+    typed = [(k, v) for k, several in given.items() for v in several if v is not None and v is not False]
+    return [k if v is True else f"{k}={v}" for k, v in typed]
 
 
 def _written(word: str, *texts: str, **flags: Any) -> Path | None:

@@ -45,7 +45,7 @@ set.
 
 def page() -> str:
     """Return the text of docs/configuration.md."""
-    main = [k for k in read(CONFIG_DIR / "config.yaml").keys if k.name.split(".")[0] not in ("hydra", "presets")]
+    main = [k for k in read(CONFIG_DIR / "config.yaml").keys if k.name.split(".")[0] != "presets"]
     parts = [HEAD, "## Keys\n", "".join(_keys(main))]
     for group, about in GROUPS.items():
         heading = f"## {group}\n\n{_wrapped(about, '')}"

@@ -51,7 +51,7 @@ def test_one_request_in_four_forms():
 
 def test_values_keep_their_type():
     values = [
-        None, True, 3, 0.5, 1e-8, "uniform", "a b", "it's", "true", "null", "1e3", "12", "back\\", "", "x=1",
+        None, True, 3, 0.5, 1e-8, "uniform", "a b", "it's", "true", "null", "1e3", "12", "back\\", "", "x=1", "~/t.csv",
         [1, "a b"],
     ]  # fmt: skip
     for value in values:
@@ -248,6 +248,17 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, 
     assert drawn == Path("results/plots/test_loss_over_round_by_algo.png")
     assert drawn.exists()
     assert fedbench.report(Path("results"), latex=False) == written  # though the room of reports has been imported
+
+
+def test_a_sweep_through_a_launcher_returns_its_runs(tmp_path):
+    (tmp_path / "own").mkdir()
+    runs = fedbench.sweep(f"hydra/launcher=basic seed=0,1 {SMALL}", config_dir=str(tmp_path / "own"))
+    assert [run.meta["seed"] for run in runs] == [0, 1]
+
+
+def test_flags_of_zero_are_flags():
+    with pytest.raises(RequestError, match="--jobs: must be an integer >= 1, got 0"):
+        fedbench.sweep(f"seed=0,1 {SMALL}", jobs=0)
 
 
 def test_tune_and_compare_return_where_their_tables_are():

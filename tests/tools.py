@@ -329,6 +329,6 @@ def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     names = {g: cfg.hydra.runtime.choices.get(g) for g in ("algo", "data", "model", "experiment")}
-    tree = OmegaConf.to_container(cfg, resolve=True)
-    del tree["hydra"]
-    return tree, names
+    OmegaConf.set_struct(cfg, False)
+    del cfg["hydra"]
+    return OmegaConf.to_container(cfg, resolve=True), names

@@ -229,7 +229,7 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
             text = config_value(config[key])
             flat = setting(first.config)
             for name, digest in first.meta.get("files", {}).items():
-                flat[name] = files.setdefault((name, digest), f"{Path(flat[name]).name} ({digest[:10]})")
+                flat[name] = files.setdefault((name, digest), f"{Path(config_value(flat[name])).name} ({digest[:10]})")
             found.append(Setting(members, flat, config[key], text if key in GROUPS else f"{key}={text}"))
     if not found:
         raise RequestError(

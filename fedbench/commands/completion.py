@@ -32,5 +32,5 @@ def carry_out(asked: Namespace) -> int:
 
 def _candidates() -> list[str]:
     """Return the keys of every run, and the choices of the groups: shells complete what follows = as a word."""
-    keys = [k.name for k in read(CONFIG_DIR / "config.yaml").keys if not k.name.startswith(("hydra", "presets"))]
+    keys = [k.name for k in read(CONFIG_DIR / "config.yaml").keys if not k.name.startswith("presets")]
     return [f"{key}=" for key in dict.fromkeys((*GROUPS, *keys))] + [c for group in GROUPS for c in options(group)]

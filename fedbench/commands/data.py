@@ -76,6 +76,9 @@ def _export(config: RunConfig, file: str) -> int:
     if path.exists():
         raise RequestError(f"{path} exists already; remove it, or name another file")
     found = federated(config)
+    if found.shares_examples:
+        what = "some examples belong to several clients, which a file cannot say"
+        raise RequestError(f"{what}; set data.partition.as_published=false")
     with writing(path):
         write(path, name, len(found.y), as_given(found))
     rule = "+data/partition=indices" if config.data.partition is None else "data/partition=indices"

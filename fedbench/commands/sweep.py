@@ -30,7 +30,7 @@ _MANY = 20  # configurations whose check takes seconds
 _INDEX = "planned_run"  # the axis of a launcher's sweep: the numbers of the runs
 _BATCH = "hydra.sweeper.max_batch_size="
 _BARE = (
-    *("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null"),  # as conf/config.yaml says
+    *("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null"),
     "hydra.sweep.subdir=.",
     f"{_BATCH}1000",  # tasks of an array at most; SLURM's MaxArraySize is 1001 unless the cluster sets another
 )
@@ -67,6 +67,8 @@ def carry_out(asked: Namespace) -> int:
     except KeyboardInterrupt:
         _close(ended, asked.config_dir, configs[0].results_dir)
         raise
+    paths = {e.overrides: e.path for e in ended}
+    asked.paths = [paths.get(tuple(run)) for run in runs]
     return _close(ended, asked.config_dir, configs[0].results_dir)
 
 
@@ -135,7 +137,7 @@ def _job(runs: Sequence[Sequence[str]], own: Path | None, loud: bool, config: An
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     """The overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
-    axes = {o.text.split("=", 1)[0]: o.each() for o in overrides}
+    axes = {(o.text.split("=", 1)[0], o.keys): o.each() for o in overrides}
     return [list(combination) for combination in product(*axes.values())]
 
 

@@ -109,7 +109,7 @@ def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[s
         for key in file.keys:
             if key.comment:
                 found[f"{package}.{key.name}" if package else key.name] = key.comment
-    return {key: comment for key, comment in found.items() if key.split(".")[0] not in ("presets", "hydra")}
+    return {key: comment for key, comment in found.items() if key.split(".")[0] != "presets"}
 
 
 def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ from fedbench.config.overrides import (
     unknown_choice,
 )
 from fedbench.config.schema import RunConfig, parse
-from fedbench.core.errors import RequestError, install_hint
+from fedbench.core.errors import RequestError, WrongValue, install_hint, typed
 from fedbench.core.files import Tree, leaves
 
 Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
@@ -285,12 +285,12 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
         given: Keys that the command line sets; they keep their values.
 
     Raises:
-        RequestError: If a preset names a key that the algorithm does not have.
+        RequestError: If a preset is no section, or names a key that the algorithm does not have.
     """
-    presets = (tree.get("presets") or {}).get(algo) or {}
+    presets = _section(f"presets.{algo}", _section("presets", tree.get("presets")).get(algo))
     tree = {k: v for k, v in tree.items() if k != "presets"}
     own = {k: v for k, v in presets.items() if k != "local"}
-    for group, values in (("algo", own), ("local", presets.get("local") or {})):
+    for group, values in (("algo", own), ("local", _section(f"presets.{algo}.local", presets.get("local")))):
         section = tree[group]
         if not isinstance(section, dict):  # refused when it is parsed
             continue
@@ -301,6 +301,14 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
             )
         tree = {**tree, group: section | {k: v for k, v in values.items() if f"{group}.{k}" not in given}}
     return tree
+
+
+def _section(key: str, value: object) -> Tree:
+    if isinstance(value, dict):
+        return value
+    if value is None:
+        return {}
+    raise WrongValue(key, f"must be a section with keys, got {typed(value)}")
 
 
 def resolved(written: Tree) -> Tree:

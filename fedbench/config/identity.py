@@ -141,7 +141,7 @@ def _canonical(value: Any, key: str = "") -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _hash(tree: Tree) -> str:
+def _hash(tree: object) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
@@ -170,7 +170,8 @@ def _revision(target: str) -> int:
 def _user_files(config: Tree) -> dict[str, str]:
     """Digests of the files and directories of the user that a configuration names and that exist, by dotted key.
 
-    Below a function of the user's own, these are also the strings that look like a path and name an existing one.
+    Below a function of the user's own, these are also the strings, alone or in a list, that look like a path and name
+    an existing one.
     """
     data, source = config["data"], config["data"]["source"]
     named = {"init.path": config["init"]["path"]}
@@ -181,14 +182,23 @@ def _user_files(config: Tree) -> dict[str, str]:
     rule = data.get("partition") or {}
     if within_fedbench(str(rule.get("_target_"))):
         named["data.partition.file"] = rule.get("file")
-    for key, section in _sections({name: config[name] for name in ("algo", "model", "data")}):
+    for key, section in _sections({name: part for name, part in config.items() if name != "tracker"}):
         if "_target_" in section and not within_fedbench(str(section["_target_"])):
-            named |= {f"{key}.{k}": v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
+            inside = {k: v for k, v in leaves(section).items() if not k.endswith("_target_")}
+            named |= {f"{key}.{k}": v for k, v in inside.items() if _looks_like_path(v)}
     if not within_fedbench(str(source.get("_target_"))):
         named |= {f"data.{k}": v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
-    paths = {key: path for key, value in named.items() if value and (path := _existing(value)) is not None}
     apart = user_path("results_dir", config["results_dir"])
-    return {key: content_digest(path, apart) for key, path in paths.items()}
+    return {key: digest for key, value in named.items() if (digest := _digest_of(value, apart)) is not None}
+
+
+def _digest_of(value: object, apart: Path) -> str | None:
+    """The digest of the file or directory that a value names, or of those that a list names; None without any."""
+    if isinstance(value, list):
+        found = [_digest_of(v, apart) for v in value]
+        return _hash([digest or v for digest, v in zip(found, value, strict=True)]) if any(found) else None
+    path = _existing(value) if value else None
+    return None if path is None else content_digest(path, apart)
 
 
 def _existing(value: object) -> Path | None:
@@ -205,6 +215,8 @@ def _looks_like_path(value: object) -> bool:
 
     The working directory and those around it, such as ``/``, are no data.
     """
+    if isinstance(value, list):
+        return any(map(_looks_like_path, value))
     if not isinstance(value, str) or ("/" not in value and not Path(value).suffix):
         return False
     path = _existing(value)

@@ -161,20 +161,18 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
         given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is ``local.lr=0.1``.
 
     Raises:
-        RequestError: If it is something else, or asks for what only the command does.
+        RequestError: If it is something else.
     """
     if isinstance(given, Mapping):
-        texts = [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
-    elif isinstance(given, str):
+        return [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
+    if isinstance(given, str):
         try:
-            texts = shlex.split(given)
+            return shlex.split(given)
         except ValueError as error:
             raise RequestError(f"{given!r} cannot be split into overrides: {error}") from error
-    elif isinstance(given, Sequence):
-        texts = [str(text) for text in given]
-    else:
-        raise RequestError(f"overrides must be a string, several strings or a mapping, got {given!r}")
-    return texts
+    if isinstance(given, Sequence):
+        return [str(text) for text in given]
+    raise RequestError(f"overrides must be a string, several strings or a mapping, got {given!r}")
 
 
 def as_value(value: object) -> str:
@@ -191,7 +189,7 @@ def as_value(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(as_value(v) for v in value) + "]"
     text = str(value)
-    plain = re.fullmatch(r"[A-Za-z_~/][\w./~-]*", text, re.ASCII) and text.lower() not in _WORDS
+    plain = re.fullmatch(r"[A-Za-z_/][\w./-]*", text, re.ASCII) and text.lower() not in _WORDS
     return text if plain else quoted(text)
 
 

@@ -190,7 +190,7 @@ class Schedule:
     def factor(self, round: int) -> float:
         """Return what the learning rate is multiplied by in the round after ``round`` rounds."""
         if self.schedule == "cosine":
-            return self.decay_to + (1 - self.decay_to) * (1 + math.cos(math.pi * round / self.rounds)) / 2
+            return self.decay_to + (1 - self.decay_to) * (1 + math.cos(math.pi * round / max(1, self.rounds))) / 2
         if self.decay_factor is None:
             return 1.0
         times = round // self.decay_every if self.decay_at is None else sum(t <= round for t in self.decay_at)

@@ -12,7 +12,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -44,9 +44,9 @@ class Durations:
         self._stored = json.loads(FILE.read_text(encoding="utf-8"))["seconds_per_round"]
         self._seconds = cache(self._measured)
 
-    def per_round(self, config: RunConfig, algo: str | None = None) -> float | None:
-        """Return the mean seconds of a round of a configuration, or of another method's; None if nothing is known."""
-        return self._seconds(config.task_name, task_of(config.task_name, config.departures), algo or config.names.algo)
+    def per_round(self, config: RunConfig) -> float | None:
+        """Return the mean seconds of a round of a configuration; None if nothing is known."""
+        return self._seconds(config.task_name, task_of(config.task_name, config.departures), config.names.algo)
 
     def of(self, run: PlannedRun) -> float | None:
         """Return the seconds that a run takes; None if nothing is known of its kind."""
@@ -62,12 +62,11 @@ class Durations:
         return duration(sum(known) / jobs) + (" + ?" if len(known) < len(times) else "")
 
     def _measured(self, folder: str, task: str, algo: str) -> float | None:
-        rows = [
-            last_row(path / "rounds.jsonl") or {}
-            for path in (self.results / folder / algo).glob("*/seed_*")
-            if is_done(path)
-            and task_of(folder, json.loads((path / "meta.json").read_text(encoding="utf-8"))["departures"]) == task
-        ]
+        rows = []
+        for path in filter(is_done, (self.results / folder / algo).glob("*/seed_*")):
+            with suppress(OSError, ValueError, KeyError):  # a damaged run is named where its numbers are needed
+                if task_of(folder, json.loads((path / "meta.json").read_text(encoding="utf-8"))["departures"]) == task:
+                    rows.append(last_row(path / "rounds.jsonl") or {})
         if found := [seconds for row in rows if (seconds := per_round(row)) is not None]:
             return mean(found)
         stored: float | None = self._stored.get(task, {}).get(algo)

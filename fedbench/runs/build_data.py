@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,7 @@ def read_examples(config: RunConfig) -> Examples:
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
     # generated examples are rounded to the run's own type as they are made
     given["feature_dtype"] = "float64" if config.engine.precision == "float64" else "float32"
-    with mirrors(data.mirrors) if data.mirrors else nullcontext():
+    with mirrors(data.mirrors):
         found: Examples = call(data.source, "data.source", **given)
     source = function_of(data.source.target, "data.source")
     if is_own(source):

@@ -135,7 +135,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         outcome = Outcome(read_run(path), True, late) if fresh else _from_disk(config)
         return outcome if ranks is None else ranks.shared([outcome])[0]
     finally:
-        if is_done(path):  # a process that waits holds this very file, and finds DONE
+        if is_done(path):  # a process that waits makes it anew, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
@@ -195,7 +195,7 @@ def _from_disk(config: RunConfig) -> Outcome:
 
 def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     """Begin a run with the state of the longest shorter one of its setting and seed, if one has kept its state."""
-    if recorder.folder.exists():  # the run has begun
+    if config.force or recorder.folder.exists():  # from the start, or the run has begun
         return
     found: list[Run] = []
     for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
@@ -213,9 +213,7 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     shorter = max(found, key=lambda run: int(run.config["rounds"]))
     path, rounds = shorter.path, shorter.config["rounds"]
     where = f"{path} (rounds={rounds})"
-    if depends_on_rounds(config):
-        schedule = config.local.schedule.depends_on_rounds
-        what = "local.schedule=cosine" if schedule else "privacy.epsilon" if _budget(config) else config.names.algo
+    if what := depends_on_rounds(config):
         why = f"{what} depends on the total number of rounds and cannot continue {where}"
         print(f"fedbench: starting over: {why}", file=sys.stderr)
         return
@@ -228,17 +226,15 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
         print(f"fedbench: continuing from round {reached} of {where}", file=sys.stderr)
 
 
-def _budget(config: RunConfig) -> bool:
-    """Whether the noise is what spends a given ε in the planned rounds."""
-    return "privacy" in config.scenarios and config.scenarios["privacy"].options.get("epsilon") is not None
-
-
-def depends_on_rounds(config: RunConfig) -> bool:
-    """Return whether a run is made for its number of rounds: its method, or a part of it, or its schedule takes it."""
-    if config.local.schedule.depends_on_rounds or _budget(config):
-        return True
+def depends_on_rounds(config: RunConfig) -> str:
+    """Return what makes a run one for its number of rounds: its schedule, noise or method; empty if nothing does."""
+    if config.local.schedule.depends_on_rounds:
+        return "local.schedule=cosine"
+    if "privacy" in config.scenarios and config.scenarios["privacy"].options.get("epsilon") is not None:
+        return "privacy.epsilon"  # the noise is what spends it in the planned rounds
     parts = {"algo": config.algo.target}
     for key, value in config.algo.options.items():
         if isinstance(value, dict) and "_target_" in value:
             parts[f"algo.{key}"] = value["_target_"]
-    return any("rounds" in inspect.signature(function_of(target, what)).parameters for what, target in parts.items())
+    made = any("rounds" in inspect.signature(function_of(target, what)).parameters for what, target in parts.items())
+    return config.names.algo if made else ""

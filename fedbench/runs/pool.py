@@ -79,29 +79,27 @@ class Runs:
     quiet: bool = False
 
 
-def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str] = (), ended: list[Ended] | None = None) -> list[Ended]:
-    """Return the results of runs, in the order in which they ended; a failure never stops the others.
+def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
+    """Carry out runs; a failure never stops the others.
 
     Args:
         runs: The runs.
         jobs: Number of runs at a time; 1 is this process.
         gpus: The GPUs that the processes share out among themselves; without any, each sees all of them.
-        ended: The list that results are added to, for a caller that needs them when it is interrupted.
+        found: The list that results are added to, in the order in which the runs end.
 
     Raises:
         KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
     """
-    found: list[Ended] = [] if ended is None else ended
     jobs = min(jobs, max(1, len(runs.overrides)))
     if jobs > 1:
         _Places(runs, jobs, gpus, found).work_through()
-        return found
+        return
     for overrides in runs.overrides:
         config = attempt(overrides, runs.own, partial(runs.compose, overrides))
         note(runs, config if isinstance(config, Ended) else carry_out(runs, config, overrides), found)
         if (outcome := found[-1].outcome) is not None and outcome.signal is not None:
             raise Interrupted(outcome.signal)
-    return found
 
 
 def carry_out(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> Ended:

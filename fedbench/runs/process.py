@@ -64,7 +64,7 @@ def available_cores() -> int:
 
 @contextmanager
 def answered_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function of this module handle signals inside this block."""
+    """Let a function handle signals inside this block; in a nested one a function of this module takes its place."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in (_SIGNALS if main else ())}
     # handlers of the program that calls fedbench stay, and so do signals that are ignored

@@ -92,10 +92,9 @@ class Recorder:
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Keep the per-client table of a round with the checkpoint until the run is done."""
-        lists = {k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}
         with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-        content = pd.DataFrame({"round": round, **lists}).to_parquet(index=False)
+        content = pd.DataFrame({"round": round, **columns}).to_parquet(index=False)
         replace_file(self.folder / f"clients_{round:09d}.parquet", content)
 
     def save(self, tensors: Mapping[str, Tensor], progress: Fields) -> None:

@@ -22,7 +22,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import NEIGHBOURS, Interrupted, between_rounds
 from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Recorder, environment, peak_memory_bytes, traced, utc_now
-from fedbench.runs.run import DamagedRun, Fields
+from fedbench.runs.run import DamagedRun, Fields, is_done
 from fedbench.runs.trackers import Guarded
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
 from fedbench.simulation.engine import Engine, Limits, OutOfMemory, StateAllocator, allocation_failed
@@ -113,14 +113,15 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
             tracker.call(lambda t: t.start(recorder.path, session.title, config.stored_tree))
         with _arithmetic(prepared), between_rounds() as asked:
             session.train(asked)
+        ended = session.finish(meta)
     except BaseException as error:
-        # SystemExit: a scheduler's handler that requeues the job
-        ended_by = KeyboardInterrupt | SystemExit | LostProcess
+        ended_by = KeyboardInterrupt | SystemExit | LostProcess  # SystemExit: a scheduler's handler that requeues it
         status = "interrupted" if isinstance(error, ended_by) else "failed"
         what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
         meta |= {"status": status, "ended": utc_now(), **({"error": what} if status == "failed" else {})}
         try:
-            recorder.write_meta(meta)
+            if not is_done(recorder.path):  # whose files are sealed
+                recorder.write_meta(meta)
         except NotWritten as full:  # the facts say running, and the run can be resumed as well
             print(f"fedbench: {full}", file=sys.stderr)
         if tracker is not None:
@@ -132,7 +133,6 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
                 f"keep the clients' states in a file with engine.client_state=file ({what})"
             ) from error
         raise
-    ended = session.finish(meta)
     if tracker is not None:
         tracker.call(lambda t: t.finish(ended))
     return asked()

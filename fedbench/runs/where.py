@@ -83,11 +83,12 @@ class Where:
             RequestError: If the cluster cannot be reached.
             KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
         """
-        if self.cluster is None:
-            return carry_out_all(runs, self.number(configs), shared_gpus(configs), ended)
         found: list[Ended] = [] if ended is None else ended
-        gpus = 0.0 if configs and all(config.device == "cpu" for config in configs) else self.cluster.gpus
-        OnRay(runs, replace(self.cluster, gpus=gpus), found).work_through()
+        if self.cluster is None:
+            carry_out_all(runs, self.number(configs), shared_gpus(configs), found)
+        else:
+            gpus = 0.0 if configs and all(config.device == "cpu" for config in configs) else self.cluster.gpus
+            OnRay(runs, replace(self.cluster, gpus=gpus), found).work_through()
         return found
 
 

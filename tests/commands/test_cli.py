@@ -18,7 +18,8 @@ from data_files import leaf_file, write_idx, write_images
 from safetensors.torch import load_file, save_file
 
 from fedbench.cli import main
-from fedbench.config.overrides import SCENARIOS
+from fedbench.commands.sweep import combinations
+from fedbench.config.overrides import SCENARIOS, parse_overrides
 from fedbench.data.files.fetch import checksum
 from fedbench.data.sources import mnist
 from fedbench.papers.registry import papers
@@ -937,3 +938,9 @@ def test_real_images(fed, real_data, tmp_path, args):
         assert len(sizes) == 1000
         assert sizes.min() >= 10
         assert sizes.sum() == pytest.approx(69035, rel=0.02)  # FedFa, Table 1
+
+
+def test_a_choice_and_keys_of_its_section_are_axes_of_their_own():
+    typed = ["algo=fedprox", "algo={server_lr:0.5}", "local={lr:0.1}", "local={momentum:0.5}", "seed=0", "seed=1,2"]
+    runs = combinations(parse_overrides(typed))
+    assert runs == [[*typed[:4], f"seed={s}"] for s in (1, 2)]

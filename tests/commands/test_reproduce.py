@@ -269,6 +269,9 @@ def test_times_are_per_round_of_finished_runs_of_the_same_setting_and_algorithm(
     finished(tmp_path, run, 100, 300.0, 1)  # 3 s per round
     finished(tmp_path, run, 100, 100.0, 2, digest="fewer", departures={"rounds": 100})  # 1 s per round
     finished(tmp_path, run, 100, 1.0, 3, digest="smaller", departures={"model": "mlp"})
+    damaged = next(tmp_path.rglob("seed_1")).with_name("seed_9")
+    shutil.copytree(damaged.with_name("seed_1"), damaged)
+    (damaged / "meta.json").write_text("torn")
     assert Durations(tmp_path).of(run) == pytest.approx(2000)
     run.config = replace(run.config, departures={"model": ["linear", "mlp"]})
     assert Durations(tmp_path).of(run) == pytest.approx(10)

@@ -91,6 +91,9 @@ def test_presets_may_set_the_local_solver():
     assert merge_presets(config, "b", set())["algo"] == config["algo"]
     with pytest.raises(RequestError, match="presets.a sets z, which algo does not have; it has x, y"):
         merge_presets({**config, "presets": {"a": {"z": 1}}}, "a", set())
+    for key, wrong in {"presets": 3, "presets.a": {"a": 0.1}, "presets.a.local": {"a": {"local": 0.1}}}.items():
+        with pytest.raises(RequestError, match=f"^{key} must be a section with keys, got "):
+            merge_presets({**config, "presets": wrong}, "a", set())
 
 
 def test_what_is_part_of_a_setting():

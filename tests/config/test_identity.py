@@ -418,6 +418,26 @@ def test_a_string_of_own_code_that_is_no_data_is_taken_as_it_is(tmp_path, monkey
     assert parsed(tree, names_).digest == before
 
 
+@pytest.mark.parametrize(
+    ("place", "section"),
+    [
+        ("model", {"files": ["a.csv", "b.csv"]}), ("model", {"more": {"x": "b.csv"}}),
+        ("metrics", {"m": {"_target_": "net.f", "file": "b.csv"}}), ("attack", {"file": "b.csv"}),
+    ],
+)  # fmt: skip
+def test_files_in_any_place_of_own_code_count(tmp_path, monkeypatch, place, section):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("net.py").write_text("f = print\n")
+    tree, _ = composed()
+    tree[place] = section if place == "metrics" else {"_target_": "net.f", **section}
+    digests = [identify(tree).digest]
+    for content in ("1", "2"):
+        Path("b.csv").write_text(content)
+        digests.append(identify(tree).digest)
+    assert len(set(digests)) == 3
+
+
 def test_a_word_is_no_file_of_own_code(fed, method):
     args = (*MINE, "+algo.table=sum")
     first = trained(fed, *args)[1]

@@ -22,6 +22,7 @@ def test_factors_by_hand():
     assert factors(schedule="decay", decay_factor=0.5) == [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32]
     assert factors(schedule="decay", decay_factor=0.5, decay_every=4) == [1, 1, 1, 1, 1 / 2, 1 / 2]
     assert factors(schedule="step", decay_factor=0.5, decay_at=(2, 3, 10)) == [1, 1, 1 / 2, 1 / 4, 1 / 4, 1 / 4]
+    assert Schedule(rounds=0, schedule="cosine").factor(0) == 1
     half = math.sqrt(3) / 2
     expected = [1, (1 + half) / 2, 0.75, 0.5, 0.25, (1 - half) / 2]
     assert factors(schedule="cosine") == pytest.approx(expected, rel=1e-14)

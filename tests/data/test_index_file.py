@@ -169,3 +169,14 @@ def test_the_round_trip_is_equal(tmp_path, local_test):
 def test_another_suffix_is_not_written(tmp_path):
     with pytest.raises(RequestError, match=r"is written to a \.json file, got p\.csv"):
         write(tmp_path / "p.csv", "d", 10, FLAT_GIVEN)
+
+
+def test_examples_of_several_clients_are_no_file(fed, tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.eye(60), y=np.arange(60) % 3)
+    rule = "partition.mu=0 partition.sigma=0 partition.classes_per_client=2 partition.as_published=true clients=8"
+    keys = ["data/partition=consecutive_classes", *(f"data.{key}" for key in f"file=d.npz {rule}".split())]
+    status, _, err = fed("data", "export-partition", "npz", "p.json", *keys)
+    assert (status, err.partition(";")[0]) == (
+        2, "fedbench: some examples belong to several clients, which a file cannot say",
+    )  # fmt: skip
+    assert not (tmp_path / "p.json").exists()

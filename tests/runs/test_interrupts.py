@@ -33,6 +33,11 @@ def at_round(monkeypatch):
     return send
 
 
+def test_who_forced_a_run_resumes_it_without(fed, at_round):
+    at_round(2, signal.SIGINT)
+    assert fed(*FAST, "force=true")[2].endswith("; run the same command again without force=true to resume\n")
+
+
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, monkeypatch, name):
     number = getattr(signal, name)

@@ -105,6 +105,11 @@ def test_a_run_evaluated_less_often_does_not_serve(fed):
     assert "continuing" not in fed(*SMALL, "rounds=6", "eval_every=1")[2]
 
 
+def test_who_forces_a_run_begins_at_its_start(fed):
+    fed(*SMALL, "rounds=4", "keep_state=true")
+    assert "continuing" not in fed(*SMALL, "rounds=6", "force=true")[2]
+
+
 def test_without_keep_state_nothing_is_kept(fed, tmp_path):
     path = run_dir(tmp_path, fed(*SMALL, "rounds=4")[1])
     assert not (path / "state").exists()

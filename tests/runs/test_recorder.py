@@ -239,6 +239,20 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
     assert (run_dir(tmp_path, out) / "model.safetensors").read_bytes() == whole
 
 
+def test_a_run_whose_last_files_cannot_be_written_has_failed(fed, tmp_path, monkeypatch):
+    def full(self, *_, **__):
+        raise NotWritten(self.path, OSError(28, "No space left on device"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "finish", full)
+        assert fed(*FAST)[0] == 1
+    (path,) = (tmp_path / "results").rglob("meta.json")
+    facts = json.loads(path.read_text())
+    assert (facts["status"], "No space left" in facts["error"]) == ("failed", True)
+    status, out, _ = fed(*FAST)
+    assert (status, run_dir(tmp_path, out)) == (0, path.parent)
+
+
 def test_the_commits_are_those_of_fedbench_and_of_the_users_own_code(tmp_path):
     """Untracked files are no change of fedbench, but may be a method of the user's own."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]

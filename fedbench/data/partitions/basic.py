@@ -1,8 +1,8 @@
 """Partitions: the iid rule, rules by quantity, two rules from the code of papers' authors, and what all rules share.
 
-Every rule of this package takes the labels y [T], the number of clients and a generator, gives every position to at
-most one client, and documents what it leaves out. All terminate: an impossible request ends with the reason and a
-remedy.
+Every rule of this package takes the labels y [T], the number of clients and a generator, gives a position to at most
+one client unless it says otherwise, and documents what it leaves out. All terminate: an impossible request ends with
+the reason and a remedy.
 """
 
 from __future__ import annotations

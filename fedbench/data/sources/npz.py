@@ -101,6 +101,8 @@ def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.nd
         )
     if names is None:
         names, owner = np.unique(owner, return_inverse=True)
+    elif names.ndim != 1:
+        raise RequestError(f"{file}: names must be of shape [N], got {list(names.shape)}")
     elif owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len({*names}) < len(names):
         raise RequestError(
             f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"
