@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -107,11 +107,16 @@ class MatchedRuns:
         found = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
         return {unit: value * metric.factor for unit, value in found.items() if value is not None}
 
-    def _curve(self, run: Run, name: str) -> pd.Series:
-        key = (id(run), f"curve {name}")
+    def _once(self, run: Run, what: str, read: Callable[[], Any]) -> Any:
+        """Return what is read from a run's files, which is read once."""
+        key = (id(run), what)
         if key not in self.memory:
-            self.memory[key] = curve_of(run.curves(metric_info(name).needs or (name,)), name)
-        curve: pd.Series = self.memory[key]
+            self.memory[key] = read()
+        return self.memory[key]
+
+    def _curve(self, run: Run, name: str) -> pd.Series:
+        keys = metric_info(name).needs or (name,)
+        curve: pd.Series = self._once(run, f"curve {name}", lambda: curve_of(run.curves(keys), name))
         return curve
 
     def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
@@ -123,20 +128,10 @@ class MatchedRuns:
         if metric.rounds is not None:
             return mean_between(self._curve(run, metric.field), *metric.rounds, _length(run))
         if which == "best":
-            found = self._best(run, metric.field)
-            return None if found is None else found[1]
-        key = (id(run), "last round")
-        if key not in self.memory:
-            self.memory[key] = run.last_round()
-        value = self.memory[key].get(metric.field)
+            found = self._once(run, f"best {metric.field}", lambda: best_rounds(run, (metric.field,)))
+            return found[metric.field][1] if found else None
+        value = self._once(run, "last round", run.last_round).get(metric.field)
         return None if value is None else float(value)
-
-    def _best(self, run: Run, name: str) -> tuple[int, float] | None:
-        key = (id(run), f"best {name}")
-        if key not in self.memory:
-            self.memory[key] = best_rounds(run, (name,)).get(name)
-        best: tuple[int, float] | None = self.memory[key]
-        return best
 
 
 def _length(run: Run) -> float:
@@ -177,7 +172,7 @@ class Evidence:
 
     def find(self, paper: Paper, row: Row) -> MatchedRuns:
         """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return next(iter(self._read(paper, row)), self._nothing(paper, row))
+        return next(iter(self.choices(paper, row)), self._nothing(paper, row))
 
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
@@ -185,7 +180,7 @@ class Evidence:
         If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
         can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
-        choices = [self._read(paper, r) for r in rows]
+        choices = [self.choices(paper, r) for r in rows]
         nothing = [self._nothing(paper, r) for r in rows]
         ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
         present = [c for c in ended if c]
@@ -197,10 +192,6 @@ class Evidence:
 
     def _nothing(self, paper: Paper, row: Row) -> MatchedRuns:
         return MatchedRuns({}, searched=paper.searched(row), setup=paper.setups[row.setup].title, reading=self.reading)
-
-    def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
-        title, searched = paper.setups[row.setup].title, paper.searched(row)
-        return [replace(f, searched=searched, setup=title, reading=self.reading) for f in self.choices(paper, row)]
 
     def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
@@ -214,8 +205,9 @@ class Evidence:
             here = [r for r in self._by_setting.get((setup.experiment, algo), []) if _matches(r, wanted, setup)]
             groups = [(counted, group) for group in _settings(here) if (counted := self._counted(group))]
             groups.sort(key=lambda pair: _quality(pair[0], wanted), reverse=True)
+            read: dict[str, Any] = {"searched": paper.searched(row), "setup": setup.title, "reading": self.reading}
             self._choices[key] = [
-                replace(_matched_runs(counted, group, wanted, setup, best), memory=self._memory)
+                replace(_matched_runs(counted, group, wanted, setup, best), memory=self._memory, **read)
                 for counted, group in groups
             ]
         return self._choices[key]

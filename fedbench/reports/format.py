@@ -39,11 +39,6 @@ BADGES: Mapping[str, Mapping[str, Badge]] = {
 CELLS, STATES = BADGES["cell"], BADGES["state"]
 
 
-def badge_of(kind: str, word: str) -> Badge:
-    """Return the badge of a verdict or status of one of the kinds in ``BADGES``; a claim's kind is its basis."""
-    return BADGES[kind][word]
-
-
 def plural(count: int, word: str) -> str:
     """Return a number of things as text: '1 seed', '6 splits'."""
     return f"{count} {word}{'' if count == 1 else 's'}"

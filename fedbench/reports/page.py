@@ -89,12 +89,8 @@ def page(content: Content, place: Path | None = None) -> str:
     tables = [*(table for report in content.papers for table in report.tables), *content.tables]
     return render(
         "page.html",
-        title=content.title,
         content=content,
-        papers=content.papers,
-        tables=content.tables,
-        figures=content.figures,
-        chapters=content.chapters,
+        **vars(content),
         lines=[line for table in tables for line in table.lines],
         total=all_papers(summaries),
         links_to=[(f"#{anchor('paper', summary.id)}", summary) for summary in summaries],
@@ -167,6 +163,6 @@ def _environment() -> Environment:
         "unbroken": unbroken, "value": lambda value: " ".join(config_value(value).split()),
     }  # fmt: skip
     made.tests["reduced"] = tables.is_reduced
-    made.globals |= {"claims": paper, "format": format, "numbers": tables, "badge_of": format.badge_of, "zip": zip}
+    made.globals |= {"claims": paper, "format": format, "numbers": tables, "badges": format.BADGES, "zip": zip}
     made.globals |= {"ADOPTED": ADOPTED, "coverage": coverage, "splits": splits}
     return made

@@ -318,7 +318,7 @@ def _connected(cluster: Cluster) -> Any:
     address, cores = (cluster.address, None) if cluster.address else ("local", available_cores())
     host, _, port = address.rpartition(":")
     try:
-        if cluster.address:
+        if host:
             socket.create_connection((host, int(port)), timeout=10).close()  # Ray tries for minutes
         with answered_by(raise_interrupted):  # which removes Ray's handler of SIGTERM again
             ray.init(address, num_cpus=cores, log_to_driver=False, configure_logging=False)

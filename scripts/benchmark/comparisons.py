@@ -68,11 +68,6 @@ class Comparisons:
         """The settings, in the order in which they were given."""
         return list(self.searches)
 
-    def entry(self, table: str, setting: str, method: str) -> Fields | None:
-        """Return what was searched and chosen; None if the method is not in the table of this setting."""
-        found: Fields | None = self.searches[setting]["tables"].get(table, {}).get(method)
-        return found
-
     def methods(self, table: str) -> list[str]:
         """Return the methods of a table, in alphabetical order, with those that a setting refuses."""
         here = [search for search in self.searches.values() if table in search["tables"]]

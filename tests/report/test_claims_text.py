@@ -13,7 +13,7 @@ from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
-from fedbench.reports.format import BADGES, STATES, Judged, badge_of, count_claims
+from fedbench.reports.format import BADGES, STATES, Judged, count_claims
 from fedbench.reports.paper import (
     PaperReport,
     alternatives,
@@ -139,7 +139,7 @@ def test_a_check_of_rows_that_are_not_tuned_alike_is_unclear():
 )
 def test_what_a_comparison_is(comparison, word):
     assert state_of(comparison) == word
-    assert badge_of("comparison", word).word == word
+    assert BADGES["comparison"][word].word == word
 
 
 def test_a_comparison_shows_its_lead_per_block():
