@@ -185,7 +185,7 @@ class _Places:
                 raise
             finally:
                 for pool in self._pools.values():
-                    pool.shutdown(wait=False, cancel_futures=True)
+                    pool.shutdown(cancel_futures=True)  # its thread, if still there, prints errors as Python ends
 
     def _begin(self, config: RunConfig, overrides: Sequence[str]) -> None:
         taken = {place for place, *_ in self._at_work.values()}
