@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        return _explained(error, loud, "force=true" in args)
+        return _explained(error, loud, any(a.lower() == "force=true" for a in args))
 
 
 def carried_out(args: list[str], loud: bool = False) -> Namespace:
@@ -133,7 +133,7 @@ def _explained(error: BaseException, loud: bool, forced: bool) -> int:
             return 1  # the first process says so
         return _fail(f"process {RANK} of {PROCESSES}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
-        again = f"run the same command again{' without force=true' if forced else ''} to resume"
+        again = f"run the same command again to resume{' (force=true starts over)' if forced else ''}"
         return _fail(f"interrupted{getattr(end, 'where', '')}; {again}", exit_status(end))
     if isinstance(error, DamagedRun | NotWritten | LostProcess | FailedElsewhere):
         return _fail(str(error), 1)

@@ -95,8 +95,9 @@ def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | Non
         return None
     judged = {value: Cell(tuple(_measured(run, judge) for run in runs)) for value, runs in whole.items()}
     best = max(judged, key=lambda value: judge.sign * mean(judged[value].values))  # of equal ones, the first
-    tried = tuple(by_value)
-    numbers = len(tried) > 2 and all(isinstance(s.value, int | float) for s in block.settings)
+    tried, values = tuple(by_value), [s.value for s in block.settings]
+    number = next(s.value for s in block.settings if s.runs[0] in whole[best])
+    ordered = len(set(values)) > 2 and all(isinstance(v, int | float) for v in values)
     return BestValue(
         title=block.title,
         value=best,
@@ -104,7 +105,7 @@ def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | Non
         judged=judged[best],
         shown=Cell(tuple(_measured(run, shown) for run in whole[best])),
         left_out=tuple(value for value in tried if value not in whole),
-        edge=numbers and best in (tried[0], tried[-1]),
+        edge=ordered and number in (min(values), max(values)),
     )
 
 

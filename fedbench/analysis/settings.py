@@ -22,6 +22,7 @@ Key: TypeAlias = tuple[str, str]  # method, hash of the setting
 # sections whose keys have a meaning only together with the name of the choice
 GROUPS = ("algo", "data", "model", *SCENARIOS)
 _ABSENT = object()
+_IN_A_HASH = ("seed", "device", "engine.")  # keys in which runs of one hash may differ
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -219,7 +220,8 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda r: str(r.path)):
         place = (run.meta.get(name) for name in ("experiment", *GROUPS, "hash"))
-        groups.setdefault((*place, config_value(run.flat.get(key))), []).append(run)  # seeds, too, are values of a key
+        apart = config_value(run.flat.get(key)) if key.startswith(_IN_A_HASH) else None
+        groups.setdefault((*place, apart), []).append(run)
     found, known = [], set(GROUPS)
     for members in groups.values():
         first = members[0]
@@ -229,7 +231,7 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
             text = config_value(config[key])
             flat = setting(first.config)
             for name, digest in first.meta.get("files", {}).items():
-                flat[name] = files.setdefault((name, digest), f"{Path(config_value(flat[name])).name} ({digest[:10]})")
+                flat[name] = files.setdefault((name, digest), f"{_names(flat[name])} ({digest[:10]})")
             found.append(Setting(members, flat, config[key], text if key in GROUPS else f"{key}={text}"))
     if not found:
         raise RequestError(
@@ -237,6 +239,10 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
             f"such as local.lr{nearest(key, known)}"
         )
     return found
+
+
+def _names(value: object) -> str:
+    return ", ".join(Path(str(v)).name for v in (value if isinstance(value, list) else [value]))
 
 
 def _copies(settings: Sequence[Setting], key: str) -> set[str]:

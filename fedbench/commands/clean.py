@@ -33,7 +33,8 @@ def carry_out(asked: Namespace) -> int:
         print(f"{table_of_runs(found, Path())}\n\nto remove {len(found)}: {shlex.join([*command, '--yes'])}")
     else:
         print(f"nothing to remove in {', '.join(map(str, folders))}; a finished run must be named by its directory")
-    for state, n in Counter(s.state for s in {s for _, s in at} if s.state in _RESUMED and s not in found).items():
+    kept = Counter(s.state for s in dict.fromkeys(s for _, s in at) if s.state in _RESUMED and s not in found)
+    for state, n in kept.items():
         print(f"kept: {n} {state}, which the same command resumes; --state {shlex.quote(state)} is for these")
     return 0
 

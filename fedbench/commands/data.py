@@ -77,7 +77,7 @@ def _export(config: RunConfig, file: str) -> int:
         raise RequestError(f"{path} exists already; remove it, or name another file")
     found = federated(config)
     if found.shares_examples:
-        what = "some examples belong to several clients, which a file cannot say"
+        what = "some examples belong to several clients, which an index file cannot express"
         raise RequestError(f"{what}; set data.partition.as_published=false")
     with writing(path):
         write(path, name, len(found.y), as_given(found))

@@ -72,5 +72,5 @@ def _chosen(runs: Sequence[Run], text: str) -> list[Run]:
 def _value(run: Run, key: str) -> str | None:
     """Return the value of a key as typed; None if the run does not have it."""
     if key in ("experiment", *GROUPS):
-        return str(run.meta.get(key, "none"))
+        return str(run.meta.get(key) or "none")
     return config_value(run.flat[key]) if key in run.flat else None

@@ -137,7 +137,11 @@ def _job(runs: Sequence[Sequence[str]], own: Path | None, loud: bool, config: An
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     """The overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
-    axes = {(o.text.split("=", 1)[0], o.keys): o.each() for o in overrides}
+    axes: dict[tuple[str, ...], list[str]] = {}
+    for o in overrides:
+        values = o.each()
+        keys = parse_overrides(values[:1])[0].keys if "={" in values[0] else ()  # of algo={a: 1},{a: 2}
+        axes[o.text.split("=", 1)[0], *keys] = values
     return [list(combination) for combination in product(*axes.values())]
 
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedbench.config.targets import file_digest, marks, present, stable, within_fedbench
 from fedbench.core.errors import RequestError
 from fedbench.core.files import Tree, leaves, user_path
+
+KeyPath: TypeAlias = tuple[Any, ...]  # the keys of a value, from the root of the configuration on
 
 IDENTITY_FORMAT = 1
 """Version of the rules in this module. It enters the digest from 2 on.
@@ -80,7 +82,7 @@ def identify(config: Tree) -> Identity:
     files, tree = _user_files(config), _numbers(config)
     code: dict[str, dict[str, str]] = {}
     revisions: dict[str, int] = {}
-    for key, section in _sections(tree):
+    for key, section in ((".".join(map(str, path)), section) for path, section in _sections(tree)):
         module, dot, _ = str(section.get("_target_", "")).rpartition(".")
         if dot and not within_fedbench(module):
             try:
@@ -89,9 +91,8 @@ def identify(config: Tree) -> Identity:
                 raise RequestError(f"{key}._target_={section['_target_']}: there is no module {error.name}") from error
         elif dot and key.split(".")[0] == "algo":
             revisions[key] = _revision(present(section["_target_"]))
-    changed = {f"{key}._revision_": n for key, n in revisions.items() if n > 1}
-    for key, value in {**files, **changed}.items():
-        *above, last = key.split(".")
+    changed = {(*key.split("."), "_revision_"): n for key, n in revisions.items() if n > 1}
+    for (*above, last), value in {**files, **changed}.items():
         reduce(getitem, above, tree)[last] = value
     tree["init"] = tree["init"]["path"]
     if used := {module: _hash(found) for module, found in code.items() if found}:
@@ -101,7 +102,7 @@ def identify(config: Tree) -> Identity:
     facts = {
         "identity_format": IDENTITY_FORMAT,
         "revision": revisions,
-        "files": files,
+        "files": {".".join(map(str, path)): digest for path, digest in files.items()},
         "code": {name: mark for found in code.values() for name, mark in found.items()},
     }
     return Identity(_hash(_canonical(tree))[:10], facts)
@@ -145,12 +146,12 @@ def _hash(tree: object) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def _sections(section: Tree, key: str = "") -> Iterator[tuple[str, Tree]]:
-    """Yield a section and the sections in it, each with its dotted key."""
-    yield key, section
+def _sections(section: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree]]:
+    """Yield a section and the sections in it, each with its keys from the root on."""
+    yield path, section
     for name, value in section.items():
         if isinstance(value, dict):
-            yield from _sections(value, f"{key}.{name}".lstrip("."))
+            yield from _sections(value, (*path, name))
 
 
 @cache
@@ -167,35 +168,37 @@ def _revision(target: str) -> int:
 # ---- user files
 
 
-def _user_files(config: Tree) -> dict[str, str]:
-    """Digests of the files and directories of the user that a configuration names and that exist, by dotted key.
+def _user_files(config: Tree) -> dict[KeyPath, str]:
+    """Digests of the files and directories of the user that a configuration names and that exist, by their keys.
 
     Below a function of the user's own, these are also the strings, alone or in a list, that look like a path and name
     an existing one.
     """
     data, source = config["data"], config["data"]["source"]
-    named = {"init.path": config["init"]["path"]}
+    named: dict[KeyPath, Any] = {("init", "path"): config["init"]["path"]}
     for name in DATA_FILES:
-        named[f"data.{name}"] = data.get(name)
+        named["data", name] = data.get(name)
         if name in data or name not in ("train", "test"):  # elsewhere these are splits of data.source
-            named[f"data.source.{name}"] = source.get(name)
+            named["data", "source", name] = source.get(name)
     rule = data.get("partition") or {}
     if within_fedbench(str(rule.get("_target_"))):
-        named["data.partition.file"] = rule.get("file")
-    for key, section in _sections({name: part for name, part in config.items() if name != "tracker"}):
+        named["data", "partition", "file"] = rule.get("file")
+    own: list[KeyPath] = []
+    for path, section in _sections({name: part for name, part in config.items() if name != "tracker"}):
         if "_target_" in section and not within_fedbench(str(section["_target_"])):
-            inside = {k: v for k, v in leaves(section).items() if not k.endswith("_target_")}
-            named |= {f"{key}.{k}": v for k, v in inside.items() if _looks_like_path(v)}
+            own.append(path)
+        if any(path[: len(above)] == above for above in own):
+            named |= {(*path, k): v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
     if not within_fedbench(str(source.get("_target_"))):
-        named |= {f"data.{k}": v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
+        named |= {("data", k): v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
     apart = user_path("results_dir", config["results_dir"])
-    return {key: digest for key, value in named.items() if (digest := _digest_of(value, apart)) is not None}
+    return {path: digest for path, value in named.items() if (digest := _digest_of(value, apart)) is not None}
 
 
 def _digest_of(value: object, apart: Path) -> str | None:
     """The digest of the file or directory that a value names, or of those that a list names; None without any."""
     if isinstance(value, list):
-        found = [_digest_of(v, apart) for v in value]
+        found = [_digest_of(v, apart) if _looks_like_path(v) else None for v in value]
         return _hash([digest or v for digest, v in zip(found, value, strict=True)]) if any(found) else None
     path = _existing(value) if value else None
     return None if path is None else content_digest(path, apart)

@@ -41,7 +41,7 @@ SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda ta
 
 
 def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
-    """Return ``opt`` if it has none of ``parts``; without any, if it takes plain steps.
+    """Return ``opt`` if it has none of ``parts``; if none is named, it must take plain steps.
 
     Raises:
         RequestError: With the method, the setting that it cannot be combined with, and the reason.

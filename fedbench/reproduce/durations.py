@@ -62,13 +62,13 @@ class Durations:
         return duration(sum(known) / jobs) + (" + ?" if len(known) < len(times) else "")
 
     def _measured(self, folder: str, task: str, algo: str) -> float | None:
-        rows = []
+        found = []
         for path in filter(is_done, (self.results / folder / algo).glob("*/seed_*")):
-            with suppress(OSError, ValueError, KeyError):  # a damaged run is named where its numbers are needed
+            with suppress(OSError, ValueError, KeyError, TypeError):  # damaged: named where it is needed
                 if task_of(folder, json.loads((path / "meta.json").read_text(encoding="utf-8"))["departures"]) == task:
-                    rows.append(last_row(path / "rounds.jsonl") or {})
-        if found := [seconds for row in rows if (seconds := per_round(row)) is not None]:
-            return mean(found)
+                    found.append(per_round(last_row(path / "rounds.jsonl") or {}))
+        if known := [seconds for seconds in found if seconds is not None]:
+            return mean(known)
         stored: float | None = self._stored.get(task, {}).get(algo)
         return stored
 

@@ -135,7 +135,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         outcome = Outcome(read_run(path), True, late) if fresh else _from_disk(config)
         return outcome if ranks is None else ranks.shared([outcome])[0]
     finally:
-        if is_done(path):  # a process that waits makes it anew, and finds DONE
+        if is_done(path):  # a process that waits creates it again, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 

@@ -290,7 +290,7 @@ class OnRay:
 
     def _close(self, flight: _Flight, ended: Ended) -> None:
         """Let go of a run and note its result."""
-        if is_done(flight.config.path):  # a process that waits makes it anew, and finds DONE
+        if is_done(flight.config.path):  # a process that waits creates it again, and finds DONE
             Path(flight.lock.lock_file).unlink(missing_ok=True)
         flight.lock.release()
         left = (flight.config.path / "meta.json").exists()

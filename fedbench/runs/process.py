@@ -64,7 +64,7 @@ def available_cores() -> int:
 
 @contextmanager
 def answered_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle signals inside this block; in a nested one a function of this module takes its place."""
+    """Let a function handle signals inside this block, in place of default handlers and those of this module."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in (_SIGNALS if main else ())}
     # handlers of the program that calls fedbench stay, and so do signals that are ignored

@@ -144,7 +144,7 @@ def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> fl
 def tail_size(clients: int, percent: float, rounding: Literal["floor", "ceil"] = "floor") -> int:
     """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)), or rounded up.
 
-    Down is the code of q-FFL (Li et al., ICLR 2020).
+    The code of q-FFL (Li et al., ICLR 2020) rounds down.
     """
     share = percent * clients / 100
     # 0.29 * 100 is a little less than 29

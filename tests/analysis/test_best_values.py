@@ -64,6 +64,14 @@ def test_settings_of_one_method_are_values_of_their_own_and_words_have_no_edge(t
     assert set(best.tried) == {"fedavg local.lr=0.1", "fedavg local.lr=10", "fedprox", "term"}
 
 
+def test_an_edge_is_one_of_the_numbers_whatever_else_differs(tmp_path):
+    for every in (5, 10):
+        for path, score in ((0.01, 0.9), (0.1, 0.5), (1.0, 0.4)):
+            runs_of(tmp_path, {path: [(score - every / 100, 0.3)]}, cut={"eval_every": [1, every]})
+    (best,) = best_values(list(Results(tmp_path)), "local.lr", "accuracy_mean").settings
+    assert (best.value, best.edge) == ("0.01 eval_every=5", True)
+
+
 def test_runs_without_validation_examples_are_left_out_and_named(tmp_path):
     runs_of(tmp_path, SCORES)
     for path in fake(tmp_path, None, "fedprox", {"local.lr": 0.1}, seeds=range(4)):

@@ -944,3 +944,5 @@ def test_a_choice_and_keys_of_its_section_are_axes_of_their_own():
     typed = ["algo=fedprox", "algo={server_lr:0.5}", "local={lr:0.1}", "local={momentum:0.5}", "seed=0", "seed=1,2"]
     runs = combinations(parse_overrides(typed))
     assert runs == [[*typed[:4], f"seed={s}"] for s in (1, 2)]
+    runs = combinations(parse_overrides(["algo=fedprox", "algo={mu:0.5},{mu:0.25}"]))
+    assert runs == [["algo=fedprox", f"algo={{mu:{mu}}}"] for mu in (0.5, 0.25)]

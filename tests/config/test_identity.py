@@ -421,7 +421,8 @@ def test_a_string_of_own_code_that_is_no_data_is_taken_as_it_is(tmp_path, monkey
 @pytest.mark.parametrize(
     ("place", "section"),
     [
-        ("model", {"files": ["a.csv", "b.csv"]}), ("model", {"more": {"x": "b.csv"}}),
+        ("model", {"files": ["a.csv", "b.csv"]}), ("model", {"more": {"x.1": "b.csv"}}),
+        ("model", {"more": {0: {"x": "b.csv"}}}),
         ("metrics", {"m": {"_target_": "net.f", "file": "b.csv"}}), ("attack", {"file": "b.csv"}),
     ],
 )  # fmt: skip
@@ -436,6 +437,20 @@ def test_files_in_any_place_of_own_code_count(tmp_path, monkeypatch, place, sect
         Path("b.csv").write_text(content)
         digests.append(identify(tree).digest)
     assert len(set(digests)) == 3
+
+
+@pytest.mark.parametrize("text", ["sum", ".", "/", 7])
+def test_what_is_no_file_in_a_list_of_own_code_does_not_count(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("net.py").write_text("f = print\n")
+    Path("b.csv").write_text("1")
+    tree, _ = composed()
+    tree["model"] = {"_target_": "net.f", "files": ["b.csv", text]}
+    before = identify(tree).digest
+    for name in ("sum", "7"):
+        Path(name).write_text("a file by chance")
+    assert identify(tree).digest == before
 
 
 def test_a_word_is_no_file_of_own_code(fed, method):

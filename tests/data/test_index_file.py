@@ -177,6 +177,6 @@ def test_examples_of_several_clients_are_no_file(fed, tmp_path):
     keys = ["data/partition=consecutive_classes", *(f"data.{key}" for key in f"file=d.npz {rule}".split())]
     status, _, err = fed("data", "export-partition", "npz", "p.json", *keys)
     assert (status, err.partition(";")[0]) == (
-        2, "fedbench: some examples belong to several clients, which a file cannot say",
+        2, "fedbench: some examples belong to several clients, which an index file cannot express",
     )  # fmt: skip
     assert not (tmp_path / "p.json").exists()

@@ -137,7 +137,7 @@ def test_6_first_step_of_reddis_form():
 
 
 # 7: AdaFedAdam with one local full-batch step is Adam on Σ ω_k g_k, whatever the local rate
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("alpha", [0.0, 1, 2.0])  # 1: an integer, as Python code may pass it
 def test_7_one_full_batch_step_is_adam(alpha):
     data = federation()
     task = task_for(data)

@@ -33,9 +33,9 @@ def at_round(monkeypatch):
     return send
 
 
-def test_who_forced_a_run_resumes_it_without(fed, at_round):
+def test_who_forces_a_run_is_told_that_this_starts_over(fed, at_round):
     at_round(2, signal.SIGINT)
-    assert fed(*FAST, "force=true")[2].endswith("; run the same command again without force=true to resume\n")
+    assert fed(*FAST, "force=True")[2].endswith("; run the same command again to resume (force=true starts over)\n")
 
 
 @pytest.mark.parametrize("name", SIGNALS)

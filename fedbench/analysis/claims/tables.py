@@ -186,7 +186,7 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
 def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
     """Return the comparison of a row's number with a band (``between``).
 
-    A run that did not reach its target within the band's rounds counts as outside.
+    A run that has at least the band's rounds and never reaches its target counts as outside; a shorter one is left out.
     """
     m = cells.paper.metrics[check.metric]
     row = cells.row(check.table, check.setup, check.algo)
