@@ -172,7 +172,7 @@ class Evidence:
 
     def find(self, paper: Paper, row: Row) -> MatchedRuns:
         """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return next(iter(self.choices(paper, row)), self._nothing(paper, row))
+        return next(iter(self._read(paper, row)), self._nothing(paper, row))
 
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
@@ -180,7 +180,7 @@ class Evidence:
         If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
         can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
-        choices = [self.choices(paper, r) for r in rows]
+        choices = [self._read(paper, r) for r in rows]
         nothing = [self._nothing(paper, r) for r in rows]
         ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
         present = [c for c in ended if c]
@@ -192,6 +192,10 @@ class Evidence:
 
     def _nothing(self, paper: Paper, row: Row) -> MatchedRuns:
         return MatchedRuns({}, searched=paper.searched(row), setup=paper.setups[row.setup].title, reading=self.reading)
+
+    def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
+        title, searched = paper.setups[row.setup].title, paper.searched(row)
+        return [replace(f, searched=searched, setup=title, reading=self.reading) for f in self.choices(paper, row)]
 
     def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
@@ -205,9 +209,8 @@ class Evidence:
             here = [r for r in self._by_setting.get((setup.experiment, algo), []) if _matches(r, wanted, setup)]
             groups = [(counted, group) for group in _settings(here) if (counted := self._counted(group))]
             groups.sort(key=lambda pair: _quality(pair[0], wanted), reverse=True)
-            read: dict[str, Any] = {"searched": paper.searched(row), "setup": setup.title, "reading": self.reading}
             self._choices[key] = [
-                replace(_matched_runs(counted, group, wanted, setup, best), memory=self._memory, **read)
+                replace(_matched_runs(counted, group, wanted, setup, best), memory=self._memory)
                 for counted, group in groups
             ]
         return self._choices[key]
