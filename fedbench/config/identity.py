@@ -82,7 +82,8 @@ def identify(config: Tree) -> Identity:
     files, tree = _user_files(config), _numbers(config)
     code: dict[str, dict[str, str]] = {}
     revisions: dict[str, int] = {}
-    for key, section in ((".".join(map(str, path)), section) for path, section in _sections(tree)):
+    for path, section in _sections(tree):
+        key = ".".join(map(str, path))
         module, dot, _ = str(section.get("_target_", "")).rpartition(".")
         if dot and not within_fedbench(module):
             try:
