@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Measure the speed of the simulator relative to a tight sequential PyTorch loop.
 
-usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--json FILE]
+usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--device D] [--mode M] [--json FILE]
 
 The loop uses one model whose parameters are copied in per client, rows gathered once per epoch, batches that are
 slices, autograd.grad and a fused foreach update, without DataLoader or optimiser object, on one thread. Rounds of the
@@ -9,15 +9,14 @@ loop and of the simulator alternate, so that both see the same load of the machi
 those of the medians are in parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds all
 that a run does after a round at its defaults: the evaluation of every client's test examples, diagnostics, the line in
 rounds.jsonl, checkpoints. What a run does in every tenth round only, the evaluation of the training examples, is left
-out. `floor` is the time of the arithmetic at the rate of the fastest matrix product on all cores, as a share of the
-time of a round.
+out. `floor` is the time of the arithmetic at the rate of the fastest matrix product on all cores, or on the GPU, as a
+share of the time of a round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -47,8 +46,9 @@ from fedbench.data.sources.synthetic import leaf
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
+from fedbench.runs.build import device_of
 from fedbench.runs.build_engine import make_engine
-from fedbench.runs.recorder import Recorder
+from fedbench.runs.recorder import Recorder, peak_memory_bytes
 from fedbench.runs.training import PreparedRun, Session
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.ranks import Ranks
@@ -225,11 +225,12 @@ def fed_rounds(
     rounds: int,
     folder: Path,
     ranks: Ranks | None = None,
+    mode: str = "auto",
 ) -> Iterator[tuple[float, float]]:
     """Yield (seconds of training, seconds of recording) of the first ``rounds`` rounds of a longer run of fedbench."""
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
-    config = replace(compose_run([]), eval_train_every=rounds + 1)
+    config = replace(compose_run([f"engine.mode={mode}"]), eval_train_every=rounds + 1)
     data = replace(data, work_values=task.traits.work_values)
     stages = [Stage(algorithm, rounds + 1)]  # the last round of a run is measured in full
     engine = make_engine(task, data, w.work, config.engine, data.num_clients, ranks=ranks)
@@ -294,13 +295,17 @@ def matmul_rate(threads: int, device: torch.device = CPU, dtype: torch.dtype = t
     return best
 
 
-def measure(w: Workload, rounds: int, names: list[str], rate: float, device: torch.device = CPU) -> dict[str, float]:
+def measure(
+    w: Workload, rounds: int, names: list[str], rate: float, device: torch.device = CPU, mode: str = "auto"
+) -> dict[str, float]:
     """Alternate rounds of the loop and of fedbench, and return seconds per round and ratios."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     data = w.data().to(device, torch.float32)
     loop = tight_loop(w, data)
     seconds: dict[str, list[float]] = {"loop": [], **{f"{n}{end}": [] for n in names for end in ("", RECORDED)}}
     with tempfile.TemporaryDirectory() as folder:
-        feds = {n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n) for n in names}
+        feds = {n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n, mode=mode) for n in names}
         for number in range(rounds + 1):
             begun = time.perf_counter()
             loop(number)
@@ -318,7 +323,7 @@ def measure(w: Workload, rounds: int, names: list[str], rate: float, device: tor
         "client_steps_per_second": steps / best["fedavg"],
         "gflop": operations / 1e9,
         "share_of_floor": operations / rate / best["fedavg"],
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": peak_memory_bytes(device),
         **{f"seconds_{k}": v for k, v in best.items()},
         **{f"ratio_{k}": best["loop"] / best[k] for k in others},
         **{f"ratio_{k}_median": median(warm["loop"]) / median(warm[k]) for k in others},
@@ -342,6 +347,8 @@ def main() -> None:
     parser.add_argument(
         "--algorithms", default="fedavg,adafedadam", help=f"comma-separated, from {', '.join(ALGORITHMS)}"
     )
+    parser.add_argument("--device", default="cpu", help="as in a run (default: cpu)")
+    parser.add_argument("--mode", default="auto", help="engine.mode of a run (default: auto)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     args = parser.parse_args()
     names = args.algorithms.split(",")
@@ -350,12 +357,14 @@ def main() -> None:
             parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     names = list(dict.fromkeys(["fedavg", *names]))
     cores = torch.get_num_threads()
-    rate = matmul_rate(cores)
-    print(f"{cores} threads, {rate / 1e9:.0f} GFLOP/s at best; ms per round; ratios to the loop; (medians)")
+    device = device_of(args.device, "float32")
+    rate = matmul_rate(cores, device)
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cores} threads"
+    print(f"{where}, {rate / 1e9:.0f} GFLOP/s at best; ms per round; ratios to the loop; (medians)")
     results = {}
     for name in args.workloads or WORKLOADS:
         rounds = args.rounds or (30 if name in ("W1", "W2") else 5)
-        r = results[name] = measure(WORKLOADS[name], rounds, names, rate)
+        r = results[name] = measure(WORKLOADS[name], rounds, names, rate, device, args.mode)
         print(
             f"{name} {WORKLOADS[name].about}: loop {1000 * r['seconds_loop']:.2f}, floor {r['share_of_floor']:.1%}, "
             f"{r['client_steps_per_second']:.0f} steps/s, {r['peak_memory_bytes'] / 2**20:.0f} M"

@@ -1,12 +1,11 @@
 """Estimate what the runs that the papers' own settings still need would take, by their arithmetic.
 
-    python scripts/remaining_hours.py results --seconds 3 --h100 15000
+    python scripts/remaining_hours.py results --seconds 3 [--device cuda]
 
 counts the multiplications of one example in every model (PyTorch's counter; the backward pass costs twice the forward),
-multiplies them with the examples that a run trains on and evaluates, and divides by what this machine does: the model
-is trained for some seconds, on one thread, with the batch size of the experiment. Two cores do twice that. For a GPU
-nothing is measured: --h100 is an assumed rate in GFLOP/s, and 30 kernels of 5 microseconds per layer and local step,
-as in a loop over clients, are a lower bound of the time of a step. Prints a Markdown table, a row per experiment.
+multiplies them with the examples that a run trains on and evaluates, and divides by what the device does: the model is
+trained for some seconds in a plain loop with the batch size of the experiment, on one thread or on the GPU. Two cores
+do twice what one does. Prints a Markdown table, a row per experiment.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
+from bench import synchronize
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -28,6 +28,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import call
 from fedbench.core.randomness import cohort_size
 from fedbench.reproduce.plan import PlannedRun, locate, plan
+from fedbench.runs.build import device_of
 from fedbench.runs.results import Results
 
 # shape of an example, classes, tokens, and test examples for every training example, by the module of the data's source
@@ -46,27 +47,17 @@ _DATA: dict[str, tuple[tuple[int, ...], int, int | None, float]] = {
     "synthetic": ((60,), 10, None, 0.25),
     "wikitext2": ((35,), 33278, 33278, 0.1),
 }
-_LAUNCH = 5e-6 * 30  # seconds per layer and step on a GPU: forward, backward and update of a client's layer
-
-
-class Measured(NamedTuple):
-    """A model: GFLOP of the forward pass of an example, GFLOP/s of training on one thread, and its layers."""
-
-    forward: float
-    rate: float
-    layers: int
 
 
 class Cost(NamedTuple):
-    """A run: GFLOP, seconds on one thread of this machine, and seconds of launching its layers on a GPU."""
+    """A run: GFLOP, and GFLOP/s of training on one thread or on the GPU."""
 
     gflop: float
-    seconds: float
-    launches: float
+    rate: float
 
 
-def measured(model: nn.Module, source: str, batch: int, seconds: float) -> Measured:
-    """Count and time the training of a model on made-up examples of a data set."""
+def measured(model: nn.Module, source: str, batch: int, seconds: float, device: torch.device) -> tuple[float, float]:
+    """Return GFLOP of the forward pass of an example, and GFLOP/s of training on made-up examples of a data set."""
     shape, _, tokens, _ = _DATA[source]
     x = torch.randint(0, tokens, (batch, *shape)) if tokens else torch.randn(batch, *shape)
     if source == "sent140":  # its tokens are looked up before
@@ -74,13 +65,20 @@ def measured(model: nn.Module, source: str, batch: int, seconds: float) -> Measu
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         y = model(x)
     forward = (counter.get_total_flops() / batch + sum(map(_recurrent, model.modules())) * shape[0]) / 1e9
-    labels, steps, started = torch.zeros(y[..., 0].numel(), dtype=torch.long), 0, time.perf_counter()
-    while steps < 1 or time.perf_counter() - started < seconds:
+    labels, x, model = torch.zeros(y[..., 0].numel(), dtype=torch.long, device=device), x.to(device), model.to(device)
+
+    def step() -> None:
         nn.functional.cross_entropy(model(x).flatten(0, -2), labels).backward()
+
+    for _ in range(3 if device.type == "cuda" else 0):  # its libraries are loaded in the first step
+        step()
+    synchronize(device)
+    steps, started = 0, time.perf_counter()
+    while steps < 1 or time.perf_counter() - started < seconds:
+        step()
         steps += 1
-    rate = 3 * forward * batch * steps / (time.perf_counter() - started)
-    layers = sum(isinstance(m, nn.Linear | nn.modules.conv._ConvNd | nn.RNNBase) for m in model.modules())
-    return Measured(forward, rate, layers)
+    synchronize(device)
+    return forward, 3 * forward * batch * steps / (time.perf_counter() - started)
 
 
 def _recurrent(module: nn.Module) -> float:
@@ -91,7 +89,7 @@ def _recurrent(module: nn.Module) -> float:
     return float(sum(2 * 4 * h * (size + h) for size in inputs))
 
 
-def cost_of(run: PlannedRun, config: RunConfig, seconds: float) -> Cost:
+def cost_of(run: PlannedRun, config: RunConfig, seconds: float, device: torch.device) -> Cost:
     """Return what a run costs; the model is measured for some seconds."""
     setup, local, data = run.paper.setups[run.row.setup], config.local, config.stored_tree["data"]
     source = str(data["source"]["_target_"]).split(".")[-2]
@@ -101,13 +99,12 @@ def cost_of(run: PlannedRun, config: RunConfig, seconds: float) -> Cost:
     vectors = None if tokens is None else torch.zeros(tokens, 300)
     model = call(config.model, "model", input_shape=shape, classes=classes, tokens=tokens, vectors=vectors)
     assert isinstance(model, nn.Module)
-    of = measured(model, source, min(batch, 256), seconds)
+    forward, rate = measured(model, source, min(batch, 256), seconds, device)
     epochs = mean(local.epochs) if isinstance(local.epochs, Sequence) else local.epochs
     assert setup.clients is not None and epochs is not None
     steps = config.rounds * cohort_size(config.participation, setup.clients) * (local.steps or epochs * -(-n // batch))
     sweeps = config.rounds * (tested / config.eval_every + 1 / config.eval_train_every)  # over all training examples
-    gflop = of.forward * (3 * steps * batch + sweeps * n * setup.clients)
-    return Cost(gflop, gflop / of.rate, steps * of.layers * _LAUNCH)
+    return Cost(forward * (3 * steps * batch + sweeps * n * setup.clients), rate)
 
 
 def main() -> None:
@@ -115,9 +112,11 @@ def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     p.add_argument("results", type=Path, help="results directory, whose published runs count as done")
     p.add_argument("--seconds", type=float, default=3, help="time of a measurement (default: 3)")
-    p.add_argument("--h100", type=float, default=15_000, help="assumed GFLOP/s of the GPU (default: 15000)")
+    p.add_argument("--device", default="cpu", help="as in a run (default: cpu)")
     asked = p.parse_args()
     torch.set_num_threads(1)
+    device = device_of(asked.device, "float32")
+    on_gpu = device.type == "cuda"
     found: dict[str, list[PlannedRun]] = defaultdict(list)
     for run in locate(plan([], "full"), [f"results_dir={asked.results}"], Results(asked.results)):
         if not run.done:
@@ -125,15 +124,16 @@ def main() -> None:
     rows = []
     for experiment, of in sorted(found.items()):
         assert of[0].config is not None
-        one = cost_of(of[0], of[0].config, asked.seconds)
-        here, there = one.seconds / 2, max(one.gflop / asked.h100, one.launches)
-        hours = (len(of) * s / 3600 for s in (here, there))
-        rows.append([experiment, len(of), one.gflop / 1000, one.gflop / one.seconds, *hours])
-    heads = ["experiment", "runs", "TFLOP a run", "GFLOP/s of a core", "hours on two cores", "hours on one H100"]
+        one = cost_of(of[0], of[0].config, asked.seconds, device)
+        seconds = one.gflop / one.rate / (1 if on_gpu else 2)
+        rows.append([experiment, len(of), one.gflop / 1000, one.rate, len(of) * seconds / 3600])
+    where = torch.cuda.get_device_name(device) if on_gpu else "two cores"
+    rate = "GFLOP/s" if on_gpu else "GFLOP/s of a core"
+    heads = ["experiment", "runs", "TFLOP a run", rate, f"hours on {where}"]
     table = pd.DataFrame(rows, columns=heads)
-    table.loc[len(table)] = {"experiment": "in all", **table[[heads[1], *heads[4:]]].sum()}
+    table.loc[len(table)] = {"experiment": "in all", **table[[heads[1], heads[4]]].sum()}
     table[heads[1]] = table[heads[1]].astype(int)
-    print(table.to_markdown(index=False, floatfmt=("", "d", ",.0f", ".0f", ",.1f", ",.2f"), missingval=""))
+    print(table.to_markdown(index=False, floatfmt=("", "d", ",.0f", ".0f", ",.2f"), missingval=""))
 
 
 if __name__ == "__main__":

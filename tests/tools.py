@@ -177,6 +177,11 @@ def everyone(case: tuple[str, dict[str, Any]]) -> bool:
     return any(s.algorithm.everyone for s in stages_of(make(case[0], **case[1]), 1, len(UNEQUAL)))
 
 
+def share(case: tuple[str, dict[str, Any]]) -> float:
+    """The participation that a method is tested with: of a part of the clients, where it does not need all."""
+    return 1.0 if everyone(case) else 0.6
+
+
 def case_id(case: tuple[str, dict[str, Any]]) -> str:
     """A name for a case."""
     return "-".join([case[0], *(f"{k}={v}" for k, v in case[1].items())])
@@ -246,7 +251,7 @@ def task_for(data: FederatedDataset, model: Callable[..., nn.Module] = Linear, *
     """A task with a model of the data's shape."""
     with torch.device("meta"):
         net = model(data.shape, data.classes, **options)
-    return Task(net, torch.device("cpu"), data.dtype)
+    return Task(net, data.x.device, data.dtype)
 
 
 def snapshots(

@@ -51,7 +51,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
     local, precision = config.local, config.engine.precision
-    device = _device(config.device, precision)
+    device = device_of(config.device, precision)
     ranks = Ranks(device) if PROCESSES > 1 else None
     if ranks is not None:
         asked = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
@@ -192,7 +192,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
     }
 
 
-def _device(name: str, precision: str) -> torch.device:
+def device_of(name: str, precision: str) -> torch.device:
     """Return the device, and let a GPU's matrix products round their factors to 19 bits, or not: for all runs.
 
     Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in any order.

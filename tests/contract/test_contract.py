@@ -18,12 +18,12 @@ from tools import (
     case_id,
     close,
     deployed,
-    everyone,
     factory,
     federation,
     final,
     make,
     refuses,
+    share,
     snapshots,
     task_for,
     variants,
@@ -83,10 +83,6 @@ def run_of(case, solver=None, mode="stacked", drawn=False):
     """
     solver = solver or ("sgd" if refuses(case, "momentum") else "momentum")
     return _run(CASES.index(case), solver, mode, drawn)
-
-
-def share(case):
-    return 1.0 if everyone(case) else 0.6
 
 
 def agrees_with_the_definition(case, rounds, work, rate, solver=SOLVERS["sgd"]):
