@@ -14,7 +14,7 @@ JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help setup demo smoke test test-all golden lint type licences audit vulnerabilities format docs site notebook dist bench \
+.PHONY: help setup demo smoke test test-all test-gpu golden lint type licences audit vulnerabilities format docs site notebook dist bench \
   reproduce-tables fairness-benchmark tables clean
 
 help: ## list the targets
@@ -47,6 +47,9 @@ test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
 
 test-all: .venv/dev ## run all tests as CI does, also the slow ones
 	$(PYTEST)
+
+test-gpu: .venv/dev ## run the tests of a GPU, on the first that is visible
+	FEDBENCH_TEST_GPU=1 $(PYTEST) tests/contract/test_gpu.py
 
 golden: .venv/dev ## update the stored golden runs of all algorithms
 	$(BIN)/python tests/golden/golden.py

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # read when NumPy is imported
+if "FEDBENCH_TEST_GPU" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # device=auto is the CPU; make test-gpu has the tests of a GPU
 
 import pytest
 import torch

@@ -31,7 +31,9 @@ from fedbench.simulation.task import Task
 from tests.models.test_models import DEEP
 from tests.models.test_models import case as batch_of
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+if not torch.cuda.is_available():
+    pytest.skip("these are the tests of a GPU, which make test-gpu runs", allow_module_level=True)
+
 ROUNDS = 20
 DRAWN = LocalWork(0.1, 10, (1, 3), schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS))
 # what surrounds a method, at its defaults but for what a run of eight clients needs
