@@ -27,6 +27,7 @@ from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.draws import Population
 from fedbench.scenarios.surroundings import Surroundings
+from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.checks import checked
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
@@ -291,7 +292,8 @@ def snapshots(
 def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) -> Engine:
     """An engine in one of the modes; "compiled" skips the test where there is no compiler."""
     if mode != "compiled":
-        return Engine(make_oracle(task, mode), mode, cohort_size, workers)
+        oracle = make_oracle(task, mode)
+        return Engine(CapturedOracle(oracle) if task.device.type == "cuda" else oracle, mode, cohort_size, workers)
     library = kernels().library
     if library is None:
         pytest.skip(kernels().source)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import combination
 from fedbench.core.algorithm import Algorithm, Weights, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, State, weighted_sum
 
 
 def fedexp(
@@ -42,7 +41,7 @@ def fedexp(
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta = uploads["delta"]
-        d = combination(cohort.p.double(), delta)
+        d = weighted_sum(cohort.p.double(), delta)
         lengths = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64)
         floor = eps * len(cohort.id) if eps_per_client else eps
         below = 2 * (d @ d + floor)

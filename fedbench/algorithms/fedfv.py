@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import combination, gram
+from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Natural, Positive, Share
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, State, weighted_sum
 
 _STILL = 1e-12  # a direction this short, in units of the longest update, is rounding
 
@@ -65,7 +65,7 @@ def fedfv(
             rows = torch.cat([delta, server["updates"][known]])
             age = torch.cat([age, t - server["last"][known]])
         k = gram(rows)
-        d = combination(without_conflicts(k, age, cohort, alpha, ages if t >= tau else ()), rows)
+        d = weighted_sum(without_conflicts(k, age, cohort, alpha, ages if t >= tau else ()), rows)
         mean = delta.mean(0, dtype=torch.float64)
         length = torch.linalg.vector_norm(d)
         moves = length > _STILL * k.diagonal().max().sqrt()

@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import combination
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Share
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, State, weighted_sum
 
 
 def fedheal(
@@ -67,8 +66,10 @@ def fedheal(
         increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * far
         gained = server["gained"].index_select(0, cohort.id) + increment
         p = (1 / count + gained) / (1 / count + gained).sum()
-        total = combination(p, unpacked(uploads["mask"], delta.shape[1]))
-        d = torch.where(total == 0, 0.0, combination(p, delta) / total)  # NaN stays, so that the run counts as diverged
+        total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))
+        d = torch.where(
+            total == 0, 0.0, weighted_sum(p, delta) / total
+        )  # NaN stays, so that the run counts as diverged
         return {
             "w": server["w"] - d.to(delta.dtype),
             "increment": server["increment"].index_copy(0, cohort.id, increment),

@@ -41,6 +41,7 @@ from fedbench.core.types import (
     Step,
     Update,
     Weighting,
+    weighted_sum,
 )
 
 Weights: TypeAlias = Literal["size", "uniform"]
@@ -183,11 +184,6 @@ class Averaging:
             return self.rule(server, uploads, cohort)
         sums = {k: weighted_sum(f(server, cohort), uploads[k]) for k, f in self.weights.items()}
         return uploads | {k: v.to(uploads[k].dtype) for k, v in sums.items()}
-
-
-def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Return Σ ω_k v_k, ω [C] and v [C, P] -> [P] float64, so that the order of the sum is below float32's rounding."""
-    return weights.double() @ values.double()
 
 
 @dataclass(frozen=True)

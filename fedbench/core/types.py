@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 State: TypeAlias = dict[str, Tensor]
-_PIECE = 2**22  # values of models that are checked at once
+_PIECE = 2**22  # values of models that are checked, or turned into float64, at once
 
 
 class Batch(NamedTuple):
@@ -177,3 +177,9 @@ def all_finite(models: Tensor) -> bool:
     if bool(torch.isfinite(models.sum(-1)).all()):
         return True  # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be infinite
     return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))
+
+
+def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Return Σ ω_k v_k [P] in float64, ω [C] and v [C, P], in blocks of columns."""
+    blocks = values.split(max(1, _PIECE // len(values)), 1)
+    return torch.cat([weights.double() @ block.double() for block in blocks])

@@ -9,6 +9,7 @@ from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import NEIGHBOURS, available_cores
+from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, free_bytes, keep_memory
@@ -57,7 +58,7 @@ def make_engine(
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
-        mode = "stacked" if task.traits.dense and (on_gpu or task.size < _LARGE_STACKED) else "loop"
+        mode = "stacked" if on_gpu or (task.traits.dense and task.size < _LARGE_STACKED) else "loop"
     share = data.num_clients if ranks is None else -(-cohort // ranks.count)  # of the clients of a round
     stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
@@ -74,7 +75,10 @@ def make_engine(
         mode, size, workers = ranks.shared((mode, size, workers))
         if wanted != mode:
             raise RequestError(f"engine.mode={wanted} is what this machine can do, and the first process has {mode}")
-    return Engine(kernel or make_oracle(task, mode), mode, size, workers, kernel, chosen[0], ranks)
+    oracle = kernel or make_oracle(task, mode)
+    if on_gpu and workers == 1:  # the work of other threads would be captured, too
+        oracle = CapturedOracle(oracle)
+    return Engine(oracle, mode, size, workers, kernel, chosen[0], ranks)
 
 
 def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:

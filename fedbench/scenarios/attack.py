@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, weighted_sum
+from fedbench.core.algorithm import Algorithm, Averaging
 from fedbench.core.errors import WrongValue, integer, number, several, typed
 from fedbench.core.files import Tree
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import ClientInfo, State, Update, upload
+from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.draws import Population, normal, shuffled
 from fedbench.scenarios.surroundings import At

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, weighted_sum
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.randomness import Purpose, hashes, key
-from fedbench.core.types import ClientInfo, State, nbytes, upload
+from fedbench.core.types import ClientInfo, State, nbytes, upload, weighted_sum
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.local_work import LocalWork, Plan, balanced, chunks, started, train_chunk

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedbench.core.files import replacing, writing
 from fedbench.core.types import Oracle, State, nbytes
+from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.ranks import Ranks
 
@@ -184,6 +185,8 @@ class Engine:
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), f"{alone} ({reason})")
             self.notify(f"memory ran out; less is done at once from now on ({reason})")
+            if isinstance(self.oracle, CapturedOracle):
+                self.oracle.forget()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()  # torch would keep blocks of other sizes
 

@@ -11,12 +11,14 @@ from tools import (
     close,
     engine_of,
     federation,
+    final,
     make,
     share,
     snapshots,
     stages_of,
     task_for,
 )
+from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.options import Schedule
@@ -24,6 +26,7 @@ from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import Batch
 from fedbench.models.dense import MLP
 from fedbench.runs.build import device_of
+from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import simulate
 from fedbench.simulation.oracles import make_oracle
@@ -102,6 +105,55 @@ def test_every_model_has_the_numbers_of_a_cpu_and_repeatable_kernels(name, gpu):
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+@pytest.mark.parametrize("name", DEEP)
+def test_captured_steps_have_the_same_bits(name, mode, gpu):
+    """Of a step and of one with fewer clients, for each of the three ways to ask, before and after it is captured."""
+    task, batch, w = batch_of(name)
+    task = Task(task.model, gpu, torch.float32)
+    whole = Batch(*(v if v is None else v.to(gpu, torch.float32 if v.is_floating_point() else v.dtype) for v in batch))
+    w = w.to(gpu, torch.float32)
+    plain, captured = make_oracle(task, mode), CapturedOracle(make_oracle(task, mode))
+    for _ in range(5):
+        for k in (1, len(w)):
+            part = Batch(*(v if v is None else v[:k] for v in whole))
+            ours, theirs, lr = w[:k].clone(), w[:k].clone(), torch.full((k, 1), 0.1, device=gpu)
+            captured.descend_(ours, part, lr)
+            plain.descend_(theirs, part, lr)
+            assert torch.equal(ours, theirs)
+            one, other = captured.grad(w[:k], part), captured.grad(theirs, part)
+            assert torch.equal(one, plain.grad(w[:k], part))
+            assert torch.equal(other, plain.grad(theirs, part))
+            pairs = zip(captured.loss_and_grad(theirs, part), plain.loss_and_grad(theirs, part), strict=True)
+            assert all(torch.equal(a, b) for a, b in pairs)
+    assert len(captured._graphs) == 6
+    assert None not in captured._graphs.values()
+
+
+class Looking(nn.Module):
+    """A model that looks at a number on the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.linear(x) * (2 if x.sum().item() > 0 else 1)
+
+
+def test_a_step_that_cannot_be_captured_is_carried_out_as_before(gpu):
+    data = federation().to(gpu, torch.float64)
+    with torch.device("meta"):
+        task = Task(Looking(), gpu, torch.float64)
+    engine = engine_of(task, "loop", cohort_size=1)
+    w = task.init(torch.Generator().manual_seed(0))
+    seen = list(simulate(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort()))
+    assert set(engine.oracle._graphs.values()) == {None}
+    task = Task(task.model, torch.device("cpu"), torch.float64)
+    here = final(fedavg(), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
+    agree(seen[-1].server["w"], here, "w")
+
+
 @pytest.mark.parametrize("around", ["", *AROUND])
 def test_runs_with_scenarios_have_the_numbers_of_a_cpu(around, fed, tmp_path):
     if "privacy" in around:
@@ -146,7 +198,7 @@ def test_coarser_numbers_are_near(precision, model, gpu):
     for mode in ("loop", "stacked"):
         f, g = make_oracle(there, mode).loss_and_grad(w.to(gpu, torch.float32), moved)
         assert close(f.cpu().double(), losses, 0.02)
-        assert close(g.cpu().double(), grads, 0.05)
+        assert close(g.cpu().double(), grads, 0.15)
 
 
 def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):

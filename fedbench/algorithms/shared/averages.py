@@ -8,9 +8,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import combination
 from fedbench.core.algorithm import LocalPart, Shift, descent
-from fedbench.core.types import Broadcast, ClientInfo, ServerInit, State, Update
+from fedbench.core.types import Broadcast, ClientInfo, ServerInit, State, Update, weighted_sum
 
 
 def unmoved(w: Tensor) -> State:
@@ -70,7 +69,7 @@ def mean_gradient(server_lr: float) -> MomentumPart:
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta, p = uploads["delta"], cohort.p.double()  # two sums of one upload, which is therefore held
-        d, m = (combination(v, delta).to(delta.dtype) for v in (p, p / (cohort.lr * cohort.steps)))
+        d, m = (weighted_sum(v, delta).to(delta.dtype) for v in (p, p / (cohort.lr * cohort.steps)))
         return {"w": torch.sub(server["w"], d, alpha=server_lr), "m": m}
 
     def server_init(w: Tensor, num_clients: int) -> State:

@@ -23,12 +23,6 @@ def gram(g: Tensor) -> Tensor:
     return total
 
 
-def combination(weights: Tensor, g: Tensor) -> Tensor:
-    """Return Σ ω_k g_k [P] in float64, ω [C] float64 and g [C, P], in blocks of columns."""
-    width = max(1, _COLUMNS // len(g))
-    return torch.cat([weights @ block.double() for block in g.split(width, 1)])
-
-
 def project_simplex(v: Tensor) -> Tensor:
     """Return the point of the simplex {λ >= 0, Σ λ = 1} that is nearest to v [N] (Duchi et al., ICML 2008, Fig. 1).
 

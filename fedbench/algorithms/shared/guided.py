@@ -7,8 +7,8 @@ from math import pi
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import combination, gram, shortest_in_hull
-from fedbench.core.types import State
+from fedbench.algorithms.shared.gram import gram, shortest_in_hull
+from fedbench.core.types import State, weighted_sum
 
 _ZERO = 1e-12  # of the longest vector: a client that did not move
 _STILL = 1e-6  # of the mean vector: a shortest point of this length is an error of the quadratic program
@@ -49,8 +49,8 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
         inner = mixing @ k @ mixing.T
         weight = shortest_in_hull(inner) @ mixing
         mean[:count] = live.double() / live.sum()
-    shortest = combination(weight * scale, rows)
-    ours, theirs = (torch.linalg.vector_norm(v) for v in (combination(mean * scale, rows), shortest))
+    shortest = weighted_sum(weight * scale, rows)
+    ours, theirs = (torch.linalg.vector_norm(v) for v in (weighted_sum(mean * scale, rows), shortest))
     stretch = torch.where(theirs > _STILL * ours, ours / theirs, 0.0)
     return {
         "d": stretch * shortest,
