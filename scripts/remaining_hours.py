@@ -3,9 +3,9 @@
     python scripts/remaining_hours.py results --seconds 3 [--device cuda]
 
 counts the multiplications of one example in every model (PyTorch's counter; the backward pass costs twice the forward),
-multiplies them with the examples that a run trains on and evaluates, and divides by what the device does: steps of
-clients of the experiment are taken for some seconds as fedbench takes them, of one on one thread, or of up to 20 side
-by side on a GPU. Two cores do twice what one does. Prints a Markdown table, a row per experiment.
+multiplies them with the examples that a run trains on and evaluates, and divides by what the device does: the model is
+trained for some seconds in a plain loop with the batch size of the experiment, on one thread or on the GPU. Two cores
+do twice what one does. Prints a Markdown table, a row per experiment.
 """
 
 from __future__ import annotations
@@ -27,13 +27,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import call
 from fedbench.core.randomness import cohort_size
-from fedbench.core.types import Batch
 from fedbench.reproduce.plan import PlannedRun, locate, plan
 from fedbench.runs.build import device_of
 from fedbench.runs.results import Results
-from fedbench.simulation.captured import CapturedOracle
-from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.task import Task
 
 # shape of an example, classes, tokens, and test examples for every training example, by the module of the data's source
 _DATA: dict[str, tuple[tuple[int, ...], int, int | None, float]] = {
@@ -60,32 +56,29 @@ class Cost(NamedTuple):
     rate: float
 
 
-def measured(
-    model: nn.Module, source: str, batch: int, clients: int, seconds: float, device: torch.device
-) -> tuple[float, float]:
+def measured(model: nn.Module, source: str, batch: int, seconds: float, device: torch.device) -> tuple[float, float]:
     """Return GFLOP of the forward pass of an example, and GFLOP/s of training on made-up examples of a data set."""
     shape, _, tokens, _ = _DATA[source]
-    count = (clients, batch)
-    x = torch.randint(0, tokens, (*count, *shape)) if tokens else torch.randn(*count, *shape)
+    x = torch.randint(0, tokens, (batch, *shape)) if tokens else torch.randn(batch, *shape)
     if source == "sent140":  # its tokens are looked up before
-        x = torch.randn(*count, *shape, 300)
+        x = torch.randn(batch, *shape, 300)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        y = model(x[0])
+        y = model(x)
     forward = (counter.get_total_flops() / batch + sum(map(_recurrent, model.modules())) * shape[0]) / 1e9
-    task = Task(model, device, torch.float32)
-    oracle = CapturedOracle(make_oracle(task, "stacked")) if device.type == "cuda" else make_oracle(task, "loop")
-    w = task.init(torch.Generator()).expand(clients, -1).clone()
-    example = Batch(x, torch.zeros(*count, *y.shape[1:-1], dtype=torch.long), torch.full(count, 1 / batch))
-    example, lr = Batch(*(v.to(device) for v in example[:3])), torch.zeros(clients, 1, device=device)
-    for _ in range(4 if device.type == "cuda" else 0):  # its libraries are loaded, and the step is captured
-        oracle.descend_(w, example, lr)
+    labels, x, model = torch.zeros(y[..., 0].numel(), dtype=torch.long, device=device), x.to(device), model.to(device)
+
+    def step() -> None:
+        nn.functional.cross_entropy(model(x).flatten(0, -2), labels).backward()
+
+    for _ in range(3 if device.type == "cuda" else 0):  # its libraries are loaded in the first step
+        step()
     synchronize(device)
     steps, started = 0, time.perf_counter()
     while steps < 1 or time.perf_counter() - started < seconds:
-        oracle.descend_(w, example, lr)
-        synchronize(device)
+        step()
         steps += 1
-    return forward, 3 * forward * batch * clients * steps / (time.perf_counter() - started)
+    synchronize(device)
+    return forward, 3 * forward * batch * steps / (time.perf_counter() - started)
 
 
 def _recurrent(module: nn.Module) -> float:
@@ -106,13 +99,10 @@ def cost_of(run: PlannedRun, config: RunConfig, seconds: float, device: torch.de
     vectors = None if tokens is None else torch.zeros(tokens, 300)
     model = call(config.model, "model", input_shape=shape, classes=classes, tokens=tokens, vectors=vectors)
     assert isinstance(model, nn.Module)
-    assert setup.clients is not None
-    cohort = cohort_size(config.participation, setup.clients)
-    side = min(cohort, 20) if device.type == "cuda" else 1
-    forward, rate = measured(model, source, min(batch, 256), side, seconds, device)
+    forward, rate = measured(model, source, min(batch, 256), seconds, device)
     epochs = mean(local.epochs) if isinstance(local.epochs, Sequence) else local.epochs
-    assert epochs is not None
-    steps = config.rounds * cohort * (local.steps or epochs * -(-n // batch))
+    assert setup.clients is not None and epochs is not None
+    steps = config.rounds * cohort_size(config.participation, setup.clients) * (local.steps or epochs * -(-n // batch))
     sweeps = config.rounds * (tested / config.eval_every + 1 / config.eval_train_every)  # over all training examples
     return Cost(forward * (3 * steps * batch + sweeps * n * setup.clients), rate)
 
