@@ -70,7 +70,7 @@ def make_engine(
     if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
         size, workers = _fitting(
-            size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // (1 if on_gpu else NEIGHBOURS)
+            size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else NEIGHBOURS)
         )
     if ranks is not None:  # parts and sums depend on them
         wanted = mode
