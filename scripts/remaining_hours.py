@@ -5,7 +5,8 @@
 counts the multiplications of one example in every model (PyTorch's counter; the backward pass costs twice the forward),
 multiplies them with the examples that a run trains on and evaluates, and divides by what the device does: the model is
 trained for some seconds in a plain loop with the batch size of the experiment, on one thread or on the GPU. Two cores
-do twice what one does. Prints a Markdown table, a row per experiment.
+do twice what one does; on a GPU fedbench takes less time than that loop (docs/gpu.md). Prints a Markdown table, a row
+per experiment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -47,13 +47,6 @@ _DATA: dict[str, tuple[tuple[int, ...], int, int | None, float]] = {
     "synthetic": ((60,), 10, None, 0.25),
     "wikitext2": ((35,), 33278, 33278, 0.1),
 }
-
-
-class Cost(NamedTuple):
-    """A run: GFLOP, and GFLOP/s of training on one thread or on the GPU."""
-
-    gflop: float
-    rate: float
 
 
 def measured(model: nn.Module, source: str, batch: int, seconds: float, device: torch.device) -> tuple[float, float]:
@@ -89,8 +82,8 @@ def _recurrent(module: nn.Module) -> float:
     return float(sum(2 * 4 * h * (size + h) for size in inputs))
 
 
-def cost_of(run: PlannedRun, config: RunConfig, seconds: float, device: torch.device) -> Cost:
-    """Return what a run costs; the model is measured for some seconds."""
+def cost_of(run: PlannedRun, config: RunConfig, seconds: float, device: torch.device) -> tuple[float, float]:
+    """Return GFLOP of a run, and GFLOP/s of training, which is measured for some seconds."""
     setup, local, data = run.paper.setups[run.row.setup], config.local, config.stored_tree["data"]
     source = str(data["source"]["_target_"]).split(".")[-2]
     shape, classes, tokens, tested = _DATA[source]
@@ -104,7 +97,7 @@ def cost_of(run: PlannedRun, config: RunConfig, seconds: float, device: torch.de
     assert setup.clients is not None and epochs is not None
     steps = config.rounds * cohort_size(config.participation, setup.clients) * (local.steps or epochs * -(-n // batch))
     sweeps = config.rounds * (tested / config.eval_every + 1 / config.eval_train_every)  # over all training examples
-    return Cost(forward * (3 * steps * batch + sweeps * n * setup.clients), rate)
+    return forward * (3 * steps * batch + sweeps * n * setup.clients), rate
 
 
 def main() -> None:
@@ -124,12 +117,12 @@ def main() -> None:
     rows = []
     for experiment, of in sorted(found.items()):
         assert of[0].config is not None
-        one = cost_of(of[0], of[0].config, asked.seconds, device)
-        seconds = one.gflop / one.rate / (1 if on_gpu else 2)
-        rows.append([experiment, len(of), one.gflop / 1000, one.rate, len(of) * seconds / 3600])
+        gflop, rate = cost_of(of[0], of[0].config, asked.seconds, device)
+        seconds = gflop / rate / (1 if on_gpu else 2)
+        rows.append([experiment, len(of), gflop / 1000, rate, len(of) * seconds / 3600])
     where = torch.cuda.get_device_name(device) if on_gpu else "two cores"
-    rate = "GFLOP/s" if on_gpu else "GFLOP/s of a core"
-    heads = ["experiment", "runs", "TFLOP a run", rate, f"hours on {where}"]
+    unit = "GFLOP/s" if on_gpu else "GFLOP/s of a core"
+    heads = ["experiment", "runs", "TFLOP a run", unit, f"hours on {where}"]
     table = pd.DataFrame(rows, columns=heads)
     table.loc[len(table)] = {"experiment": "in all", **table[[heads[1], heads[4]]].sum()}
     table[heads[1]] = table[heads[1]].astype(int)

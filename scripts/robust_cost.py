@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedbench.core.algorithm import weighted_sum
+from fedbench.core.types import weighted_sum
 from fedbench.scenarios.defence import Defence
 
 CASES: list[dict[str, Any]] = [

@@ -41,7 +41,7 @@ def fedexp(
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta = uploads["delta"]
-        d = weighted_sum(cohort.p.double(), delta)
+        d = weighted_sum(cohort.p, delta)
         lengths = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64)
         floor = eps * len(cohort.id) if eps_per_client else eps
         below = 2 * (d @ d + floor)

@@ -67,9 +67,7 @@ def fedheal(
         gained = server["gained"].index_select(0, cohort.id) + increment
         p = (1 / count + gained) / (1 / count + gained).sum()
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))
-        d = torch.where(
-            total == 0, 0.0, weighted_sum(p, delta) / total
-        )  # NaN stays, so that the run counts as diverged
+        d = torch.where(total == 0, 0.0, weighted_sum(p, delta) / total)  # NaN stays: the run counts as diverged
         return {
             "w": server["w"] - d.to(delta.dtype),
             "increment": server["increment"].index_copy(0, cohort.id, increment),

@@ -180,6 +180,6 @@ def all_finite(models: Tensor) -> bool:
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Return Σ ω_k v_k [P] in float64, ω [C] and v [C, P], in blocks of columns."""
-    blocks = values.split(max(1, _PIECE // len(values)), 1)
-    return torch.cat([weights.double() @ block.double() for block in blocks])
+    """Return Σ ω_k v_k [..., P] in float64, ω [..., C] and v [C, P], in blocks of columns."""
+    blocks = values.split(max(1, _PIECE // max(1, len(values))), 1)
+    return torch.cat([weights.double() @ block.double() for block in blocks], -1)

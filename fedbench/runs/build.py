@@ -215,6 +215,7 @@ def device_of(name: str, precision: str) -> torch.device:
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     if device.type == "cuda":
+        torch.cuda.set_device(device.index or 0)  # where streams are made
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     return device
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.config.schema import EngineConfig, Mode
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, is_own
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import NEIGHBOURS, available_cores
 from fedbench.simulation.captured import CapturedOracle
@@ -22,7 +22,7 @@ _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what
 _SHARE = 0.25  # of the free memory for the chunks of all workers; data, uploads and client states take the rest
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
 _LARGE_STACKED = 2**20  # parameters from which a dense model is better trained client by client than stacked on a CPU
-_LARGE_ON_GPU = 2**22  # parameters from which a network with convolutions or an LSTM is, on a GPU
+_LARGE_ON_GPU = 2**22  # parameters from which any model is, on a GPU, where launching kernels takes little of the time
 _LARGE_COMPILED = 2**22  # parameters of a dense model up to which compiled code was measured, and was the fastest
 _EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
 _PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
@@ -59,8 +59,9 @@ def make_engine(
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
-        dense, largest = task.traits.dense, _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
-        mode = "stacked" if (dense and on_gpu) or ((dense or on_gpu) and task.size < largest) else "loop"
+        largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
+        vectorised = task.traits.dense or (on_gpu and not is_own(type(task.model).forward))  # others may not be
+        mode = "stacked" if vectorised and task.size < largest else "loop"
     share = data.num_clients if ranks is None else -(-cohort // ranks.count)  # of the clients of a round
     stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
@@ -78,7 +79,7 @@ def make_engine(
         if wanted != mode:
             raise RequestError(f"engine.mode={wanted} is what this machine can do, and the first process has {mode}")
     oracle = kernel or make_oracle(task, mode)
-    if on_gpu and workers == 1:  # the work of other threads would be captured, too
+    if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:  # the work of other threads would be captured, too
         oracle = CapturedOracle(oracle)
     return Engine(oracle, mode, size, workers, kernel, chosen[0], ranks)
 

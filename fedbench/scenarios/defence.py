@@ -14,11 +14,11 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose
-from fedbench.core.types import ClientInfo, State, upload
+from fedbench.core.types import ClientInfo, State, upload, weighted_sum
 from fedbench.scenarios import rules
 from fedbench.scenarios.draws import Population, of_clients
 from fedbench.scenarios.surroundings import At, Layer, sending
-from fedbench.scenarios.vectors import by_columns, lengths, mixed, shrunk, squared_distances, vectors
+from fedbench.scenarios.vectors import by_columns, lengths, shrunk, squared_distances, vectors
 from fedbench.simulation.turn import OWN
 
 _BEFORE = {"none": (), "bucketing": ("bucketing",), "nnm": ("nnm",), "both": ("bucketing", "nnm")}
@@ -153,11 +153,11 @@ class Defence(Layer):
         of = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]  # share of each client in each row
         if "bucketing" in self.parts:
             groups = upload(rules.buckets(drawn, self.bucket), rows.device)
-            rows, of = mixed(groups, rows), groups @ of
+            rows, of = weighted_sum(groups, rows), groups @ of
         count = len(rows)
         f = max(0, rules.allowed(self.assumed, count, self.parts))
         if "nnm" in self.parts:
-            rows = mixed(rules.nearest_rows(squared_distances(rows), count - f), rows)
+            rows = weighted_sum(rules.nearest_rows(squared_distances(rows), count - f), rows)
         p = p.double() if self.before == "none" else of.new_ones(count)
         vector, chosen = self._ruled(rows, p / p.sum(), f, centre.double())
         counts = {"lowered": int(f < self.assumed), "nonfinite": nonfinite}
@@ -170,7 +170,8 @@ class Defence(Layer):
             cut = (count - 1) // 2 if self.rule == "median" else f
             return by_columns(lambda block: rules.trimmed_mean(block, cut), rows), None
         if self.rule == "geometric_median":
-            return mixed(rules.geometric_median(squared_distances(rows), p, self.iterations, self.nu), rows), None
+            shares = rules.geometric_median(squared_distances(rows), p, self.iterations, self.nu)
+            return weighted_sum(shares, rows), None
         if self.rule == "centered_clipping" and count > 1:
             return rules.centered_clipping(rows, centre, self.radius, self.steps), None
         if self.rule == "bulyan":

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.scenarios.vectors import columns, lengths, mixed, shrunk
+from fedbench.core.types import weighted_sum
+from fedbench.scenarios.vectors import columns, lengths, shrunk
 
 # (a, b): among C vectors there may be f of attackers if C >= a f + b
 _BOUNDS = {"trimmed_mean": (2, 1), "krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "nnm": (1, 1)}
@@ -127,5 +128,5 @@ def centered_clipping(rows: Tensor, centre: Tensor, radius: float | Tensor | Lit
         apart = torch.stack(parts).sum(0).sqrt()
         radius = median(apart[:, None]) if isinstance(radius, str) else radius
         share = shrunk(apart, radius) / len(rows)
-        centre = centre + mixed(share, rows) - share.sum() * centre
+        centre = centre + weighted_sum(share, rows) - share.sum() * centre
     return centre

@@ -38,11 +38,6 @@ def by_columns(f: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return torch.cat([f(rows[:, block].double()) for block in columns(rows)], -1)
 
 
-def mixed(weights: Tensor, rows: Tensor) -> Tensor:
-    """Return the weighted sums [..., P] float64 of rows, weights [..., C]."""
-    return by_columns(lambda block: weights.double() @ block, rows)
-
-
 def lengths(rows: Tensor) -> Tensor:
     """Return the Euclidean norms of rows, [C] float64."""
     found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedbench.core.types import Batch, Descending, Oracle
 
-_OFTEN = 2  # calls with the same shapes before they are captured
-_MOST = 64  # graphs
+_OFTEN = 2  # calls with the same shapes before they are captured, in which libraries are loaded
+_MOST = 64  # graphs; a bound, not a measurement
 
 Step: TypeAlias = Callable[..., Sequence[Tensor]]
 
 
-class _Graph(NamedTuple):
-    graph: torch.cuda.CUDAGraph
+class Graph(NamedTuple):
+    """A captured step: what it reads, what it writes, and a function that carries it out."""
+
+    replay: Callable[[], None]
     inputs: list[Tensor]
     outputs: list[Tensor]
 
@@ -30,23 +32,24 @@ class _Graph(NamedTuple):
 class CapturedOracle:
     """An oracle that replays what it has done twice with tensors of the same shapes.
 
-    All graphs read from and write to the same memory, so that they hold the tensors of the largest step once more. A
-    step that cannot be captured, such as one of a model that looks at a number on the host, is carried out as before.
+    Every call reads its tensors from the same memory, which is that of the largest step, so that no bit depends on
+    whether it is captured. After a step that cannot be captured, such as one of a model that looks at a number on the
+    host, none is any more.
 
     Args:
         oracle: Computes losses and gradients on the GPU.
     """
 
     def __init__(self, oracle: Oracle) -> None:
-        self.oracle = oracle
+        self.oracle, self.most = oracle, _MOST
         self._calls: Counter[Hashable] = Counter()
+        self._where: dict[str, Any] = {}
         self.forget()
 
     def forget(self) -> None:
         """Release the graphs and their memory."""
-        self._graphs: dict[Hashable, _Graph | None] = {}
+        self.graphs: dict[Hashable, Graph] = {}
         self._memory: dict[Hashable, Tensor] = {}
-        self._pool = torch.cuda.graph_pool_handle()
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
@@ -65,51 +68,65 @@ class CapturedOracle:
             self.oracle.descend_(w, batch, lr)
             return [w]
 
-        (new,) = self._run("descend_", step, w, batch, lr)
-        if new is not w:
-            w.copy_(new)
+        w.copy_(self._run("descend_", step, w, batch, lr)[0])
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]; they are of large blocks."""
         return self.oracle.logits(w, x)
 
     def _run(self, name: str, step: Step, w: Tensor, batch: Batch, *more: Tensor) -> Sequence[Tensor]:
-        """Return what a step returns, replayed if it has been captured."""
+        """Return what a step returns, replayed if it is captured; its first argument stays in the shared memory."""
         given = [v for v in (w, *batch, *more) if v is not None]
         what = (name, *((v.shape, v.dtype) for v in given))
-        known = self._graphs.get(what)
+        known = self.graphs.get(what)
+        inputs = [self._place(k, v) for k, v in enumerate(given)] if known is None else known.inputs
+        torch._foreach_copy_(inputs, given)
         if known is not None:
-            torch._foreach_copy_(known.inputs, given)
-            known.graph.replay()
-            return [v.clone() for v in known.outputs]
-        self._calls[what] += 1
-        found = step(w, batch, *more)
-        if self._calls[what] > _OFTEN and what not in self._graphs and len(self._graphs) < _MOST:
-            inputs, outputs = self._places("in", given), self._places("out", found)  # may forget graphs of smaller ones
-            self._graphs[what] = self._captured(step, inputs, outputs, batch.key is None)
+            known.replay()
+            return [v if v is inputs[0] else v.clone() for v in known.outputs]
+        end = len(inputs) - len(more)
+
+        def run() -> Sequence[Tensor]:
+            return step(inputs[0], Batch(*inputs[1:end]), *inputs[end:])
+
+        found = run()
+        if len(self.graphs) < self.most:
+            self._calls[what] += 1
+            if self._calls[what] > _OFTEN:
+                outputs = [v if v is inputs[0] else self._place(f"out {k}", v) for k, v in enumerate(found)]
+                replay = self._captured(run, outputs)
+                if replay is None:
+                    self.most = 0
+                    self.forget()
+                else:
+                    self.graphs[what] = Graph(replay, inputs, outputs)
         return found
 
-    def _places(self, kind: str, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the memory for tensors that all graphs share."""
-        places = []
-        for k, v in enumerate(tensors):
-            memory = self._memory.get((kind, k, v.dtype))
-            if memory is None or len(memory) < v.numel():
-                self._graphs.clear()
-                memory = self._memory[kind, k, v.dtype] = v.new_empty(v.numel())
-            places.append(memory[: v.numel()].view(v.shape))
-        return places
+    def _place(self, name: int | str, v: Tensor) -> Tensor:
+        """Return shared memory in the shape of a tensor; where it grows, the graphs that use it go."""
+        memory = self._memory.get((name, v.dtype))
+        if memory is None or len(memory) < v.numel():
+            if memory is not None:
+                self.graphs.clear()
+            memory = self._memory[name, v.dtype] = v.new_empty(v.numel())
+        return memory[: v.numel()].view(v.shape)
 
-    def _captured(self, step: Step, inputs: list[Tensor], outputs: list[Tensor], plain: bool) -> _Graph | None:
-        """Return the graph of a step, or None if it cannot be captured."""
+    def _captured(self, run: Callable[[], Sequence[Tensor]], outputs: list[Tensor]) -> Callable[[], None] | None:
+        """Return a function that runs again and writes ``outputs``; None if a run waits for the GPU or lacks memory."""
+        if not self.graphs:  # a pool and a stream of their own, since libraries have memory for each stream
+            self._where = {"pool": torch.cuda.graph_pool_handle(), "stream": torch.cuda.Stream()}
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        w, *rest = inputs
-        batch, more = (rest[:3], rest[3:]) if plain else (rest[:4], rest[4:])
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                for place, v in zip(outputs, step(w, Batch(*batch), *more), strict=True):
-                    place.copy_(v)
-        except RuntimeError:  # the step waits for the GPU, or there is no memory
+            with torch.cuda.graph(graph, **self._where):
+                write(run(), outputs)
+        except RuntimeError:
             torch.cuda.set_stream(stream)  # torch stays on the stream of the capture
             return None
-        return _Graph(graph, inputs, outputs)
+        return graph.replay
+
+
+def write(found: Sequence[Tensor], places: list[Tensor]) -> None:
+    """Copy tensors to their places, unless they are there."""
+    for place, v in zip(places, found, strict=True):
+        if place is not v:
+            place.copy_(v)

@@ -54,6 +54,7 @@ AROUND = [
 def gpu():
     """The GPU, as a run sets it up."""
     yield device_of("cuda", "float32")
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
     device_of("cpu", "float32")
 
 
@@ -126,8 +127,7 @@ def test_captured_steps_have_the_same_bits(name, mode, gpu):
             assert torch.equal(other, plain.grad(theirs, part))
             pairs = zip(captured.loss_and_grad(theirs, part), plain.loss_and_grad(theirs, part), strict=True)
             assert all(torch.equal(a, b) for a, b in pairs)
-    assert len(captured._graphs) == 6
-    assert None not in captured._graphs.values()
+    assert len(captured.graphs) == 6
 
 
 class Looking(nn.Module):
@@ -148,7 +148,7 @@ def test_a_step_that_cannot_be_captured_is_carried_out_as_before(gpu):
     engine = engine_of(task, "loop", cohort_size=1)
     w = task.init(torch.Generator().manual_seed(0))
     seen = list(simulate(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort()))
-    assert set(engine.oracle._graphs.values()) == {None}
+    assert (engine.oracle.graphs, engine.oracle.most) == ({}, 0)
     task = Task(task.model, torch.device("cpu"), torch.float64)
     here = final(fedavg(), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
     agree(seen[-1].server["w"], here, "w")
@@ -196,9 +196,12 @@ def test_coarser_numbers_are_near(precision, model, gpu):
     moved = Batch(*(None if v is None else v.to(gpu) for v in coarse))
     there = Task(task.model, gpu, torch.float32, bf16=precision == "bf16")
     for mode in ("loop", "stacked"):
-        f, g = make_oracle(there, mode).loss_and_grad(w.to(gpu, torch.float32), moved)
-        assert close(f.cpu().double(), losses, 0.02)
-        assert close(g.cpu().double(), grads, 0.15)
+        oracle = CapturedOracle(make_oracle(there, mode))
+        for _ in range(4):
+            f, g = oracle.loss_and_grad(w.to(gpu, torch.float32), moved)
+            assert close(f.cpu().double(), losses, 0.02)
+            assert close(g.cpu().double(), grads, 0.15)
+        assert len(oracle.graphs) == 1
 
 
 def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):
@@ -214,7 +217,7 @@ def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):
     enough = run(engine_of(task, "stacked"))[-1].server["w"]
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(gpu).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 140 * w.nbytes) / total)
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 100 * w.nbytes) / total)
     try:
         engine = engine_of(task, "stacked")
         short = run(engine)[-1].server["w"]
