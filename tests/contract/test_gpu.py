@@ -187,7 +187,7 @@ def test_states_of_clients_off_the_gpu_change_no_bit(place, fed, tmp_path):
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("model", ["mlp", "cnn", "lstm"])
 def test_coarser_numbers_are_near(precision, model, gpu):
-    """The loss and the gradient of a batch, within a few units of the last of 11 or 8 bits."""
+    """The loss to 2 %, the gradient to 15 %: pooling and ReLU let other values pass, and 5 % is too little for bf16."""
     name = {"mlp": "mlp", "cnn": "cnn, three channels", "lstm": "lstm"}[model]
     task, batch, w = batch_of(name)
     losses, grads = make_oracle(task, "loop").loss_and_grad(w, batch)
