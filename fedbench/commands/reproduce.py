@@ -14,7 +14,7 @@ from fedbench.core.errors import RequestError, number
 from fedbench.reports.write import write_report
 from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations, deadline
-from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan
+from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan, prefer_full
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, start_importing
@@ -50,15 +50,21 @@ def carry_out(asked: Namespace) -> int:
         Composer().composed([*common, *launcher])  # it is known
     paths = compose_run(common)
     published = Results(paths.results_dir)
-    planned = plan(names, asked.profile, asked.seeds, asked.readings)
-    runs = locate(_of_experiment(planned, asked.experiment), common, published)
+
+    def planned(profile: str) -> list[PlannedRun]:
+        return _of_experiment(plan(names, profile, asked.seeds, asked.readings), asked.experiment)
+
+    runs = locate(planned(asked.profile), common, published)
+    if asked.profile == "cpu":  # smoke is there to try that everything runs
+        runs = prefer_full(runs, planned("full"), common, published)
     todo = [run for run in runs if not run.done]
     where, configs = Where.asked(asked), [run.config for run in todo if run.config is not None]
     jobs = 1 if launcher or where.cluster else where.number(configs)
     durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
     print(plan_text(names, runs, durations, lacks, jobs, asked.profile), flush=True)
-    if asked.readings:
-        _name_missing_variants(names)
+    for paper, variant in missing_variants(names) if asked.readings else ():
+        there = f"its algorithms are in {variant.config_dir} of fedbench's repository; type the command there to run it"
+        print(f"without the variant {variant.id} of {paper.id}: {there}", flush=True)
     taken = todo
     if asked.hours is not None:
         ready = [run for run in todo if run.experiment not in lacks]
@@ -129,12 +135,3 @@ def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]
         known = list(dict.fromkeys(run.experiment for run in runs))
         raise RequestError(f"--experiment {name} has no row here; the experiments are {', '.join(known)}")
     return found
-
-
-def _name_missing_variants(names: Sequence[str]) -> None:
-    for paper, variant in missing_variants(names):
-        print(
-            f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
-            f"repository; type the command there to run it",
-            flush=True,
-        )

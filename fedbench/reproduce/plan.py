@@ -193,6 +193,27 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results
     return list(once.values())
 
 
+def prefer_full(
+    runs: Sequence[PlannedRun], full: Sequence[PlannedRun], common: Sequence[str], published: Results
+) -> list[PlannedRun]:
+    """Replace reduced runs that are not done by those at the paper's settings, for rows where these are all done.
+
+    Args:
+        runs: The located plan under a profile.
+        full: The plan of the same tables and figures at the papers' settings.
+        common: Overrides for all runs.
+        published: The published reports whose runs count as finished.
+    """
+    missing = {_full_setting(run) for run in runs if run.cut and not run.done}
+    located = locate([run for run in full if run.setting in missing], common, published)
+    ready = {run.setting for run in located} - {run.setting for run in located if not run.done}
+    return [r for r in runs if _full_setting(r) not in ready] + [r for r in located if r.setting in ready]
+
+
+def _full_setting(run: PlannedRun) -> tuple[str, ...]:
+    return replace(run, cut={}).setting
+
+
 def table_names() -> list[tuple[str, str]]:
     """Return the names that ``fedbench reproduce`` accepts, with captions."""
     return [

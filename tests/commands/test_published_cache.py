@@ -113,6 +113,21 @@ def test_published_runs_need_no_data(cifar, tmp_path):
     assert "missing data: cifar-10-python.tar.gz" in call(*TABLE2, *NO_DATA, "--plan")[1]
 
 
+def test_a_row_that_is_finished_at_the_papers_settings_needs_no_reduced_runs(cifar, tmp_path):
+    """Five methods: all three seeds of the paper are published, then all but one run of one method."""
+
+    def planned(*more):
+        return row(call(*TABLE2[:2], "--experiment", HETERO, *NO_DATA, "--plan", *more)[1], "adafedadam/table2")
+
+    assert planned() == ["15", "15", "–"]
+    assert planned("--seeds", "2") == ["10", "10", "–"]
+    assert planned("--seeds", "4")[:2] == ["20", "0"]
+    assert planned("--profile", "smoke")[:2] == ["5", "0"]
+    shutil.rmtree(cifar[0].path)
+    write_report(tmp_path / "runs", tmp_path / "results" / HOME, "adafedadam")
+    assert planned()[:2] == ["22", "12"]  # ten reduced ones
+
+
 def test_label_counts_of_a_published_report_are_taken_over(clone, capsys):
     experiment = "adafedadam/table5_cifar10_dir005"
     write_report(_with_labels(clone.parent, experiment), clone / HOME, "adafedadam")
