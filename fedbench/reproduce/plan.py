@@ -205,8 +205,9 @@ def prefer_full(
         published: The published reports whose runs count as finished.
     """
     missing = {_full_setting(run) for run in runs if run.cut and not run.done}
-    located = locate([run for run in full if run.setting in missing], common, published)
-    ready = {run.setting for run in located} - {run.setting for run in located if not run.done}
+    wanted = [run for run in full if run.setting in missing]
+    located = locate(wanted, common, published)
+    ready = {run.setting for run in wanted} - {run.setting for run in wanted if not run.done}
     return [r for r in runs if _full_setting(r) not in ready] + [r for r in located if r.setting in ready]
 
 
