@@ -15,13 +15,13 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-# Name of a setup: partition, rate, weight decay, local epochs, most rounds. Each round takes 10 clients, batches of 10.
+# Name of a setup: partition, rate, weight decay, local epochs, most rounds, clients a round, examples of a batch.
 ROWS = {
-    "mnist_power_law": ("power_law", 0.03, 0.001, 1, 200),
-    "mcmahan_iid": ("iid", 0.215, 0, 1, 200),
-    "mcmahan_shards2": ("shards", 0.215, 0, 1, 1400),
-    "mcmahan_iid_epochs5": ("iid", 0.05, 0, 5, 200),
-    "mcmahan_shards2_epochs5": ("shards", 0.05, 0, 5, 700),
+    "mnist_power_law": ("power_law", 0.03, 0.001, 1, 200, 10, 10),
+    "mcmahan_iid": ("iid", 0.215, 0, 1, 200, 10, 10),
+    "mcmahan_shards2": ("shards", 0.215, 0, 1, 1400, 10, 10),
+    "mcmahan_iid_epochs5": ("iid", 0.05, 0, 5, 200, 10, 10),
+    "mcmahan_shards2_epochs5": ("shards", 0.05, 0, 5, 700, 10, 10),
 }
 TARGET = 0.97
 
@@ -60,7 +60,7 @@ def parts(partition, y, rng):
 
 def run(name, seed, x, y):
     """Return the test accuracy of every round; with a target, the last is the first that reaches it."""
-    partition, rate, decay, epochs, rounds = ROWS[name]
+    partition, rate, decay, epochs, rounds, per_round, batch_size = ROWS[name]
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     clients, test = parts(partition, y, rng)
@@ -72,13 +72,13 @@ def run(name, seed, x, y):
     x, y, accuracies = torch.tensor(x), torch.tensor(y), []
     while len(accuracies) < rounds and (partition == "power_law" or max(accuracies, default=0) < TARGET):
         start = parameters_to_vector(model.parameters()).detach()
-        chosen = [torch.tensor(clients[k]) for k in rng.choice(len(clients), 10, replace=False)]
+        chosen = [torch.tensor(clients[k]) for k in rng.choice(len(clients), per_round, replace=False)]
         mean = torch.zeros_like(start)
         for client in chosen:
             vector_to_parameters(start.clone(), model.parameters())
             optimizer = torch.optim.SGD(model.parameters(), lr=rate, weight_decay=decay)
             for _ in range(epochs):
-                for batch in client[torch.randperm(len(client))].split(10):
+                for batch in client[torch.randperm(len(client))].split(batch_size):
                     optimizer.zero_grad()
                     cross_entropy(model(x[batch]), y[batch]).backward()
                     optimizer.step()

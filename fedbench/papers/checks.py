@@ -126,6 +126,7 @@ class WithinBand(Entry):
     Attributes:
         low: Lower end in the printed unit.
         high: Upper end in the printed unit.
+        hyperparameters: Hyperparameters of the row, if the method has several.
     """
 
     table: TableId
@@ -134,6 +135,7 @@ class WithinBand(Entry):
     metric: MetricId
     low: float
     high: float
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
     kind: Literal["within_band"] = "within_band"
 
 

@@ -189,13 +189,13 @@ def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
     A run that has at least the band's rounds and never reaches its target counts as outside; a shorter one is left out.
     """
     m = cells.paper.metrics[check.metric]
-    row = cells.row(check.table, check.setup, check.algo)
+    row = cells.row(check.table, check.setup, check.algo, **check.hyperparameters)
     found = cells.evidence.find(cells.paper, row)
     values = found.values(m, cells.paper.tables[check.table].round)
-    missed: set[Unit] = set()
-    if m.target is not None:
-        missed = {u for u in found.curve(m.field) if u not in values and found.runs[u].config["rounds"] >= check.high}
-    name = f"{m.label} of {cells.paper.methods[check.algo].label}"
+    curve = found.curve(m.field) if m.target is not None else ()
+    missed = {u for u in curve if u not in values and found.runs[u].config["rounds"] >= check.high}
+    with_values = "".join(f" {k}={v}" for k, v in check.hyperparameters.items())
+    name = f"{m.label} of {cells.paper.methods[check.algo].label}{with_values}"
     return [replace(between(name, values, check.low, check.high, found, missed), unit=_unit(m))]
 
 
