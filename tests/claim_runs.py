@@ -67,7 +67,7 @@ class Given(Evidence):
         self.given, self.made = runs, found
 
     def choices(self, paper, row):
-        names = ("alpha", "gamma", "lr", "epochs", "batch")
+        names = ("participation", "alpha", "gamma", "lr", "epochs", "batch")
         key = (row.setup, row.algo, next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None))
         more = self.made.get(row.setup, self.made.get(row.algo, {}))
         return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **more)]

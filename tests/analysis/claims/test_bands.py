@@ -80,15 +80,17 @@ def test_seeds_that_a_band_takes(seeds, word, lacking):
     ],
 )
 def test_a_number_of_rounds(other, rounds, n, p):
-    """The band is from 43.5 to 174 rounds. Five seeds take 80."""
+    """With ten clients a round, one row of five, the band is from 43.5 to 174 rounds. Five seeds take 80."""
     runs = {0: run(other, rounds), **{s: run({40: 0.5, 80: 0.97}) for s in range(1, 6)}}
-    (c,) = verdict("known", "c02", {("mcmahan_iid", "fedavg"): runs}).comparisons
+    one, c, *others = verdict("known", "c02", {("mcmahan_iid", "fedavg", 10): runs}).comparisons
     assert (c.n, c.greater) == (n, p)
+    assert c.label == "rounds to 97 % of FedAvg participation=10 from 43.5 to 174"
+    assert [other.n for other in (one, *others)] == [0, 0, 0, 0]
 
 
 def test_where_no_seed_gets_there_the_band_is_refuted():
     runs = of_seeds([{400: 0.9}] * 6)
-    found = verdict("known", "c02", {("mcmahan_iid", "fedavg"): runs})
+    found = verdict("known", "c04", {("mcmahan_iid_epochs5", "fedavg"): runs})
     assert (found.word, found.comparisons[0].less) == ("fails", 2 / 64)
     assert found.comparisons[0].against_p == 1 / 64  # both ends turn with the same signs
 
