@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-# Name of a setup: partition, rate, weight decay, local epochs, most rounds, clients a round, examples of a batch.
+# Name of a row: partition, rate, weight decay, local epochs, most rounds, clients a round, examples of a batch.
 ROWS = {
     "mnist_power_law": ("power_law", 0.03, 0.001, 1, 200, 10, 10),
     "mcmahan_iid": ("iid", 0.215, 0, 1, 200, 10, 10),

@@ -82,10 +82,10 @@ def test_seeds_that_a_band_takes(seeds, word, lacking):
 def test_a_number_of_rounds(other, rounds, n, p):
     """With ten clients a round, one row of five, the band is from 43.5 to 174 rounds. Five seeds take 80."""
     runs = {0: run(other, rounds), **{s: run({40: 0.5, 80: 0.97}) for s in range(1, 6)}}
-    one, c, *others = verdict("known", "c02", {("mcmahan_iid", "fedavg", 10): runs}).comparisons
+    one, c, *more = verdict("known", "c02", {("mcmahan_iid", "fedavg", 10): runs}).comparisons
     assert (c.n, c.greater) == (n, p)
     assert c.label == "rounds to 97 % of FedAvg participation=10 from 43.5 to 174"
-    assert [other.n for other in (one, *others)] == [0, 0, 0, 0]
+    assert [row.n for row in (one, *more)] == [0, 0, 0, 0]
 
 
 def test_where_no_seed_gets_there_the_band_is_refuted():
