@@ -85,12 +85,6 @@ class Front:
     spread: np.ndarray
     member: np.ndarray
 
-    @property
-    def names(self) -> list[str]:
-        """The methods on the front, by the first metric, the best first."""
-        best = metric_info(self.metrics[0]).sign * np.nan_to_num(self.x, nan=-np.inf)
-        return [self.methods[i] for i in np.argsort(-best, kind="stable") if self.member[i]]
-
 
 def lines_of(found: Comparisons, table: str) -> list[Line]:
     """Return a line for every setting and method, in the order of the settings and by the names of the methods."""
