@@ -108,16 +108,21 @@ def test_hops_counts_the_functions_of_the_package_that_were_called():
 
 
 @pytest.mark.parametrize(
-    ("partition", "clients", "labels"), [("iid", 100, 10), ("shards", 100, 4), ("power_law", 1000, 2)]
+    ("partition", "clients", "labels"),
+    [("iid", 100, 10), ("shards", 100, 4), ("power_law", 1000, 2), ("labels2", 10, 2), ("labels3", 10, 3)],
 )
 def test_partitions_of_the_plain_loop(partition, clients, labels):
     plain = script("plain_loop.py")
     y = np.arange(70000) % 10
-    owned, test = plain.parts(partition, y, np.random.default_rng(0))
+    owned, test = plain.parts(partition, clients, y, np.random.default_rng(0))
     assert len(owned) == clients
     assert all(len(set(y[examples])) <= labels for examples in owned)
     together = np.concatenate([*owned, test])
     assert len(set(together)) == len(together) > 69000
     if partition != "power_law":
-        assert {len(examples) for examples in owned} == {600}
         assert set(test) == set(range(60000, 70000))
+    if partition in ("iid", "shards"):
+        assert {len(examples) for examples in owned} == {60000 // clients}
+    if partition.startswith("labels"):
+        assert [len(set(y[examples])) for examples in owned] == [labels] * 10
+        assert all(k in y[examples] for k, examples in enumerate(owned))
