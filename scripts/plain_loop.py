@@ -1,7 +1,7 @@
 """Measure known numbers with a plain loop that shares nothing with fedbench but PyTorch and numpy.
 
-It reads the files of MNIST itself and has its own partitions, models and FedAvg with one torch.optim.SGD per client, so
-that rows of fedbench/papers/known.yaml can be checked against a second implementation:
+It reads the files of MNIST itself and has its own partitions, models, FedAvg and FedProx with one torch.optim.SGD per
+client, so that rows of fedbench/papers/known.yaml can be checked against a second implementation:
 
     python scripts/plain_loop.py mcmahan_iid --seeds 5 --data data --json plain.json
 """
@@ -39,9 +39,11 @@ ROWS = {
     "mcmahan_shards2_epochs5": ("shards", 0.05, 0, 5, 700, 10, 10),
     "niid_iid": ("iid", 0.01, 1e-5, 10, 50, 10, 64),
     "niid_labels2": ("labels2", 0.01, 1e-5, 10, 50, 10, 64),
+    "niid_labels2_fedprox": ("labels2", 0.01, 1e-5, 10, 50, 10, 64),
     "niid_labels3": ("labels3", 0.01, 1e-5, 10, 50, 10, 64),
 }
 TARGET = 0.97
+MU = 0.01  # of FedProx
 
 
 def mnist(folder):
@@ -121,7 +123,10 @@ def run(name, seed, x, y):
             for _ in range(epochs):
                 for batch in client[torch.randperm(len(client))].split(batch_size):
                     optimizer.zero_grad()
-                    cross_entropy(model(x[batch]), y[batch]).backward()
+                    loss = cross_entropy(model(x[batch]), y[batch])
+                    if name.endswith("fedprox"):
+                        loss = loss + MU / 2 * (parameters_to_vector(model.parameters()) - start).square().sum()
+                    loss.backward()
                     optimizer.step()
             share = len(client) / sum(len(c) for c in chosen)
             mean += share * parameters_to_vector(model.parameters()).detach()
