@@ -78,8 +78,8 @@ def labels(y, each, rng):
     return clients
 
 
-def parts(partition, clients, y, rng):
-    """Return the training examples of every client, and the test examples."""
+def parts(partition, count, y, rng):
+    """Return the training examples of each of ``count`` clients, and the test examples."""
     if partition == "power_law":  # of all 70000 images; every client keeps a fifth of its own for the test
         clients = power_law(y, rng)
         return [c[len(c) // 5 :] for c in clients], np.concatenate([c[: len(c) // 5] for c in clients])
@@ -88,7 +88,7 @@ def parts(partition, clients, y, rng):
     order = rng.permutation(60000)
     if partition == "shards":  # two of 200 shards of 300 images, sorted by label
         order = np.argsort(y[:60000], kind="stable").reshape(200, 300)[rng.permutation(200)]
-    return order.reshape(clients, -1), np.arange(60000, 70000)
+    return order.reshape(count, -1), np.arange(60000, 70000)
 
 
 def network(benchmark):
@@ -109,6 +109,7 @@ def run(name, seed, x, y):
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     clients, test = parts(partition, 10 if benchmark == "niid" else 100, y, rng)
+    momentum = 0.9 if benchmark == "niid" else 0
     if benchmark == "mnist":
         x = (x - x.mean()) / x.std()
     x, y, accuracies, model = torch.tensor(x), torch.tensor(y), [], network(benchmark)
@@ -118,7 +119,6 @@ def run(name, seed, x, y):
         mean = torch.zeros_like(start)
         for client in chosen:
             vector_to_parameters(start.clone(), model.parameters())
-            momentum = 0.9 if benchmark == "niid" else 0
             optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum, weight_decay=decay)
             for _ in range(epochs):
                 for batch in client[torch.randperm(len(client))].split(batch_size):
