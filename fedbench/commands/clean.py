@@ -22,19 +22,19 @@ def carry_out(asked: Namespace) -> int:
     """List or remove the runs of a state, and those that are named; say how many are kept that can be resumed."""
     folders: list[Path] = asked.folders or [Path("results")]
     at = [(folder, s) for folder in folders for s in statuses(folder)]
-    found = list(dict.fromkeys(s for folder, s in at if s.state == asked.state or s.path == folder))
+    found = {s.path.resolve(): s for folder, s in at if s.state == asked.state or s.path == folder}
     command = ["fedbench", "clean", *map(str, folders), *(["--state", asked.state] if asked.state != "failed" else [])]
     if asked.yes and found:
-        for run in found:
+        for run in found.values():
             print(
                 f"{'removed' if _removed(run) else 'kept, a process is or was working on it'}: {run.path}", flush=True
             )
     elif found:
-        print(f"{table_of_runs(found, Path())}\n\nto remove {len(found)}: {shlex.join([*command, '--yes'])}")
+        print(f"{table_of_runs(found.values(), Path())}\n\nto remove {len(found)}: {shlex.join([*command, '--yes'])}")
     else:
         print(f"nothing to remove in {', '.join(map(str, folders))}; a finished run must be named by its directory")
-    kept = Counter(s.state for s in dict.fromkeys(s for _, s in at) if s.state in _RESUMED and s not in found)
-    for state, n in kept.items():
+    kept = {s.path.resolve(): s.state for _, s in at if s.state in _RESUMED}
+    for state, n in Counter(state for path, state in kept.items() if path not in found).items():
         print(f"kept: {n} {state}, which the same command resumes; --state {shlex.quote(state)} is for these")
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedbench.core.errors import RequestError
@@ -39,7 +39,7 @@ def carry_out(asked: Namespace) -> int:
     return 1 if asked.verify and any(s.state == "damaged" for s in found) else 0
 
 
-def table_of_runs(runs: Sequence[RunStatus], folder: Path) -> str:
+def table_of_runs(runs: Iterable[RunStatus], folder: Path) -> str:
     """Return a line per run, with its path below a directory."""
     return "\n".join([_LINE.format("state", "rounds", "accuracy", "left", "run"), *(_line(s, folder) for s in runs)])
 

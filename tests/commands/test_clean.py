@@ -42,10 +42,14 @@ def test_it_lists_first_and_removes_with_yes_what_has_failed(fed, runs):
 
 
 def test_a_directory_may_be_absolute_and_a_run_is_counted_once(fed, runs, tmp_path):
-    status, out, _ = fed("clean", str(tmp_path / "results"), str(runs["done"].parent))
+    twice = ("clean", "results", str(tmp_path / "results"), str(runs["done"].parent))
+    status, out, _ = fed(*twice)
     assert status == 0
+    assert [line.split()[0] for line in out[1:-3]] == ["failed"]
     assert f" {runs['failed']}: " in out[1]
     assert out[-1].startswith("kept: 1 interrupted")
+    status, out, _ = fed(*twice, "--yes")
+    assert (status, [line.split()[0] for line in out]) == (0, ["removed:", "kept:"])
 
 
 def test_what_can_be_resumed_is_removed_by_the_name_of_its_state(fed, runs):
