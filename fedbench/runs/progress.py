@@ -74,7 +74,7 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
             known = [(label, value) for key, label in _MEASURED if (value := row.get(key)) is not None]
             measured = "".join(f"{label} {100 * value:.1f} % " for label, value in known)
         now = time.perf_counter()
-        rate = f"{served / max(1e-9, now - start):,.0f} clients/s"
+        rate = f"{(each := served / max(1e-9, now - start)):,.{1 if each < 10 else 0}f} clients/s"
         if not served:  # the time of the initial model is none of the rounds
             rate, start = f"evaluated in {duration(now - start)}", now
         facts = f"{measured}{doing or rate}"

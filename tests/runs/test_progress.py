@@ -43,7 +43,7 @@ def test_off_a_terminal_a_line_says_how_far_a_run_is(monkeypatch, capsys):
         advance(16, 1, None)
     first, line = capsys.readouterr().err.splitlines()
     assert first == "fedbench: a run: resuming at round 10 of 20"
-    measured = "accuracy 50.0 % worst 30 % 25.0 % 2 clients/s"
+    measured = "accuracy 50.0 % worst 30 % 25.0 % 2.0 clients/s"
     assert line == f"fedbench: a run: round 15 of 20, {measured}, 61 s left"
 
 
