@@ -47,6 +47,7 @@ CASES = {
     "LeNet, 10 x 64": Case(partial(LeNet, GREY, 10, [6, 16], 5, [120, 84]), 10, 64, GREY),
     "2 convolutions, 10 x 32": Case(CNN, 10, 32, GREY),
     "2 convolutions, 100 x 10": Case(CNN, 100, 10, GREY),
+    "3 convolutions, 20 x 128": Case(partial(ConvNet, COLOUR, 10, [32, 64, 64], 3, 64), 20, 128, COLOUR),
     "LSTM, 2 x 10": Case(CHARACTERS, 2, 10, TEXT),
     "LSTM, 10 x 10": Case(CHARACTERS, 10, 10, TEXT),
     "LSTM, 50 x 10": Case(CHARACTERS, 50, 10, TEXT),

@@ -1,8 +1,8 @@
 """Measure what a robust rule costs in a round, next to the mean, and print a Markdown table.
 
-usage: python scripts/robust_cost.py [--clients C] [--parameters P] [--repeats R]
+usage: python scripts/robust_cost.py [--clients C] [--parameters P] [--repeats R] [--device D]
 
-Rows are float32 vectors of C clients, as the server gets them. Seconds are those of one thread in the
+Rows are float32 vectors of C clients, as the server gets them. Seconds are those of one thread, or of the GPU, in the
 fastest of R calls, whatever else the machine does.
 """
 
@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench import synchronize
 
 from fedbench.core.types import weighted_sum
+from fedbench.runs.build import device_of
 from fedbench.scenarios.defence import Defence
 
 CASES: list[dict[str, Any]] = [
@@ -27,12 +29,14 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def seconds(f: Callable[[], object], repeats: int) -> float:
+def seconds(f: Callable[[], object], repeats: int, device: torch.device) -> float:
     """The time of the fastest of some calls."""
-    clock = [time.process_time()]
+    now = time.process_time if device.type == "cpu" else time.perf_counter
+    clock = [now()]
     for _ in range(repeats):
         f()
-        clock.append(time.process_time())
+        synchronize(device)
+        clock.append(now())
     return float(np.diff(clock).min())
 
 
@@ -41,20 +45,22 @@ def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for name, value in (("clients", 100), ("parameters", 10**6), ("repeats", 2)):
         p.add_argument(f"--{name}", type=int, default=value)
+    p.add_argument("--device", default="cpu", help="as in a run (default: cpu)")
     asked = p.parse_args()
     torch.set_num_threads(1)
     count, f = asked.clients, (asked.clients - 3) // 5
-    rows = torch.randn(count, asked.parameters, generator=torch.Generator().manual_seed(0))
-    p_k, centre = torch.full((count,), 1 / count), torch.zeros(asked.parameters)
+    device = device_of(asked.device, "float32")
+    rows = torch.randn(count, asked.parameters, generator=torch.Generator().manual_seed(0)).to(device)
+    p_k, centre = torch.full((count,), 1 / count, device=device), torch.zeros(asked.parameters, device=device)
     everybody: Any = SimpleNamespace(planned=count, able=np.arange(count))
-    mean = seconds(lambda: weighted_sum(p_k, rows), asked.repeats)
+    mean = seconds(lambda: weighted_sum(p_k, rows), asked.repeats, device)
     print(f"C = {count}, P = {asked.parameters}, f = {f}\n")
     print("| rule | seconds | times the mean |\n| --- | ---: | ---: |")
-    print(f"| mean | {mean:.2f} | 1.0 |", flush=True)
+    print(f"| mean | {mean:.2g} | 1.0 |", flush=True)
     for case in CASES:
         defence = Defence(population=everybody, attackers=0, f=f, **case)
-        took = seconds(lambda d=defence: d.aggregate(rows, p_k, np.arange(count), centre), asked.repeats)
-        print(f"| {' after '.join(map(str, case.values()))} | {took:.2f} | {took / mean:.1f} |", flush=True)
+        took = seconds(lambda d=defence: d.aggregate(rows, p_k, np.arange(count), centre), asked.repeats, device)
+        print(f"| {' after '.join(map(str, case.values()))} | {took:.2g} | {took / mean:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
