@@ -2,8 +2,8 @@
 
 usage: python scripts/robust_cost.py [--clients C] [--parameters P] [--repeats R] [--device D]
 
-Rows are float32 vectors of C clients, as the server gets them. Seconds are those of one thread, or of the GPU, in the
-fastest of R calls, whatever else the machine does.
+Rows are float32 vectors of C clients, as the server gets them. Seconds are those of the fastest of R calls, of one
+thread, whatever else the machine does, or of the GPU, which should be idle otherwise.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def main() -> None:
     mean = seconds(lambda: weighted_sum(p_k, rows), asked.repeats, device)
     print(f"C = {count}, P = {asked.parameters}, f = {f}\n")
     print("| rule | seconds | times the mean |\n| --- | ---: | ---: |")
-    print(f"| mean | {mean:.2g} | 1.0 |", flush=True)
+    print(f"| mean | {mean:.3g} | 1.0 |", flush=True)
     for case in CASES:
         defence = Defence(population=everybody, attackers=0, f=f, **case)
         took = seconds(lambda d=defence: d.aggregate(rows, p_k, np.arange(count), centre), asked.repeats, device)
-        print(f"| {' after '.join(map(str, case.values()))} | {took:.2g} | {took / mean:.1f} |", flush=True)
+        print(f"| {' after '.join(map(str, case.values()))} | {took:.3g} | {took / mean:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

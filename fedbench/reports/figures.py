@@ -75,8 +75,10 @@ def paper_figures(paper: Paper, evidence: Evidence, root: Path, folder: Path) ->
 
 
 def paper_figure(paper: Paper, figure: Figure, evidence: Evidence, root: Path, folder: Path) -> list[DrawnFigure]:
-    """Draw a figure if runs exist, and return it; a figure with several pictures is returned as several."""
-    shown = _Shown(paper, figure, [(row, evidence.find(paper, row)) for row in figure.rows], root)
+    """Draw a figure if runs exist, those of a setup reduced alike if possible, and return its one or more pictures."""
+    by_setup = [[row for row in figure.rows if row.setup == setup] for setup in figure.setups]
+    rows = [pair for of in by_setup for pair in zip(of, evidence.comparable(paper, of), strict=True)]
+    shown = _Shown(paper, figure, rows, root)
     tuning = figure.tuning
     view = DrawnFigure(
         f"{paper.id}/{figure.id}",
@@ -95,8 +97,7 @@ def _reduced(shown: _Shown) -> tuple[str, ...]:
     why: dict[tuple[str, ...], list[str]] = {}
     for row, found in rows:
         if found.reduced:
-            name = f"{shown.line(row)[1]} on {shown.title(row.setup)}"
-            why.setdefault(found.reduced, []).append(name)
+            why.setdefault(found.reduced, []).append(f"{shown.line(row)[1]} on {shown.title(row.setup)}")
     return tuple(
         f"{'all runs' if len(names) == len(rows) > 1 else ', '.join(dict.fromkeys(names))}: {', '.join(words)}"
         for words, names in why.items()
@@ -110,8 +111,7 @@ def _lacking(shown: _Shown) -> str:
     why: dict[tuple[str, str], list[str]] = {}
     for row, found in shown.rows:
         if not found.runs:
-            reason = "diverged" if found.diverged else "not run"
-            why.setdefault((row.setup, reason), []).append(shown.line(row)[1])
+            why.setdefault((row.setup, "diverged" if found.diverged else "not run"), []).append(shown.line(row)[1])
     texts = []
     for (setup, reason), names in why.items():
         every = len(names) == sum(row.setup == setup for row, _ in shown.rows)

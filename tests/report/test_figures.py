@@ -115,6 +115,14 @@ def test_a_picture_of_a_reduced_run_says_so(tmp_path, paper, figure):
     assert why.endswith(f"on {papers()[paper].setups[first.setup].title}: rounds 20 (paper 1000)")
 
 
+def test_the_rows_of_a_setup_are_drawn_reduced_alike(tmp_path, caught):
+    """Where one method has no runs at the paper's settings, those of the others at these are not drawn beside it."""
+    runs_of(tmp_path, "fedcada", "figure2", cut={"rounds": [1000, 20]})
+    runs_of(tmp_path, "fedcada", "figure2", papers()["fedcada"].figures["figure2"].rows[1:])
+    (view,) = drawn(tmp_path, "fedcada", "figure2")
+    assert view.reduced == ("all runs: rounds 20 (paper 1000)",)
+
+
 def test_what_is_not_drawn_is_listed_with_the_reason(tmp_path, caught):
     """A data set without runs in a word; a method that diverged by its name."""
     p = papers()["adafedadam"]
