@@ -175,9 +175,8 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
         a, b = (found.values(m, which) for found, which in zip(pair, rounds, strict=True))
         leads.append({u: sign * (a[u] - b[u]) - check.by for u in a.keys() & b.keys()})
     units = sorted(set(leads[0]).intersection(*leads))
-    if units and any(one.cuts != two.cuts for one, two in pairs):
-        return [Comparison(check.label, uneven=True)]
-    found = [replace(f, cuts=()) for pair in pairs for f in pair]
+    uneven = any(one.cuts != two.cuts for one, two in pairs)
+    found = [f if uneven else replace(f, cuts=()) for pair in pairs for f in pair]
     compared = above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found)
     untuned = compared.complete and any(one.searched != two.searched for one, two in pairs)
     return [replace(compared, unit=_unit(m), untuned=untuned)]

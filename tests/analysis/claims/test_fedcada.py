@@ -66,6 +66,7 @@ def test_the_average_by_hand_and_without_a_column():
 def test_the_two_methods_of_a_column_must_be_reduced_alike():
     found = compare("fedcada", "c01", accuracies(SETUPS, fedcada=0.6), fafed={"cuts": (("rounds", "2"),)})
     assert [c.uneven for c in found] == [False, False, False, False, True] * 2
+    assert all(c.group for c in found)  # the page lists comparisons by setup, these too
 
 
 # ---- c17: one model against another
