@@ -1,9 +1,9 @@
-"""Count the lines of code of the package, without docstrings, comments and blank lines, and print a table per room.
+"""Measure the size and density of the package and print a table per folder; compare both with limits.
 
-usage: python scripts/code_size.py [DIR] [--max-lines N] [--max-files N] [--max-module N]
+usage: python scripts/code_size.py [DIR] [--max-tokens N] [--max-per-line X] [--max-branches X] [--max-wide X]
 
-A line counts if a token of code stands on it. Modules of more than 350 lines in all, whatever stands on them, are
-named below the table. The exit status is 1 if there are more lines or files than allowed, or a module is longer.
+Tokens are those of Python's tokenizer without comments, docstrings and layout, so neither joining nor splitting lines
+changes their number. A line counts if a token begins on it. The exit status is 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -13,65 +13,119 @@ import ast
 import io
 import sys
 import tokenize
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-LONGEST = 350  # lines of a module in all
-NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+WIDEST = 100  # columns of a line that is not counted as wide
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.Try,
+    ast.ExceptHandler,
+    ast.With,
+    ast.BoolOp,
+    ast.IfExp,
+    ast.comprehension,
+    ast.Match,
+)
 
 
-def lines_of_code(source: str) -> int:
-    """The number of lines of a module on which a token of code stands."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
-            docstring = node.body[0]
-            lines.difference_update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
-    return len(lines)
+@dataclass(frozen=True)
+class Size:
+    """Size of a module, a folder or the package.
+
+    Attributes:
+        files: Number of modules.
+        tokens: Number of tokens.
+        lines: Lines on which a token begins.
+        branches: Branches: conditions, loops, handlers, boolean operators and comprehensions.
+        wide: Lines of more than 100 columns.
+    """
+
+    files: int = 0
+    tokens: int = 0
+    lines: int = 0
+    branches: int = 0
+    wide: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    def per_line(self, count: int) -> float:
+        """Return a count per line of code."""
+        return count / max(self.lines, 1)
 
 
-def room_of(module: Path) -> str:
-    """The first directory of a module's path below the package."""
-    return module.parts[0] if len(module.parts) > 1 else "(top)"
+def measured(source: str) -> Size:
+    """Return the size of a module."""
+    tree = ast.parse(source)
+    docstrings: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    starts = [
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in LAYOUT and token.start[0] not in docstrings
+    ]
+    lines, text = set(starts), source.splitlines()
+    return Size(
+        files=1,
+        tokens=len(starts),
+        lines=len(lines),
+        branches=sum(isinstance(node, BRANCHES) for node in ast.walk(tree)),
+        wide=sum(len(text[number - 1]) > WIDEST for number in lines),
+    )
 
 
-def main(argv: list[str] | None = None) -> int:
+def sizes(root: Path) -> dict[str, Size]:
+    """Return the size of every folder of a package by its name, and of all of it as ``sum``."""
+    found: dict[str, Size] = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        folder = parts[0] if len(parts) > 1 else "(top)"
+        found[folder] = found.get(folder, Size()) + measured(path.read_text(encoding="utf-8"))
+    return {**found, "sum": sum(found.values(), Size())}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and return the exit status."""
+    package = Path(__file__).resolve().parent.parent / "fedbench"
     p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    p.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent / "fedbench")
-    p.add_argument("--max-lines", type=int, help="the most lines of code that are allowed")
-    p.add_argument("--max-files", type=int, help="the most files that are allowed")
-    p.add_argument("--max-module", type=int, help="the most lines in all that a module may have")
+    p.add_argument("folder", nargs="?", type=Path, default=package)
+    p.add_argument("--max-tokens", type=int, help="the most tokens of the package")
+    p.add_argument("--max-per-line", type=float, help="the most tokens a line")
+    p.add_argument("--max-branches", type=float, help="the most branches a line")
+    p.add_argument("--max-wide", type=float, help="the largest share of lines over 100 columns")
     asked = p.parse_args(argv)
 
-    files: dict[str, int] = {}
-    code: dict[str, int] = {}
-    lengths: dict[Path, int] = {}
-    for path in sorted(asked.folder.rglob("*.py")):
-        source, module = path.read_text(encoding="utf-8"), path.relative_to(asked.folder)
-        room = room_of(module)
-        files[room] = files.get(room, 0) + 1
-        code[room] = code.get(room, 0) + lines_of_code(source)
-        lengths[module] = len(source.splitlines())
+    print(f"{'folder':14}{'files':>6}{'tokens':>9}{'lines':>8}{'tokens/line':>13}{'branches/line':>15}{'wide':>7}")
+    for folder, size in (found := sizes(asked.folder)).items():
+        density = f"{size.per_line(size.tokens):13.2f}{size.per_line(size.branches):15.3f}"
+        print(f"{folder:14}{size.files:6}{size.tokens:9}{size.lines:8}{density}{size.per_line(size.wide):7.1%}")
 
-    print(f"{'room':<14}{'files':>7}{'code':>8}")
-    for room in sorted(files):
-        print(f"{room:<14}{files[room]:>7}{code[room]:>8}")
-    print(f"{'sum':<14}{sum(files.values()):>7}{sum(code.values()):>8}")
-    for module, length in lengths.items():
-        if length > LONGEST:
-            print(f"{module} has {length} lines")
-    limits = [
-        ("lines of code", sum(code.values()), asked.max_lines),
-        ("files", sum(files.values()), asked.max_files),
-        ("lines in a module", max(lengths.values()), asked.max_module),
-    ]
-    exceeded = [(what, found, most) for what, found, most in limits if most is not None and found > most]
-    for what, found, most in exceeded:
-        print(f"code_size: {found} {what}, at most {most} are allowed", file=sys.stderr)
+    whole = found["sum"]
+    limits = (
+        ("tokens", whole.tokens, asked.max_tokens),
+        ("tokens a line", whole.per_line(whole.tokens), asked.max_per_line),
+        ("branches a line", whole.per_line(whole.branches), asked.max_branches),
+        ("lines over 100 columns, as a share", whole.per_line(whole.wide), asked.max_wide),
+    )
+    exceeded = [(what, value, most) for what, value, most in limits if most is not None and value > most]
+    for what, value, most in exceeded:
+        print(f"code_size: {value:.6g} {what}, at most {most:.6g} are allowed", file=sys.stderr)
     return 1 if exceeded else 0
 
 

@@ -77,20 +77,22 @@ def test_the_yardstick_is_fedavg(monkeypatch):
 # ---- sizes
 
 
-def test_lines_of_code_leave_out_docstrings_comments_and_blank_lines(tmp_path, capsys):
+def test_code_size_counts_tokens_whatever_the_layout(tmp_path, capsys):
     size = script("code_size.py")
-    source = (
-        '"""A module."""\n\n# why\nX = """a\nb"""  # two lines\n\n\n'
-        'def f():\n    """A function.\n\n    More.\n    """\n    return (\n        1\n    )\n'
-    )
-    assert size.lines_of_code(source) == 6
+    source = '"""A module."""\n\n# why\nX = 1\n\n\ndef f():\n    """A function.\n\n    More.\n    """\n'
+    pressed = size.measured(source + "    return [x for x in (1, 2) if x]\n")
+    airy = size.measured(source + "    return [\n        x\n        for x in (1, 2)\n        if x\n    ]\n")
+    assert (pressed.tokens, pressed.lines, pressed.branches, pressed.wide) == (22, 3, 1, 0)
+    assert (airy.tokens, airy.lines, airy.branches) == (22, 7, 1)
+    assert size.measured(f"{'x' * 101} = 1\n").wide == 1
     (tmp_path / "room").mkdir()
-    (tmp_path / "room" / "a.py").write_text(source)
-    (tmp_path / "b.py").write_text("# a comment\n" * 400)
-    assert size.main([str(tmp_path), "--max-lines", "6", "--max-files", "2"]) == 0
-    assert capsys.readouterr().out.splitlines()[-2:] == ["sum                 2       6", "b.py has 400 lines"]
-    assert size.main([str(tmp_path), "--max-files", "1", "--max-module", "350"]) == 1
-    assert "2 files, at most 1 are allowed" in capsys.readouterr().err
+    (tmp_path / "room" / "a.py").write_text("X = 1\n")
+    (tmp_path / "b.py").write_text("Y = 2\n# a comment\n")
+    limits = ["--max-tokens", "6", "--max-per-line", "3", "--max-branches", "0", "--max-wide", "0"]
+    assert size.main([str(tmp_path), *limits]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["sum", "2", "6", "2", "3.00", "0.000", "0.0%"]
+    assert size.main([str(tmp_path), "--max-tokens", "5"]) == 1
+    assert "6 tokens, at most 5 are allowed" in capsys.readouterr().err
 
 
 def test_hops_counts_the_functions_of_the_package_that_were_called():
