@@ -8,6 +8,8 @@ from zlib import crc32
 import pandas as pd
 import yaml
 
+from fedbench.core.files import file_checksum, with_checksum
+
 ROUNDS = (0, 5, 10)
 TAILS = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]
 FIELDS = (
@@ -47,7 +49,21 @@ def write_run(path, meta, config, rounds, clients=None):
     if clients is not None:
         pd.DataFrame(clients).to_parquet(path / "clients.parquet", index=False)
     if meta["status"] in ("done", "diverged"):
-        (path / "DONE").touch()
+        seal(path)
+
+
+def seal(path):
+    """Write DONE for the files of a run as they are now."""
+    (path / "DONE").unlink(missing_ok=True)
+    files = {p.name: file_checksum(p) for p in path.iterdir() if p.is_file() and not p.name.startswith(".")}
+    (path / "DONE").write_text(with_checksum({"sealed": files}))
+
+
+def edit(path, change):
+    """Change a file of a run, by a function of its text, and seal the run again if it is done."""
+    path.write_text(change(path.read_text()))
+    if (path.parent / "DONE").exists():
+        seal(path.parent)
 
 
 def fake(
@@ -85,6 +101,7 @@ def fake(
         write_run(path, facts, config, rows, table)
         if moments is not None:
             (path / "moments.json").write_text(json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments}))
+            seal(path)
         paths.append(path)
     return paths
 

@@ -1,21 +1,28 @@
-"""``fedbench clean [DIR ...]`` lists runs that failed, or are in another state, and with ``--yes`` removes them."""
+"""``fedbench clean [DIR ...]`` lists runs that failed, or are in another state, and with ``--yes`` removes them.
+
+So it does with what killed processes were writing.
+"""
 
 from __future__ import annotations
 
 import shlex
 import shutil
+import time
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from fedbench.commands.status import table_of_runs
-from fedbench.runs.run import is_done
+from fedbench.runs.run import LOCK, is_done
 from fedbench.runs.status import GONE, RunStatus, statuses
 
 _RESUMED = ("interrupted", GONE)  # the same command goes on with these
+_TEMPORARY = (".fedbench-*", ".*.removed", ".tmp*", "*.part")
+_HOUR = 3600.0  # seconds
 
 
 def carry_out(asked: Namespace) -> int:
@@ -33,17 +40,30 @@ def carry_out(asked: Namespace) -> int:
         print(f"{table_of_runs(found.values(), Path())}\n\nto remove {len(found)}: {shlex.join([*command, '--yes'])}")
     else:
         print(f"nothing to remove in {', '.join(map(str, folders))}; a finished run must be named by its directory")
+    _remove_leftovers(folders, asked.yes)
     kept = {s.path.resolve(): s.state for _, s in at if s.state in _RESUMED}
     for state, n in Counter(state for path, state in kept.items() if path not in found).items():
         print(f"kept: {n} {state}, which the same command resumes; --state {shlex.quote(state)} is for these")
     return 0
 
 
+def _remove_leftovers(folders: Iterable[Path], yes: bool) -> None:
+    """List or remove the temporary files of processes that were killed: those untouched for an hour."""
+    old = time.time() - _HOUR
+    paths = [p for folder in folders for name in _TEMPORARY for p in folder.rglob(name) if p.stat().st_mtime < old]
+    for path in paths:
+        print(f"{'removed' if yes else 'left by a killed process, --yes removes it'}: {path}")
+        if yes and path.is_dir():
+            shutil.rmtree(path)
+        elif yes:
+            path.unlink()
+
+
 def _removed(run: RunStatus) -> bool:
     """Remove a run, all of it or nothing, with directories that are then empty; whether no process has it."""
     path = run.path.absolute()  # the directory itself may be meant by a dot
     try:
-        with FileLock(path / ".lock", timeout=0):
+        with FileLock(path / LOCK, timeout=0):
             if is_done(path) and run.state in ("failed", *_RESUMED):  # another process has finished it meanwhile
                 return False
             gone = path.rename(path.with_name(f".{path.name}.removed"))

@@ -18,7 +18,7 @@ _MOST_LINES, _MOST_PANELS = 24, 12
 
 
 def carry_out(asked: Namespace) -> int:
-    """Draw a figure and print which file was written.
+    """Draw a figure and print which file was written; the status is 1 if runs are left out.
 
     Raises:
         NotWritten: If the figure cannot be written.
@@ -28,7 +28,7 @@ def carry_out(asked: Namespace) -> int:
     file = user_path("--out", asked.out) if asked.out else asked.folder / "plots" / name
     if file.suffix.removeprefix(".") not in KINDS:
         raise RequestError(f"--out must end in {', '.join('.' + k for k in KINDS)}; got {file}")
-    runs = runs_below(asked.folder)
+    runs, left_out = runs_below(asked.folder)
     for text in asked.where:
         runs = _chosen(runs, text)
     panels = curve_panels(runs, [asked.y], asked.x, asked.by)
@@ -37,7 +37,7 @@ def carry_out(asked: Namespace) -> int:
         raise RequestError(f"--log needs values above 0, and {asked.y} has none")
     (asked.page,) = draw(file, plots.curves, "", panels, log_y=asked.log)
     print(f"written: {asked.page}")
-    return 0
+    return 1 if left_out else 0
 
 
 def _refuse_illegible(panels: Sequence[plots.Panel]) -> None:

@@ -19,7 +19,7 @@ from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
-from fedbench.reports.write import name_left_out, write_report
+from fedbench.reports.write import Written, name_left_out, write_report
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
@@ -33,7 +33,7 @@ _NEEDS = {  # flags, and those that they go with
 
 
 def carry_out(asked: Namespace) -> int:
-    """Print tables and where the report was written, or a comparison.
+    """Print tables and where the report was written, or a comparison; the status is 1 if runs are left out.
 
     Raises:
         RequestError: If an argument is wrong.
@@ -53,23 +53,26 @@ def carry_out(asked: Namespace) -> int:
         raise RequestError("--metric alone prints a table and writes no report; remove --into, --paper and --dated")
     if asked.alpha is None:
         asked.alpha = _ALPHA
-    if asked.latex:
-        print(_manuscript(folder, asked, into))
-    elif asked.best:
-        best = best_values(runs_below(folder), asked.best, asked.metric or "accuracy_mean", asked.by or "validation")
-        print(best_text(best))
-    elif columns:
-        print(closing_text(closing_tables(runs_below(folder)), asked.metric.split(",")))
+    left_out: Sequence[str] = ()
+    if asked.latex or asked.best or columns:
+        runs, left_out = runs_below(folder)
+        if asked.latex:
+            text = _manuscript(runs, into or folder / "paper", asked)
+        elif asked.best:
+            text = best_text(best_values(runs, asked.best, asked.metric or "accuracy_mean", asked.by or "validation"))
+        else:
+            text = closing_text(closing_tables(runs), asked.metric.split(","))
     elif not (into or asked.paper or asked.compare) and is_collection(folder):
-        print(write_overview(folder))
+        text = write_overview(folder)
         asked.page = folder / PAGE
     else:
-        print(_report(folder, asked, into))
-    return 0
+        text, left_out = _report(folder, asked, into)
+    print(text)
+    return 1 if left_out else 0
 
 
-def runs_below(folder: Path) -> list[Run]:
-    """The runs of a directory, of which there must be some; those that cannot be read are named.
+def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
+    """Return the runs of a directory, of which there must be some, and messages about those that are left out.
 
     Raises:
         RequestError: If there are none.
@@ -79,10 +82,10 @@ def runs_below(folder: Path) -> list[Run]:
     name_left_out(store.damaged)
     if not runs:
         raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results")
-    return runs
+    return runs, store.damaged
 
 
-def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
+def _report(folder: Path, asked: Namespace, into: Path | None) -> Written:
     """Write a report and return its tables, or those of the comparison, and where it is."""
     if asked.paper is not None:
         choice("--paper", asked.paper, papers())
@@ -96,10 +99,9 @@ def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
     return write_report(folder, into, asked.paper, compare=work if asked.compare else None, footer=footer)
 
 
-def _manuscript(folder: Path, asked: Namespace, into: Path | None) -> str:
-    """Write what a manuscript takes and return the names of the files."""
+def _manuscript(runs: Sequence[Run], target: Path, asked: Namespace) -> str:
+    """Write the files of a manuscript and return their names."""
     metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
-    runs, target = runs_below(folder), into or folder / "paper"
     compared = [compare(runs, asked.compare or "algo", m, asked.baseline, asked.alpha) for m in metrics]
     names = write_manuscript(runs, target, compared)
     asked.page = target / names[0]

@@ -114,7 +114,7 @@ def _carry_out(
             composer = Composer(own)
             start(typed, composer, [composer.config(typed[0])] * len(typed), where, launcher, ended)
     ids = list(dict.fromkeys(run.paper.id for run in runs))
-    print(f"\n{write_report(results, papers=ids, parts=names)}")
+    print(f"\n{write_report(results, papers=ids, parts=names).text}")
     found = outcomes(runs, faults, ended, common)
     late = sum(e.status == "planned" for e in found) if over else 0
     if late:

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,7 @@ _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
     errno.ENOENT: "its directory was removed meanwhile",
+    errno.ESTALE: "wait until that process has ended",
 }
 
 
@@ -116,6 +118,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except NotWritten:
         raise
+    except shutil.Error as error:  # of a directory: one text for all of its files, of which the first is enough
+        first = re.search(r"\[Errno (\d+)\]", str(error))
+        code = int(first[1]) if first else errno.EIO
+        raise NotWritten(path, OSError(code, os.strerror(code))) from error
     except OSError as error:
         raise NotWritten(path, error) from error
 
@@ -167,7 +173,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     place = target.resolve()
     with writing(target):
         place.parent.mkdir(parents=True, exist_ok=True)
-        around = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        around = Path(tempfile.mkdtemp(prefix=".fedbench-", dir=place.parent))
         new, old = around / "new", around / "old"
         try:
             if place.exists():
@@ -236,6 +242,11 @@ def file_checksum(path: Path) -> list[Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return [file.tell(), digest]
+
+
+def content_checksum(content: bytes) -> list[Any]:
+    """Return the size and the SHA-256 of a file's content, as ``file_checksum`` does."""
+    return [len(content), hashlib.sha256(content).hexdigest()]
 
 
 def check_files(folder: Path, checksums: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -37,6 +38,18 @@ SUMMARY_FILE = "summary.json"
 COMPARED = "compared"  # folder of a comparison in a report
 
 
+class Written(NamedTuple):
+    """A report that has been written.
+
+    Attributes:
+        text: Its tables, and where it is.
+        left_out: Messages about runs that are left out, since their files cannot be read or have changed.
+    """
+
+    text: str
+    left_out: list[str]
+
+
 def write_report(
     folder: Path,
     into: Path | None = None,
@@ -46,8 +59,8 @@ def write_report(
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
     chapters: tuple[Chapter, ...] = (),
     footer: str = "",
-) -> str:
-    """Write the report of all runs in a directory and return its tables and location as text.
+) -> Written:
+    """Write the report of all runs in a directory, and name the runs that are left out on the standard error.
 
     Args:
         folder: Directory that contains the runs, to which those of published reports of the same papers are added
@@ -98,13 +111,13 @@ def write_report(
     name_left_out(damaged)
     written = f"written: {target / PAGE}"
     if compared is not None:
-        return f"{compared_text(compared)}\n\n{written}"
+        return Written(f"{compared_text(compared)}\n\n{written}", damaged)
     own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
     own += [text for report in content.papers for text in _of_paper(report, parts)]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
     totals = [fill(text, WIDTH) for text in totals] if parts else totals
-    return "\n".join([*own, *totals, written])
+    return Written("\n".join([*own, *totals, written]), damaged)
 
 
 def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:

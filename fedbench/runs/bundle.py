@@ -34,6 +34,7 @@ FOLDER = "evidence"
 FORMAT = 1
 _MANIFEST = "bundle.json"
 _DIRECTORIES = ("results_dir", "data_dir")  # of one machine, so no part of a published run
+_TABLES = ("runs", "rounds", "curves", "clients")
 DOCUMENTS = ("moments",)  # of diagnostics, that are kept
 _NO_RUNS = pa.table({"run": pa.array([], pa.int64())})
 
@@ -79,6 +80,8 @@ class Bundle:
             facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']!r}, and this version reads {FORMAT}")
+            if lacks := {f"{name}.parquet" for name in _TABLES} - facts["files"].keys():
+                raise ValueError(f"{_MANIFEST} has no checksum of {min(lacks)}")
             for name, digest in facts["files"].items():
                 if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
                     raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
@@ -227,7 +230,7 @@ def write_bundle(
 def _tables(runs: Mapping[str, Run], keep: Callable[[Run], Kept]) -> dict[str, bytes]:
     """Return the content of the Parquet files; keys that a run lacks are null there."""
     rows: list[Fields] = []
-    parts: dict[str, list[pa.Table]] = {name: [_NO_RUNS] for name in ("rounds", "curves", "clients")}
+    parts: dict[str, list[pa.Table]] = {name: [_NO_RUNS] for name in _TABLES[1:]}
     for number, (path, run) in enumerate(runs.items()):
         texts = {"config": run.config, "meta": run.meta, "documents": {}}
         if run.done:

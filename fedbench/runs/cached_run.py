@@ -8,7 +8,6 @@ measured in no other.
 from __future__ import annotations
 
 import inspect
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from fedbench.config.targets import function_of, user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.runs.process import PROCESSES, answered_by, end_at_once
-from fedbench.runs.run import CHECKPOINT, STATE, DamagedRun, Run, is_done, read_run
+from fedbench.runs.run import CHECKPOINT, LOCK, NODE, STATE, DamagedRun, Run, is_done, read_run
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
@@ -119,6 +118,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     try:
         recorder = Recorder(path)
         lock = _locked(path)
+        recorder.guard(path / LOCK)
     except OSError as error:
         raise not_writable(f"results_dir={config.results_dir}", error) from error
     try:
@@ -136,7 +136,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         return outcome if ranks is None else ranks.shared([outcome])[0]
     finally:
         if is_done(path):  # a process that waits creates it again, and finds DONE
-            Path(lock.lock_file).unlink(missing_ok=True)
+            (path / LOCK).unlink(missing_ok=True)
         lock.release()
 
 
@@ -158,13 +158,13 @@ def not_writable(name: object, error: OSError) -> RequestError:
 
 def _locked(path: Path) -> FileLock:
     """Return the lock of a run's directory, once no other process holds it."""
-    lock = FileLock(path / ".lock")
+    lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         print(f"fedbench: waiting for another process that is working in {path}", file=sys.stderr)
         lock.acquire()
-    os.truncate(lock.lock_file, 0)  # it may have the name of a node, from a process that was killed
+    (path / NODE).unlink(missing_ok=True)  # of a cluster, from a process that was killed
     return lock
 
 

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -30,7 +29,10 @@ from fedbench.runs.pool import PATIENCE, Ended, Runs, attempt, carry_out, note
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import Going, PoolView
 from fedbench.runs.ray_task import Key, Mailbox, packed, sent, unpack, work
-from fedbench.runs.run import CHECKPOINT, is_done, read_run
+from fedbench.runs.run import CHECKPOINT, LOCK, NODE, is_done, read_run
+
+if TYPE_CHECKING:
+    from fedbench.runs.recorder import Recorder
 
 ATTEMPTS = 3  # of a run that loses its process or is silent
 SILENT_SECONDS = 60.0  # without a message, which come every two seconds from a process that is not frozen
@@ -64,6 +66,7 @@ class _Flight:
     config: RunConfig
     overrides: Sequence[str]
     lock: FileLock
+    recorder: Recorder
     attempt: int = 0
     losses: int = 0  # attempts that ended without a result
     heard: float = 0.0  # when its last message came
@@ -205,16 +208,17 @@ class OnRay:
         from fedbench.runs.recorder import Recorder  # imports torch, which takes seconds
 
         recorder = Recorder(config.path)
-        lock = FileLock(config.path / ".lock")
+        lock = FileLock(config.path / LOCK)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             self._busy.add(number)
             return None
+        recorder.guard(config.path / LOCK)
         if config.force:
             recorder.clear()
         continue_shorter(config, recorder)
-        return _Flight(number, config, overrides, lock)
+        return _Flight(number, config, overrides, lock, recorder)
 
     def _launch(self, flight: _Flight, node: str) -> None:
         """Start the next attempt at a run on a node."""
@@ -249,11 +253,12 @@ class OnRay:
         for flight in self._flying.values():
             if flight.key in rounds:
                 if flight.round is None:
-                    Path(flight.lock.lock_file).write_text(rounds[flight.key][1])  # for fedbench status
+                    (flight.config.path / NODE).write_text(rounds[flight.key][1])  # for fedbench status
                 flight.hear(now, *rounds[flight.key])
                 self._doubted.pop(flight.target, None)
         for flight in self._flying.values():
             if flight.key in saved:
+                flight.recorder.check_lock()
                 with suppress(self._ray.exceptions.RayError):  # lost with its node: the checkpoint before it counts
                     unpack(self._ray.get(saved[flight.key][0], timeout=SILENT_SECONDS), flight.config.path)
 
@@ -272,6 +277,7 @@ class OnRay:
         except errors.RayError as error:
             self._again(flight, f"has lost its process ({str(error).partition('.')[0]})", DOUBT_SECONDS)
             return
+        flight.recorder.check_lock()
         unpack(files, flight.config.path)
         if ended.status in ("done", "diverged"):
             ended = replace(ended, outcome=Outcome(read_run(flight.config.path), fresh=True))
@@ -291,7 +297,8 @@ class OnRay:
     def _close(self, flight: _Flight, ended: Ended) -> None:
         """Let go of a run and note its result."""
         if is_done(flight.config.path):  # a process that waits creates it again, and finds DONE
-            Path(flight.lock.lock_file).unlink(missing_ok=True)
+            (flight.config.path / LOCK).unlink(missing_ok=True)
+        (flight.config.path / NODE).unlink(missing_ok=True)
         flight.lock.release()
         left = (flight.config.path / "meta.json").exists()
         note(self._runs, replace(ended, path=flight.config.path if left else None), self._found)

@@ -15,15 +15,15 @@ from typing import Any
 import fedbench
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
+from fedbench.core.files import replace_file, to_disk
 from fedbench.runs.pool import Ended, Runs, carry_out
 from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden
-from fedbench.runs.run import CHECKPOINT, DONE
+from fedbench.runs.run import CHECKPOINT, DONE, LOCK, MANIFEST, NODE
 
 _BEAT = 2.0  # seconds between two messages of a run; one a round would be thousands a second for small models
-_MANIFEST = f"{CHECKPOINT}/manifest.json"
-_AT_HOME = (".lock", "client_states")  # the lock of one machine, and the memory of one process
+_MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
+_AT_HOME = (LOCK, NODE, "client_states")  # of one machine, and the memory of one process
 Files = dict[str, bytes]  # of a run's directory, by their paths in it
 Key = tuple[int, int]  # the number of a run and that of the attempt at it
 
@@ -90,11 +90,16 @@ def packed(path: Path) -> Files:
 
 
 def unpack(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files of a run, those that vouch for others last: it can be resumed whenever this is cut off."""
+    """Write the files of a run to the disk, in the sense of fsync, and those that vouch for others last.
+
+    It can be resumed whenever this is cut off.
+    """
     last = [name for name in (_MANIFEST, DONE) if name in files]
     for name in [*(name for name in files if name not in last), *last]:
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path / name, files[name], lasting=name in last)
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, files[name], lasting=True)
+        to_disk(file.parent)
     if DONE in files:
         shutil.rmtree(path / CHECKPOINT, ignore_errors=True)
     for old in (path / CHECKPOINT).glob("round_*"):

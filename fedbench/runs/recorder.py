@@ -35,19 +35,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 import fedbench
 from fedbench.config.targets import user_folder
-from fedbench.core.files import (
-    check_files,
-    file_checksum,
-    read_with_checksum,
-    replace_file,
-    replacing,
-    to_disk,
-    with_checksum,
-    writing,
-)
-from fedbench.runs.run import CHECKPOINT, DONE, STATE, DamagedRun, Fields
+from fedbench.core.files import NotWritten, file_checksum, replace_file, replacing, to_disk, with_checksum, writing
+from fedbench.runs.run import CHECKPOINT, DONE, MANIFEST, STATE, DamagedRun, Fields, checked_checkpoint
 
-_MANIFEST = "manifest.json"
 _RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")  # versions
 _FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
 
@@ -55,7 +45,7 @@ _FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors",
 class Recorder:
     """Writes one run and its checkpoints.
 
-    Methods raise NotWritten if a file cannot be written.
+    Methods raise NotWritten if a file cannot be written, or if another process may be working on the run.
 
     Args:
         path: The run's directory, created if it does not exist.
@@ -66,15 +56,40 @@ class Recorder:
         self.path, self.folder, self.rounds = path, path / CHECKPOINT, path / "rounds.jsonl"
         self.states = self.folder / "client_states"
         self._tables: dict[str, Any] = {}  # checksums of the per-client tables of the last checkpoint
+        self._length = 0  # bytes of rounds.jsonl
+        self._lock: tuple[Path, os.stat_result] | None = None
+
+    def guard(self, lock: Path) -> None:
+        """Write only as long as the file of a lock, which is held now, is neither removed nor replaced.
+
+        What a killed process was writing is removed.
+        """
+        self._lock = lock, lock.stat()
+        with writing(self.path):
+            for unfinished in (*self.path.rglob("*.part"), *self.path.rglob(".tmp*")):
+                unfinished.unlink()
+
+    def check_lock(self) -> None:
+        """Refuse to write if another process may be working on the run.
+
+        Raises:
+            NotWritten: If the file of the lock has been removed or replaced.
+        """
+        if self._lock is None:
+            return
+        file, held = self._lock
+        if not file.exists() or not os.path.samestat(file.stat(), held):
+            raise NotWritten(self.path, OSError(errno.ESTALE, "its .lock was removed, and another process may have it"))
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
+        self.check_lock()
         with writing(self.path):
             for file in (self.path / DONE, *self.path.glob("*.json"), *(self.path / name for name in _FILES)):
                 file.unlink(missing_ok=True)
             for folder in (self.folder, self.path / STATE):
                 shutil.rmtree(folder, ignore_errors=True)
-        self._tables = {}
+        self._tables, self._length = {}, 0
 
     def begin(self, config: Fields, meta: Fields) -> None:
         """Write the resolved configuration and the first facts of the run."""
@@ -83,15 +98,20 @@ class Recorder:
 
     def write_meta(self, meta: Fields) -> None:
         """Write ``meta.json``, the facts of the run."""
+        self.check_lock()
         replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n", lasting=True)
 
     def append(self, row: Fields) -> None:
         """Append a line to ``rounds.jsonl``."""
-        with writing(self.rounds), self.rounds.open("a", encoding="utf-8") as file:
-            file.write(to_json(row) + "\n")
+        self.check_lock()
+        with writing(self.rounds), self.rounds.open("ab") as file:
+            if file.tell() != self._length:
+                raise OSError(errno.ESTALE, "another process has written to it")
+            self._length += file.write(to_json(row).encode() + b"\n")
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Keep the per-client table of a round with the checkpoint until the run is done."""
+        self.check_lock()
         with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         content = pd.DataFrame({"round": round, **columns}).to_parquet(index=False)
@@ -104,6 +124,7 @@ class Recorder:
             tensors: The tensors that resuming the run needs.
             progress: The numbers that it needs, among them ``round``.
         """
+        self.check_lock()
         state = self.folder / f"round_{progress['round']:09d}.safetensors"
         with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
@@ -113,7 +134,7 @@ class Recorder:
             self._tables |= _on_disk(new_tables)
             sealed = {"state": state.name, "sealed": self._tables | _on_disk([state])}
             content = {"progress": progress, "rounds": file_checksum(self.rounds), **sealed}
-            replace_file(self.folder / _MANIFEST, with_checksum(content), lasting=True)
+            replace_file(self.folder / MANIFEST, with_checksum(content), lasting=True)
             to_disk(self.folder)
             for old in self.folder.glob("round_*"):
                 if old != state:
@@ -129,10 +150,10 @@ class Recorder:
             DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
                 changed.
         """
-        if not (self.folder / _MANIFEST).exists():
+        if not (self.folder / MANIFEST).exists():
             return None
         try:
-            content = _checked(self.folder)
+            content = checked_checkpoint(self.folder)
             length, digest = content["rounds"]
             if hashlib.sha256(self.rounds.read_bytes()[:length]).hexdigest() != digest:
                 raise ValueError("rounds.jsonl has changed since it was written: its checksum differs")
@@ -142,7 +163,7 @@ class Recorder:
         if not cut:
             return tensors, content["progress"]
         with writing(self.rounds), self.rounds.open("ab") as file:
-            file.truncate(length)
+            self._length = file.truncate(length)
         self._tables = {name: content["sealed"][name] for name in content["sealed"] if name.startswith("clients_")}
         with writing(self.folder):
             for table in self.folder.glob("clients_*"):
@@ -161,11 +182,11 @@ class Recorder:
             OSError: If it cannot be copied.
             ValueError: If it has changed since it was written.
         """
-        content = _checked(other / STATE)
+        content = checked_checkpoint(other / STATE)
         shutil.copyfile(other / "rounds.jsonl", self.rounds)
         shutil.copytree(other / STATE, self.folder)
         content["progress"] |= facts
-        replace_file(self.folder / _MANIFEST, with_checksum(content))
+        replace_file(self.folder / MANIFEST, with_checksum(content))
         return int(content["progress"]["round"])
 
     def finish(
@@ -183,6 +204,7 @@ class Recorder:
             documents: The documents of diagnostics, each for a file ``<name>.json``.
             meta: The final facts.
         """
+        self.check_lock()
         for name, tensors in (("model", model), ("personal", personal)):
             if tensors is not None:
                 with replacing(self.path / f"{name}.safetensors") as part:
@@ -196,6 +218,7 @@ class Recorder:
         with writing(self.path):
             names = (*_FILES, "meta.json", *(f"{name}.json" for name in documents))
             files = [self.path / name for name in names if (self.path / name).exists()]
+            self.check_lock()
             replace_file(self.path / DONE, with_checksum({"sealed": _on_disk(files)}), lasting=True)
             to_disk(self.path)
 
@@ -254,13 +277,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _checked(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint whose files are as they were written."""
-    content = read_with_checksum(folder / _MANIFEST)
-    check_files(folder, content["sealed"])
-    return content
 
 
 def _on_disk(files: Iterable[Path]) -> dict[str, Any]:

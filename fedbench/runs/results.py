@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.runs.bundle import DOCUMENTS, Bundle, is_bundle
-from fedbench.runs.run import DamagedRun, Run, is_done, read_run
+from fedbench.runs.run import DamagedRun, Run, is_done, read_run, run_folders
 
 PUBLISHED = "published"  # directory below the results with published reports
 TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
@@ -64,13 +65,14 @@ class Results:
     def _own(self) -> Iterator[Run]:
         """Yield the runs in directories of their own that can be read, without copies."""
         seen: dict[tuple[Any, ...], Path] = {}
-        for meta in sorted(self.root.rglob("meta.json")):
-            path = meta.parent
+        for path in run_folders(self.root):
             if path.is_relative_to(self.root / TUNING) or not ((path / "config.yaml").exists() or is_done(path)):
                 continue
             try:
                 run = read_run(path)
-                if run.begun or run.done:
+                if not run.done and run.meta["status"] in ("done", "diverged"):
+                    raise DamagedRun(f"{path}: DONE is missing, which is written last; run the same command again")
+                if run.begun:
                     run.rounds()
                 if run.done and run.has_clients:
                     run.clients()
@@ -115,7 +117,8 @@ class Frames:
 def load_results(directory: str | Path = "results") -> Frames:
     """Return the runs below a directory as pandas frames; runs that are not done are included with their status.
 
-    Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle keeps.
+    Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle keeps. Runs that
+    cannot be read, or whose files have changed since they were written, are left out with a warning.
 
     Raises:
         RequestError: If there is no such directory, or its bundle is damaged.
@@ -142,4 +145,6 @@ def load_results(directory: str | Path = "results") -> Frames:
         name: pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=IDENTITY)
         for name, found in tables.items()
     }
+    if results.damaged:
+        warnings.warn("left out: " + "; ".join(results.damaged), stacklevel=2)
     return Frames(pd.DataFrame(rows, columns=list(columns)), **joined, damaged=tuple(results.damaged))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.targets import present, renamed
-from fedbench.core.files import Tree, check_files, from_yaml, leaves, read_with_checksum
+from fedbench.core.files import Tree, check_files, content_checksum, from_yaml, leaves, read_with_checksum
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 DONE = "DONE"  # file of a complete run, written last
 CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not complete
+LOCK = ".lock"  # file that the process holds which works on the run
+NODE = ".node"  # file with the name of the node of a cluster that the run is on
 STATE = "state"  # directory of the checkpoint that a longer run continues from
+MANIFEST = "manifest.json"  # file of a checkpoint, with the checksums of the others
 _END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
@@ -51,11 +55,29 @@ def is_done(path: Path) -> bool:
     return (path / DONE).exists()
 
 
+def run_folders(root: Path) -> list[Path]:
+    """Return the directories at and below ``root`` that have a run, in order."""
+    return sorted({file.parent for name in ("meta.json", DONE) for file in root.rglob(name)})
+
+
+def checked_checkpoint(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint, whose files are as they were written.
+
+    Raises:
+        OSError: If one of them cannot be read.
+        ValueError: If one of them has changed.
+    """
+    content = read_with_checksum(folder / MANIFEST)
+    check_files(folder, content["sealed"])
+    return content
+
+
 @dataclass(frozen=True)
 class Run:
     """One run in its directory.
 
-    Methods that read files raise DamagedRun if one of them cannot be read.
+    Methods that read files raise DamagedRun if one of them cannot be read, or if the run is complete and the file is
+    not the one that was written.
 
     Attributes:
         path: The run's directory; for a run of a bundle, the one that it would have below the bundle, or below the
@@ -121,12 +143,18 @@ class Run:
     def begun(self) -> bool:
         """Whether a round has been recorded."""
         file = self.path / "rounds.jsonl"
-        return file.exists() and file.stat().st_size > 0
+        return self.done or (file.exists() and file.stat().st_size > 0)
 
     @property
     def has_clients(self) -> bool:
         """Whether there is a per-client table."""
-        return (self.path / "clients.parquet").exists()
+        return self._has("clients.parquet")
+
+    def _has(self, name: str) -> bool:
+        """Whether the run has a file; of a complete run, whether it had one when it ended."""
+        with _reading(self.path / DONE):
+            sealed = _sealed(self.path)
+        return (self.path / name).exists() if sealed is None else name in sealed
 
     def rounds(self) -> pd.DataFrame:
         """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys.
@@ -141,12 +169,14 @@ class Run:
         import pyarrow.json
 
         with _reading(self.path / "rounds.jsonl") as file:
-            content = file.read_bytes()
+            content = _content(file)
             whole = content[: content.rfind(b"\n") + 1]
             if not whole:
                 raise ValueError("it has no round")
             options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))  # a column has one type
             table: pd.DataFrame = pyarrow.json.read_json(pa.BufferReader(whole), read_options=options).to_pandas()
+            if not table["round"].is_monotonic_increasing or not table["round"].is_unique:
+                raise ValueError("its rounds do not ascend: two processes have written to it")
             last = int(table["round"].iloc[-1])
             if self.done and self.meta.get("rounds", last) != last:
                 raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
@@ -163,8 +193,12 @@ class Run:
 
     def last_round(self) -> Fields:
         """Return the last evaluated round, a line of ``rounds.jsonl``."""
+        return dict(self._last_round)
+
+    @cached_property
+    def _last_round(self) -> Fields:
         with _reading(self.path / "rounds.jsonl") as file:
-            row = last_row(file)
+            row = _last_line(_content(file))
             if row is None:
                 raise ValueError("it has no round")
             return row
@@ -174,7 +208,7 @@ class Run:
         import pandas as pd
 
         with _reading(self.path / "clients.parquet") as file:
-            return pd.read_parquet(file)
+            return pd.read_parquet(io.BytesIO(_content(file)))
 
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
         """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
@@ -189,21 +223,23 @@ class Run:
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic; None if the run has none."""
-        if not (self.path / f"{name}.json").exists():
+        if not self._has(f"{name}.json"):
             return None
         with _reading(self.path / f"{name}.json") as file:
-            content: Fields = json.loads(file.read_text(encoding="utf-8"))
-            return content
+            document: Fields = json.loads(_content(file))
+            return document
 
     def verify(self) -> None:
-        """Compare the files of a complete run with their checksums in DONE; runs of fedbench 0.1.0 have none.
+        """Compare all files of a complete run with their checksums: those in DONE, and those of a state that it kept.
 
         Raises:
             DamagedRun: If one of them is missing or has changed.
         """
         with _reading(self.path / DONE) as file:
-            if file.stat().st_size:
-                check_files(self.path, read_with_checksum(file)["sealed"])
+            check_files(self.path, read_with_checksum(file)["sealed"])
+        if (self.path / STATE).exists():
+            with _reading(self.path / STATE):
+                checked_checkpoint(self.path / STATE)
 
 
 @contextmanager
@@ -216,18 +252,40 @@ def _reading(file: Path) -> Iterator[Path]:
         raise DamagedRun(f"{file.parent}: {file.name}: {fault}; force=true trains it again") from error
 
 
+def _sealed(path: Path) -> Fields | None:
+    """Return the checksums of a complete run's files by their names; None if the run is not complete."""
+    if not is_done(path):
+        return None
+    sealed: Fields = read_with_checksum(path / DONE)["sealed"]
+    return sealed
+
+
+def _content(file: Path) -> bytes:
+    """Return the content of a run's file, which must have its checksum if the run is complete.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it has changed since it was written.
+    """
+    sealed = _sealed(file.parent)  # before the file: once DONE exists, nothing is written any more
+    content = file.read_bytes()
+    if sealed is not None and content_checksum(content) != sealed.get(file.name):
+        raise ValueError("it has changed since it was written: its checksum differs")
+    return content
+
+
 def read_run(path: Path) -> Run:
     """Return the run in the directory ``path``.
 
     Raises:
-        DamagedRun: If its configuration or its facts cannot be read.
+        DamagedRun: If its configuration or its facts cannot be read, or if it is complete and they have changed.
     """
     with _reading(path / "config.yaml") as file:
-        config = from_yaml(file.read_text(encoding="utf-8"))
+        config = from_yaml(_content(file).decode())
         if not isinstance(config, dict) or not isinstance(config.get("rounds"), int):
             raise ValueError("rounds is missing")
     with _reading(path / "meta.json") as file:
-        meta = json.loads(file.read_text(encoding="utf-8"))
+        meta = json.loads(_content(file))
         try:
             Meta.model_validate(meta)
         except ValidationError as error:
@@ -257,6 +315,11 @@ def last_row(file: Path) -> Fields | None:
         return None
     with file.open("rb") as content:
         content.seek(max(0, file.stat().st_size - _END))
-        lines = content.read().rpartition(b"\n")[0].splitlines()
-    row: Fields | None = json.loads(lines[-1]) if lines else None
+        return _last_line(content.read())
+
+
+def _last_line(content: bytes) -> Fields | None:
+    """Return the last whole line of a part of ``rounds.jsonl``; None if there is none."""
+    lines = content.rpartition(b"\n")[0].rsplit(b"\n", 1)
+    row: Fields | None = json.loads(lines[-1]) if lines[-1] else None
     return row

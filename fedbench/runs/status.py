@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.runs.run import DamagedRun, is_done, last_row, read_run
+from fedbench.runs.run import LOCK, NODE, DamagedRun, is_done, last_row, read_run, run_folders
 
 GONE = "process gone"
 STATES = ("running", "interrupted", "failed", GONE, "diverged", "damaged", "done")
@@ -54,23 +54,27 @@ def statuses(root: Path, verify: bool = False, brief: bool = False) -> Iterator[
         verify: Whether the files of finished runs are compared with their checksums.
         brief: Whether nothing more is said of those that are done, whose configurations are then not read.
     """
-    for meta in sorted(root.rglob("meta.json")):
-        if brief and is_done(meta.parent) and b'"status": "done"' in meta.read_bytes():
-            yield RunStatus(meta.parent, "done")
-        elif (meta.parent / "config.yaml").exists():
-            yield status_of(meta.parent, verify)
+    for path in run_folders(root):
+        if brief and is_done(path) and _says_done(path / "meta.json"):
+            yield RunStatus(path, "done")
+        elif is_done(path) or (path / "config.yaml").exists():
+            yield status_of(path, verify)
+
+
+def _says_done(meta: Path) -> bool:
+    return meta.exists() and b'"status": "done"' in meta.read_bytes()
 
 
 def status_of(path: Path, verify: bool = False) -> RunStatus:
     """Return how far the run in a directory is."""
     try:
         run = read_run(path)
-        row = last_row(path / "rounds.jsonl") or {}
         if verify and run.done:
             run.verify()
+        row = run.last_round() if run.done else last_row(path / "rounds.jsonl") or {}
         state, node = str(run.meta["status"]), None
         if not run.done:  # a process that is at work on it holds its lock
-            node = held_for(path / ".lock")
+            node = held_for(path)
             state = "running" if node is not None else state if state in ("failed", "interrupted") else GONE
     except (DamagedRun, OSError, ValueError) as fault:
         return RunStatus(path, "damaged", error=str(fault))
@@ -86,14 +90,15 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
     )
 
 
-def held_for(lock: Path) -> str | None:
-    """Return the node for which a process holds a lock file, empty for its own; None if no process holds it.
+def held_for(path: Path) -> str | None:
+    """Return the node for which a process holds the lock of a run, empty for its own; None if no process holds it.
 
     The process is one of this machine, or of one whose file system shares locks with it.
     """
-    with suppress(FileNotFoundError), lock.open() as file:
+    with suppress(FileNotFoundError), (path / LOCK).open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may ask at the same time
-        except BlockingIOError:
-            return file.read()
+        except OSError:  # held; or a file system without flock, where the file itself is the lock
+            node = path / NODE
+            return node.read_text(encoding="utf-8") if node.exists() else ""
     return None

@@ -72,7 +72,7 @@ class Task:
 
     Raises:
         RequestError: If the model has buffers (such as the running statistics of BatchNorm), draws from a global
-            generator, has no parameters, or has traits of another type.
+            generator, has no parameters or frozen ones, or has traits of another type.
     """
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False) -> None:
@@ -96,6 +96,11 @@ class Task:
         named = list(model.named_parameters())
         if not named:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
+        if frozen := [k for k, p in named if not p.requires_grad]:
+            raise RequestError(
+                f"{type(model).__name__} has frozen parameters ({', '.join(frozen[:3])}), and no part of a model "
+                "can be fixed here: every parameter is trained and sent; remove requires_grad_(False)"
+            )
         self.model, self.device, self.dtype, self.bf16 = model, device, dtype, bf16
         self.traits = traits_of(model)
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fake_runs import fake
+from fake_runs import fake, seal
 
 from fedbench.analysis.best import best_values
 from fedbench.core.errors import RequestError
@@ -22,6 +22,8 @@ def runs_of(tmp_path, scores, key="local.lr", algo="fedavg", **more):
             rows[-1] |= {"accuracy_mean": test, "val_loss": 1 - validation}
             rows[-1] |= {} if validation is None else {"val_accuracy_mean": validation}
             file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+            if (path / "DONE").exists():
+                seal(path)
     return list(Results(tmp_path))
 
 

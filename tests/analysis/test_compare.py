@@ -4,8 +4,10 @@ import hashlib
 import json
 import math
 import re
+import shutil
 
 import pytest
+from fake_runs import seal
 from fake_runs import write_run as write_files
 
 from fedbench.analysis.compare import compare
@@ -504,9 +506,9 @@ def test_a_method_that_always_diverged_is_worse(tmp_path):
     ]
     assert (row["difference"], row["p"], row["verdict"]) == ("+inf", "0.0156", "better")
     for seed in range(7):
-        (next(tmp_path.glob(f"toy/a/*/seed_{seed}")) / "meta.json").write_text(
-            next(tmp_path.glob(f"toy/b/*/seed_{seed}")).joinpath("meta.json").read_text()
-        )
+        path = next(tmp_path.glob(f"toy/a/*/seed_{seed}"))
+        shutil.copyfile(next(tmp_path.glob(f"toy/b/*/seed_{seed}/meta.json")), path / "meta.json")
+        seal(path)
     with pytest.raises(RequestError):
         report(tmp_path)
 

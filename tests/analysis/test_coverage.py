@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from fake_runs import fake_row
+from fake_runs import fake_row, seal
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.table import Coverage, coverage, splits
@@ -51,6 +51,7 @@ def without_the_end(path):
     clients = pd.read_parquet(path / "clients.parquet")
     clients.loc[clients["client"] == 0, "accuracy"] = None
     clients.to_parquet(path / "clients.parquet", index=False)
+    seal(path)
 
 
 def test_another_number_in_the_same_place_is_another_number(tmp_path):

@@ -270,7 +270,7 @@ def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, two_runs, no_figures
     (path,) = tmp_path.rglob("seed_1")
     (path / name).write_text(content)
     status, out, err = fed("report")
-    assert status == 0
+    assert status == 1
     (row,) = [line for line in out if line.startswith("| fedavg")]
     assert row.split("|")[2].strip() == "1"
     assert f"left out: {path.relative_to(tmp_path / 'results')}: " in err

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from fake_runs import seal
 from report_runs import call
 from tools import ROOT, federation
 
@@ -254,7 +255,7 @@ def finished(results, run, rounds, seconds, seed, algo=None, digest=None, depart
     (path / "meta.json").write_text(
         json.dumps({"departures": {key: [None, here] for key, here in (departures or {}).items()}})
     )
-    (path / "DONE").touch()
+    seal(path)
 
 
 def test_times_are_per_round_of_finished_runs_of_the_same_setting_and_algorithm(tmp_path):
@@ -522,7 +523,7 @@ def test_a_run_that_diverged_is_a_failure_that_is_remembered(copied, no_report):
     path = models(copied)["adafedadam", "table5_synthetic"].parent
     facts = json.loads((path / "meta.json").read_text())
     (path / "meta.json").write_text(json.dumps(facts | {"status": "diverged", "sealed": False}))
-    (path / "DONE").write_text("")  # without checksums
+    seal(path)
     assert call(*SMOKE)[0] == 1
     assert [e[3] for e in entries(copied)] == ["diverged", "done", "done"]
 

@@ -38,7 +38,8 @@ def test_a_run_whose_lock_is_held_is_running_and_the_rest_takes_as_long_per_roun
 
 
 def test_a_run_on_a_cluster_is_listed_with_its_node(unfinished, fed):
-    (unfinished / ".lock").write_text("node7")
+    (unfinished / ".lock").touch()
+    (unfinished / ".node").write_text("node7")
     assert status_of(unfinished).state == "process gone"
     with FileLock(unfinished / ".lock"):
         assert fed("status")[1][1].endswith("seed_0 on node7")
@@ -57,9 +58,9 @@ def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
 def test_asking_does_not_take_the_lock(unfinished):
     (unfinished / ".lock").touch()
     one, other = (os.open(unfinished / ".lock", os.O_RDONLY) for _ in range(2))
-    assert held_for(unfinished / ".lock") is None
+    assert held_for(unfinished) is None
     with FileLock(unfinished / ".lock", timeout=0):
-        assert held_for(unfinished / ".lock") == ""
+        assert held_for(unfinished) == ""
     os.close(one)
     os.close(other)
 

@@ -4,7 +4,7 @@ import json
 import re
 from statistics import mean, stdev
 
-from fake_runs import ROUNDS, fake, measured
+from fake_runs import ROUNDS, fake, measured, seal
 from report_runs import call, files
 from tools import ROOT
 
@@ -24,6 +24,7 @@ def with_numbers(root, numbers):
             rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
             rows[-1]["accuracy_mean"] = value
             (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+            seal(path)
     return list(Results(root))
 
 

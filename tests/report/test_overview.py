@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_runs import fake_row
+from fake_runs import fake_row, seal
 from report_runs import call, files
 
 from fedbench.analysis.claims.comparison import Comparison, above
@@ -60,6 +60,7 @@ def fill(root):
             rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
             rounds[-1] |= {"seconds_train": 3600.0, "seconds_eval": 1800.0}
             (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
+            seal(path)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def shelf(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # one figure, which needs no runs
         patch.setattr(write, "paper_figures", lambda *given: drawn(figure, given[-1], [("", curves, [line])]))
         patch.setattr(write, "judge_readings", lambda *_: {ADOPTED: next(verdicts, decide([]))})
-        said = write_report(root, place / PAPER.id)
+        said = write_report(root, place / PAPER.id).text
     (place / "contest").mkdir()
     (place / "contest" / "index.html").write_text("<!DOCTYPE html><title>A contest &amp; its ranks</title>")
     return SimpleNamespace(place=place, said=said, whole=write_overview(place))

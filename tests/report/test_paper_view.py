@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import yaml
+from fake_runs import seal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,7 +107,7 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
         (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(path / "clients.parquet")
         if meta["status"] in ("done", "diverged"):
-            (path / "DONE").touch()
+            seal(path)
     return config
 
 

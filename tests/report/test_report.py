@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from fake_runs import edit, seal
 from units import unit
 
 from fedbench.analysis.matching import Evidence
@@ -34,7 +35,7 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
     row = {"round": 9, **{f"accuracy_{m}": mean for m in metrics}, "angle_degrees": 7.0, "kl_uniform": 0.01}
     (path / "rounds.jsonl").write_text(json.dumps({"round": 0}) + "\n" + json.dumps(row) + "\n")
     if status in ("done", "diverged"):
-        (path / "DONE").touch()
+        seal(path)
 
 
 def closing(root):
@@ -181,11 +182,11 @@ def test_data_that_are_not_official_are_named(tmp_path):
     (meta,) = tmp_path.rglob("meta.json")
     facts = json.loads(meta.read_text())
     known = {"unofficial": ["X: a lossy copy"]}
-    meta.write_text(json.dumps(facts | known))
+    edit(meta, lambda _: json.dumps(facts | known))
     assert ", data: X: a lossy copy" in " ".join(said(tmp_path).split())
-    meta.write_text(json.dumps(facts | known | {"experiment": None}))
+    edit(meta, lambda _: json.dumps(facts | known | {"experiment": None}))
     assert "\n- X: a lossy copy" in said(tmp_path)
-    meta.write_text(json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}))
+    edit(meta, lambda _: json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}))
     assert "official" not in said(tmp_path)
 
 

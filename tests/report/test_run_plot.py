@@ -5,7 +5,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from fake_runs import ROUNDS, fake, measured
+from fake_runs import ROUNDS, fake, measured, seal
 from report_runs import call, files
 
 from fedbench.analysis.curves import run_curves
@@ -64,6 +64,7 @@ def test_runs_are_chosen_by_their_scenario(tmp_path):
     (attacked,) = fake(tmp_path, None, "fedavg", {"attack.fraction": 0.2}, seeds=(0,))
     meta = json.loads((attacked / "meta.json").read_text())
     (attacked / "meta.json").write_text(json.dumps({**meta, "attack": "sign_flip"}))
+    seal(attacked)
     runs = list(Results(tmp_path))
     for name in ("sign_flip", "none"):
         (run,) = plot._chosen(runs, f"attack={name}")

@@ -64,7 +64,7 @@ def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     monkeypatch.chdir(tmp_path)
-    said = write_report(Path("elsewhere"))
+    said = write_report(Path("elsewhere")).text
     one, other = files(mixed.report), files(tmp_path / "elsewhere" / "report")
     assert set(one) == set(other)
     for name in one:
@@ -336,7 +336,7 @@ def test_links_lead_to_runs_that_are_there(mixed):
 
 def test_a_paper_without_runs_is_a_report(tmp_path):
     """No data were available: no row of the page has runs."""
-    said = write_report(tmp_path, papers=("fafed",))
+    said = write_report(tmp_path, papers=("fafed",)).text
     assert "FAFED" in said
     assert len(pd.read_parquet(tmp_path / "report" / "runs.parquet")) == 0
     rows = rows_of(tmp_path / "report" / "tables" / "fafed_table_s1.csv")
@@ -404,7 +404,7 @@ def test_one_paper_alone(mixed, tmp_path, monkeypatch):
     [
         (["nowhere"], "nowhere is not a directory"),
         (["empty"], "empty contains no runs; it must be a results_dir of earlier runs, such as results"),
-        (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
+        (["small", "--into", "small/file"], "small/file cannot be written: "),
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
         (["small", "--latex", "--paper", "adafed"], "--latex, --best and --paper cannot be combined"),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
@@ -416,7 +416,7 @@ def test_one_paper_alone(mixed, tmp_path, monkeypatch):
 def test_a_wrong_request_is_one_line(small, tmp_path, monkeypatch, args, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (small / "DONE").touch()
+    (small / "file").touch()
     before = files(tmp_path)
     status, out, err = call("report", *args)
     assert (status, out) == (2, "")

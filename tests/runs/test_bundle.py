@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from fake_runs import fake
+from fake_runs import fake, seal
 from tools import ROOT
 
 import fedbench
@@ -50,6 +50,7 @@ def long(tmp_path_factory):
             for t in (40, 60, 99)
         ]
         pd.concat(tables).to_parquet(path / "clients.parquet", index=False)
+        seal(path)
     return root
 
 
@@ -129,6 +130,11 @@ def flip(path):
         ("clients.parquet", lambda path: path.unlink(), "cannot be read: .*No such file.*clients.parquet"),
         ("bundle.json", lambda path: path.write_text("{}"), "cannot be read: 'format'"),
         ("bundle.json", lambda path: path.write_text('{"format": 9}'), "format 9, and this version reads 1"),
+        (
+            "bundle.json",
+            lambda path: path.write_text('{"format": 1, "files": {}}'),
+            "bundle.json has no checksum of clients.parquet",
+        ),
     ],
 )
 def test_a_damaged_bundle_is_refused(long, tmp_path, name, damage, message):

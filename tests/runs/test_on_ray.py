@@ -98,7 +98,7 @@ def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
 
 
 def test_a_task_is_given_up_when_it_is_silent_stands_still_or_does_not_start():
-    flight = _Flight(0, None, [], None, attempt=1)
+    flight = _Flight(0, None, [], None, None, attempt=1)
     assert [flight.stalled(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
     flight.hear(70.0, 0, "a")
     assert [flight.stalled(now) for now in (130.0, 131.0)] == [False, True]  # it is silent

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from command_line import FAST, run_dir
+from fake_runs import seal
 
 from fedbench.config.targets import user_code_from
 from fedbench.core.files import NotWritten
@@ -164,8 +165,11 @@ def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
             with pytest.raises(DamagedRun, match=name):
                 run.verify()
         path.write_bytes(content)
-    (tmp_path / "DONE").write_text("")  # as the first version wrote it
-    run.verify()
+    for change in ("", "{}", (tmp_path / "DONE").read_text().replace("sha256", "sha257", 1)):
+        (tmp_path / "DONE").write_text(change)
+        for read in (run.verify, run.rounds, lambda: read_run(tmp_path)):
+            with pytest.raises(DamagedRun, match="DONE has changed since it was written"):
+                read()
 
 
 @pytest.mark.parametrize(
@@ -187,6 +191,8 @@ def test_a_run_that_cannot_be_read_is_left_out_with_its_path_and_the_fault(tmp_p
     finish(write(tmp_path / "a" / "seed_0"))
     path = tmp_path / "a" / "seed_0" / name
     path.unlink() if content is None else path.write_text(content)
+    if content is not None:
+        seal(path.parent)  # damaged before it was sealed, or by somebody who knows how
     store = Results(tmp_path)
     assert not list(store)
     (why,) = store.damaged
@@ -210,6 +216,7 @@ def test_seeds_of_a_setting_have_their_own_seed(tmp_path):
         finish(write(tmp_path / str(seed)), META | {"seed": seed})
         text = f"rounds: 1\nlocal:\n  lr: 0.1\nseed: {seed}\ndata:\n  seed: 3\n"
         (tmp_path / str(seed) / "config.yaml").write_text(text)
+        seal(tmp_path / str(seed))
     one, other = (read_run(tmp_path / str(seed)).config for seed in (0, 7))
     assert other == {"rounds": 1, "local": {"lr": 0.1}, "seed": 7, "data": {"seed": 3}}
     assert (one["seed"], other["seed"]) == (0, 7)

@@ -18,6 +18,14 @@ from typing import Any, NamedTuple
 from filelock import FileLock
 
 from fedbench.core.errors import install_hint
+from fedbench.core.files import (
+    check_files,
+    file_checksum,
+    read_with_checksum,
+    replace_file,
+    to_disk,
+    with_checksum,
+)
 
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
@@ -47,7 +55,7 @@ def kernels() -> Kernels:
         version = subprocess.run([*compiler, "--version"], **_PIPED).stdout.partition("\n")[0]
         where = _place(version)
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
-            if not where.exists():
+            if not _intact(where):
                 _build(compiler, where)
         return Kernels(ctypes.CDLL(str(where)), version)
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # RuntimeError: no home directory
@@ -82,8 +90,19 @@ def _place(version: str) -> Path:
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedbench" / "kernels"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if directory.stat().st_uid != os.getuid():
+        raise PermissionError(f"{directory} belongs to another user, whose code would be run; remove it")
     directory.chmod(0o700)
     return directory / f"kernels-{digest}.so"
+
+
+def _intact(library: Path) -> bool:
+    """Whether a library exists and is the one that was built: one that is cut off ends the process that loads it."""
+    try:
+        check_files(library.parent, read_with_checksum(library.with_suffix(".json")))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _build(compiler: list[str], where: Path) -> None:
@@ -93,4 +112,7 @@ def _build(compiler: list[str], where: Path) -> None:
         made = Path(directory) / where.name
         subprocess.run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(made)], **_PIPED)
         made.chmod(0o700)
+        to_disk(made)
         made.replace(where)
+    checksums = with_checksum({where.name: file_checksum(where)})
+    replace_file(where.with_suffix(".json"), checksums, lasting=True)
