@@ -138,7 +138,7 @@ class Model(nn.Module):
     def __init__(self, input_shape, classes, wrong=""):
         super().__init__()
         self.wrong = wrong
-        self.layer = nn.Linear(60, classes)
+        self.layer = nn.Linear(60, classes).requires_grad_(wrong != "frozen")
         if wrong == "buffers":
             self.norm = nn.BatchNorm1d(classes)
 
@@ -194,6 +194,8 @@ def odd(accuracy, power):
 MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
 REFUSED = [
     (f"{MODEL} +model.wrong=buffers", r"Model has buffers \(norm\.running_mean, .*use GroupNorm instead of BatchNorm"),
+    (f"{MODEL} +model.wrong=frozen", r"Model has frozen parameters \(layer\.weight, layer\.bias\), and no part of a "
+     r"model can be fixed here: every parameter is trained and sent; remove requires_grad_\(False\)"),
     (f"{MODEL} +model.wrong=shape", r"model: Model\.forward \(\S*wrong\.py, line 14\) returned \[2\] float32 "
      r"for examples \[2, 60\]; expected logits \[2, 10\], a row per example"),
     (f"{MODEL} +model.wrong=error", r"Model\.forward \S+ line 14\) raised RuntimeError in \S*wrong\.py, line 18: mat1"),

@@ -1,6 +1,7 @@
 """``fedbench clean``: what it lists and removes, and what it leaves alone."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -105,3 +106,24 @@ class FinishedMeanwhile:
 
     def __exit__(self, *error):
         """Release nothing."""
+
+
+def test_what_killed_processes_were_writing_is_listed_and_removed(fed, runs, tmp_path):
+    """Untouched for an hour: what is younger, another process may be writing."""
+    results = tmp_path / "results"
+    old = [results / ".fedbench-abc", results / ".seed_0.removed", runs["done"] / ".tmpAbCdEf"]
+    for path in (*old[:2], results / ".fedbench-new"):
+        path.mkdir()
+        (path / "file").touch()
+    old[2].touch()
+    for path in old:
+        os.utime(path, (0, 0))
+    before = sorted(results.rglob("*"))
+    lines = fed("clean")[1]
+    assert sorted(line.partition(": ")[2] for line in lines if "killed process" in line) == sorted(
+        str(path.relative_to(tmp_path)) for path in old
+    )
+    assert sorted(results.rglob("*")) == before
+    fed("clean", "--yes")
+    gone = {p for p in set(before) - set(results.rglob("*")) if not p.is_relative_to(runs["failed"].parent)}
+    assert gone == {*old, *(path / "file" for path in old[:2])}

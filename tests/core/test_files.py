@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,22 @@ def test_every_bit_of_a_document_with_its_checksum_counts(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"f\.json has changed"):
             read_with_checksum(path)
+
+
+def test_a_full_disk_is_one_short_line_however_many_files_a_directory_has(tmp_path, monkeypatch):
+    target = tmp_path / "report"
+    target.mkdir()
+    for number in range(50):
+        (target / f"table_{number}.csv").touch()
+
+    def full(source, copy):
+        raise OSError(errno.ENOSPC, "No space left on device", copy)
+
+    monkeypatch.setattr(shutil.copytree, "__defaults__", (False, None, full, False, False))
+    with pytest.raises(NotWritten) as caught, replaced_folder(target):
+        pass
+    assert str(caught.value) == (
+        f"{target} cannot be written: No space left on device; free some space, then run the command again"
+    )
+    assert len(list(target.iterdir())) == 50
+    assert [p.name for p in tmp_path.iterdir()] == ["report"]

@@ -49,6 +49,28 @@ def test_what_vouches_for_other_files_is_written_last(tmp_path, monkeypatch):
     assert written == ["round_2", "rounds.jsonl", "manifest.json", "DONE"]
 
 
+def test_all_files_are_on_the_disk_before_what_vouches_for_them(tmp_path, monkeypatch):
+    """In the sense of fsync, with the names in their directories: DONE survives no power cut that they do not."""
+    calls, fsync, replace = [], os.fsync, Path.replace
+
+    def synchronised(handle):
+        calls.append(Path(f"/proc/self/fd/{handle}").readlink().name.removesuffix(".part"))
+        fsync(handle)
+
+    def renamed(self, target):
+        calls.append(f"-> {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(Path, "replace", renamed)
+    unpack({"DONE": b"", "model.safetensors": b"w", "rounds.jsonl": b"{}"}, tmp_path / "run")
+    for name in ("model.safetensors", "rounds.jsonl", "DONE"):
+        place = calls.index(f"-> {name}")
+        assert calls[place - 1] == name
+        assert calls[place + 1] == "run"
+    assert calls.index("-> DONE") == len(calls) - 2
+
+
 def test_the_mailbox_keeps_the_last_message_and_the_last_files():
     box = Mailbox()
     box.send((0, 1), 3, "a", ("files of 3",))

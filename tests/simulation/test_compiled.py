@@ -4,6 +4,8 @@ import importlib.util
 import math
 import os
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -370,3 +372,53 @@ def test_compiled_once_into_a_private_directory(cache, tmp_path, monkeypatch, ca
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     assert len(list(cache.glob("*.so"))) == 2
     capfd.readouterr()
+
+
+BUILT = """
+import sys
+from fedbench.simulation.compiled.library import kernels
+sys.exit(kernels().library is None)
+"""
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flip", "without its checksum", "another checksum"])
+def test_a_library_that_is_not_the_one_that_was_built_is_built_again(cache, tmp_path, damage):
+    """In a process of its own: a library that is cut off ends the process that loads it."""
+    real = library._compiler()
+    if real is None:
+        pytest.skip("no compiler")
+    last = f'for last; do :; done; exec {real[0]} {NOTHING} "$last"'
+    compiler = script(tmp_path / "cc", f'test "$1" = --version && echo cc 1.0 && exit 0; {last}')
+
+    def run():
+        environment = {**os.environ, "CXX": compiler, "XDG_CACHE_HOME": str(tmp_path)}
+        command = [sys.executable, "-c", BUILT]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        return done.returncode, "compiling" in done.stderr
+
+    assert run() == (0, True)
+    assert run() == (0, False)
+    (built,) = cache.glob("*.so")
+    whole, checksum = built.read_bytes(), built.with_suffix(".json")
+    match damage:
+        case "empty":
+            built.write_bytes(b"")
+        case "cut":
+            built.write_bytes(whole[:4096])
+        case "flip":
+            built.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+        case "without its checksum":
+            checksum.unlink()
+        case _:
+            checksum.write_text(checksum.read_text().replace("sha256", "sha255"))
+    assert run() == (0, True)
+    assert run() == (0, False)
+
+
+def test_a_cache_of_another_user_is_not_used(cache, monkeypatch, capfd):
+    if library._compiler() is None:
+        pytest.skip("no compiler")
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    assert library.kernels().library is None
+    assert "belongs to another user" in capfd.readouterr().err
