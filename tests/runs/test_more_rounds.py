@@ -157,6 +157,18 @@ def test_a_damaged_state_is_reported_and_the_run_starts_over(fed, tmp_path):
     assert rows(run_dir(tmp_path, lines))[:6] == rows(whole)[:6]
 
 
+def test_a_state_that_has_changed_is_found_when_the_run_is_asked_for(fed, tmp_path):
+    given = [*SMALL, "rounds=3", "keep_state=true"]
+    path = run_dir(tmp_path, fed(*given)[1])
+    for file in sorted((path / "state").iterdir()):
+        content = file.read_bytes()
+        file.write_bytes(content[:-2] + bytes([content[-2] ^ 1, content[-1]]))
+        status, _, err = fed(*given)
+        assert (status, f"state: {file.name} has changed since it was written" in err) == (1, True), err
+        file.write_bytes(content)
+    assert fed(*given)[0] == 0
+
+
 def test_a_run_that_continues_another_can_be_interrupted_and_keeps_saying_so(fed, tmp_path, monkeypatch):
     from command_line import interrupted
 
