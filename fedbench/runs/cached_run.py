@@ -25,7 +25,18 @@ from fedbench.config.targets import function_of, user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.runs.process import PROCESSES, answered_by, end_at_once
-from fedbench.runs.run import CHECKPOINT, LOCK, NODE, STATE, DamagedRun, Run, is_done, read_run
+from fedbench.runs.run import (
+    CHECKPOINT,
+    LOCK,
+    MANIFEST,
+    NODE,
+    STATE,
+    DamagedRun,
+    Run,
+    checked_checkpoint,
+    is_done,
+    read_run,
+)
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
@@ -173,7 +184,12 @@ def _put_away(path: Path, keep_state: bool) -> None:
     folder = path / CHECKPOINT
     if keep_state and any(folder.glob("round_*")):
         shutil.rmtree(path / STATE, ignore_errors=True)
-        shutil.rmtree(folder / "client_states", ignore_errors=True)  # the memory of the run; the checkpoint has a copy
+        kept = {MANIFEST, *checked_checkpoint(folder)["sealed"]}
+        for file in folder.iterdir():
+            if file.is_dir():  # the memory of the run, of which the checkpoint has a copy
+                shutil.rmtree(file)
+            elif file.name not in kept:  # a table of the last round
+                file.unlink()
         folder.replace(path / STATE)
     shutil.rmtree(folder, ignore_errors=True)
 
