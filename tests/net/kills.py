@@ -46,13 +46,15 @@ def in_child(results: Path, method: str, harm: Callable[[], object] = int) -> in
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def left_in(results: Path) -> tuple[bytes, list[dict[str, object]]]:
-    """The model and the rounds of the only run in a directory, without their times."""
+def left_in(results: Path) -> tuple[bytes, list[dict[str, object]], list[str]]:
+    """The model and the rounds of the only run in a directory, without their times, and the names of all files."""
     (rounds,) = results.rglob("rounds.jsonl")
     rows = [json.loads(line) for line in rounds.read_text().splitlines()]
     untimed = [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in rows]
     model = rounds.with_name("model.safetensors")
-    return model.read_bytes() if model.exists() else b"", untimed
+    # a lock stays if the process is killed just before it removes it, which is its last act
+    names = sorted(path.relative_to(results).as_posix() for path in results.rglob("*") if path.name != ".lock")
+    return model.read_bytes() if model.exists() else b"", untimed, names
 
 
 def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
@@ -62,7 +64,7 @@ def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
         results = folder / f"{method}_{number.name}_{at}"
         environment = {"KILL_AT": str(at), "KILL_WITH": str(int(number))}
         first = in_child(results, method, lambda environment=environment: os.environ.update(environment))
-        _, rows = left_in(results)
+        rows = left_in(results)[1]
         facts = {
             "signal": number.name,
             "first": first,
