@@ -139,8 +139,10 @@ def frames():
 
 
 def shown():
-    outputs = [call("show", str(p.parent)) for p in sorted(Path("results").rglob("seed_*/config.yaml"))]
-    return max(status for status, *_ in outputs), [out.partition("\nRound ")[2] for _, out, _ in outputs], "".join(e for *_, e in outputs)
+    runs = sorted(path.parent for path in Path("results").rglob("seed_*/config.yaml"))
+    outputs = [call("show", str(run)) for run in runs]
+    numbers = [out.partition("\nRound ")[2] for _, out, _ in outputs]
+    return max(status for status, *_ in outputs), numbers, "".join(err for *_, err in outputs)
 
 
 READERS = {

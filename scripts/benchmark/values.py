@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmark.comparisons import MEASURED, Comparisons
 from benchmark.ranks import RankTest, rank_test
-from fedbench.analysis.claims.comparison import ALPHA
+from fedbench.analysis.claims.comparison import ALPHA, Comparison
 from fedbench.analysis.stats import Paired, paired, with_diverged
-from fedbench.analysis.stepdown import Leads, adjusted, negated
+from fedbench.analysis.stepdown import adjusted
 from fedbench.core.metrics import metric_info
 
 BASELINE = "fedavg"
@@ -110,8 +110,8 @@ def _leads(found: Comparisons, table: str, setting: str, metric: str) -> dict[st
         both = {s: sign * (a - b) for s, (a, b) in enumerate(zip(mine, base, strict=True)) if not np.isnan(a - b)}
         lost, won = (_only(a, b) for a, b in ((mine, base), (base, mine)))
         differences[method] = with_diverged(both, lost, won)
-    tests = [Leads(d) for d in differences.values()]
-    ahead, behind = adjusted(tests), adjusted([negated(test) for test in tests])
+    tests = [Comparison(method, differences=d) for method, d in differences.items()]
+    ahead, behind = adjusted(tests), adjusted(tests, ahead=False)
     states = ["ahead" if a <= ALPHA else "behind" if b <= ALPHA else "open" for a, b in zip(ahead, behind, strict=True)]
     return {m: Lead(paired(d.values()), s) for (m, d), s in zip(differences.items(), states, strict=True)}
 

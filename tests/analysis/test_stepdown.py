@@ -7,20 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedbench.analysis.claims.comparison import Comparison, joined
 from fedbench.analysis.stats import holm, least_blocks, paired
-from fedbench.analysis.stepdown import Leads, Several, adjusted, negated
+from fedbench.analysis.stepdown import adjusted
 
 families = st.integers(1, 6).flatmap(
     lambda n: st.lists(st.lists(st.integers(-9, 9), min_size=n, max_size=n), min_size=1, max_size=4)
 )
 
 
+def by_block(differences):
+    return Comparison("", mean=0.0, differences=differences)
+
+
 def leads(*values):
-    return Leads(dict(enumerate(values)))
+    return by_block(dict(enumerate(values)))
 
 
 def own(test):
-    return paired(test.by_block.values()).greater
+    return paired(test.differences.values()).greater
 
 
 # ---- by hand
@@ -61,7 +66,7 @@ def test_step_down_by_hand():
 
 def test_blocks_that_a_comparison_lacks_do_not_turn_it():
     """The first has blocks 0 to 2, the second 1 to 3: of 16 assignments 2 are as extreme for either, 1 for both."""
-    one, two = Leads(dict.fromkeys((0, 1, 2), 1.0)), Leads(dict.fromkeys((1, 2, 3), 1.0))
+    one, two = by_block(dict.fromkeys((0, 1, 2), 1.0)), by_block(dict.fromkeys((1, 2, 3), 1.0))
     assert adjusted([one]) == [1 / 8]
     assert adjusted([one, two]) == [3 / 16] * 2
 
@@ -69,15 +74,18 @@ def test_blocks_that_a_comparison_lacks_do_not_turn_it():
 def test_several_parts_by_hand():
     """All of them: the largest p. One is enough: the smallest, times their number. The other way round, the reverse."""
     strong, weak = leads(1, 1, 1), leads(1, 1, -1)
-    every, some = Several((strong, weak), every=True), Several((strong, weak), every=False)
+    every, some = (joined("", (strong, weak), every=every) for every in (True, False))
     assert own(weak) == 4 / 8
     # of all parts, the null may be that of any: 1 and 4 of 8 assignments at most 4 of 8, together 5
     assert adjusted([every])[0] >= own(weak)
     assert adjusted([some])[0] >= min(1.0, own(strong))
-    assert negated(every) == Several((negated(strong), negated(weak)), every=False)
-    assert negated(negated(some)) == some
-    nothing = Several((strong, Leads({})), every=True)
+    opposite = leads(-1, -1, -1), leads(-1, -1, 1)
+    assert adjusted([every], ahead=False) == adjusted([joined("", opposite, every=False)])
+    assert adjusted([some], ahead=False) == adjusted([joined("", opposite, every=True)])
+    nothing = joined("", (strong, leads()), every=True)
     assert adjusted([nothing]) == [1.0]  # a part without leads is not shown
+    unrun = joined("", (strong, Comparison("")), every=False)
+    assert adjusted([unrun]) == adjusted([strong])  # nor is one that has not been run a part
 
 
 # ---- the case of FedFa's c07: five seeds, all against one of three comparisons
@@ -112,7 +120,7 @@ def test_neither_scale_nor_order_nor_names_of_blocks_matter(family, scales, rand
     names = random.sample(range(100), len(family[0]))
     there = adjusted([leads(*values) for values in family])
     order = random.sample(range(len(family)), len(family))
-    again = adjusted([Leads(dict(zip(names, (scales[i] * v for v in family[i]), strict=True))) for i in order])
+    again = adjusted([by_block(dict(zip(names, (scales[i] * v for v in family[i]), strict=True))) for i in order])
     assert again == [there[i] for i in order]
 
 

@@ -11,7 +11,6 @@ from typing import Literal
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired, with_diverged, without_scale
-from fedbench.analysis.stepdown import Leads, Several, Test
 
 ALPHA = 0.05
 
@@ -79,11 +78,14 @@ class Comparison:
         return Comparison(self.label, uneven=self.uneven, group=self.group, unit=self.unit)
 
     @property
-    def test(self) -> Test:
-        """The test that the first side is ahead; of several parts, those that have been run count."""
-        if self.parts:
-            return Several(tuple(part.test for part in self.parts if part.mean is not None), self.every)
-        return Leads(self.differences)
+    def run_parts(self) -> list[Comparison]:
+        """The parts that have been run, which are those that count; none if it is a single comparison."""
+        return [part for part in self.parts if part.mean is not None]
+
+    @property
+    def every_block(self) -> set[int]:
+        """The blocks of its differences, and of those of its parts."""
+        return set(self.differences).union(*(part.every_block for part in self.run_parts))
 
     @property
     def fewest(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from fedbench.analysis.claims.comparison import ALPHA, Comparison
 from fedbench.analysis.stats import least_blocks, least_p
-from fedbench.analysis.stepdown import adjusted, negated
+from fedbench.analysis.stepdown import adjusted
 
 DECIDED = ("holds", "fails", "mixed", "undecided")
 
@@ -100,8 +100,8 @@ def _judged(comparisons: Sequence[Comparison]) -> Verdict:
     """Return the verdict on comparisons, with adjusted p-values where they have been run."""
     judged = list(comparisons)
     run = [i for i, c in enumerate(comparisons) if c.complete]
-    tests = [comparisons[i].test for i in run]
-    ahead, behind = adjusted(tests), adjusted([negated(test) for test in tests])
+    tests = [comparisons[i] for i in run]
+    ahead, behind = adjusted(tests), adjusted(tests, ahead=False)
     for i, for_p, against_p in zip(run, ahead, behind, strict=True):
         judged[i] = replace(judged[i], for_p=for_p, against_p=against_p)
     states = {c.state for c in judged}
