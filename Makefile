@@ -5,30 +5,34 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info[:3] < (3, 14))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint requirements/constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 # On Linux pip takes PyTorch with 2 GB of CUDA libraries. uv knows PyTorch's own index, and takes the build for CPUs where
-# there is no NVIDIA driver; it installs nothing if that index is out of reach, and pip does.
-UV := VIRTUAL_ENV=.venv UV_TORCH_BACKEND=auto UV_CONSTRAINT=requirements/constraints.txt $(BIN)/uv pip
-ELSE := echo "PyTorch's own index cannot be used (see above); pip installs what its index has"
+# there is no NVIDIA driver. If uv cannot reach an index, it installs nothing, and pip tries with the indexes it has.
+UV := VIRTUAL_ENV=.venv UV_TORCH_BACKEND=auto $(BIN)/uv pip
+install = $(UV) install $(1) || { echo "uv cannot install these packages (see above); pip tries next"; $(PIP) install $(1); }
+# Every downloaded file must have a hash that the lock lists. antlr4 has no wheel, and the locked setuptools builds it.
+LOCKED := --require-hashes --only-binary :all: --no-binary antlr4-python3-runtime --no-build-isolation --requirement
 JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help setup demo smoke test test-all test-gpu golden lint type licences audit vulnerabilities format docs site notebook dist bench \
+.PHONY: help setup demo smoke test test-all test-gpu golden lint type licences audit vulnerabilities lock format docs site notebook dist bench \
   reproduce-tables fairness-benchmark tables clean
 
 help: ## list the targets
 	@grep -hE '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-.venv/base: pyproject.toml requirements/constraints.txt
+.venv/base: pyproject.toml requirements/build.txt requirements/base.txt requirements/torch.txt
 	@test -n "$(PYTHON)" || { echo "fedbench needs Python 3.11.4 or later, up to 3.13, and none was found; run make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(PIP) uv
-	$(UV) install --editable . || { $(ELSE); $(PIP) --editable .; }
+	$(PIP) install $(LOCKED) requirements/build.txt
+	$(call install,$(LOCKED) requirements/base.txt)
+	$(call install,--requirement requirements/torch.txt)
+	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev: .venv/base
-	$(UV) install --editable ".[dev,docs]" || { $(ELSE); $(PIP) --editable ".[dev,docs]"; }
+.venv/dev: .venv/base requirements/dev.txt
+	$(call install,$(LOCKED) requirements/dev.txt)
 	@touch $@
 
 setup: .venv/dev ## create .venv with all development tools
@@ -61,8 +65,9 @@ lint: .venv/dev ## check the style
 type: .venv/dev ## check the types
 	$(BIN)/mypy
 
-# names of the pinned packages; packages that somebody has installed besides are not ours to check
-PINNED = $(shell sed -nE 's/^([A-Za-z0-9_.-]+)==.*/\1/p' requirements/constraints.txt)
+# the pinned packages, for every platform; packages that somebody has installed besides are not ours to check
+PINS := sed -nE 's/^([A-Za-z0-9_.-]+==[^ ]+).*/\1/p' requirements/dev.txt requirements/torch.txt
+PINNED = $(shell $(PINS) | cut -d = -f 1)
 # permissive licences, and MPL, which asks for the source of changed files only; parts of names, since packages spell them
 LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;ISC;MPL;Mozilla Public License;Unlicense;CC0
 
@@ -75,10 +80,22 @@ audit: licences ## check the dependencies for known vulnerabilities (needs the n
 	$(MAKE) vulnerabilities
 
 vulnerabilities: .venv/dev ## the part of audit that needs the network
-	@said=$$(mktemp); $(BIN)/pip-audit --requirement requirements/constraints.txt --no-deps --disable-pip 2> $$said; status=$$?; \
+	@said=$$(mktemp); $(BIN)/pip-audit --requirement <($(PINS)) --no-deps --disable-pip 2> $$said; status=$$?; \
 	if grep -qE "^requests\.exceptions\.|^pip_audit.*ConnectionError" $$said; then \
 	  echo "nothing is known of vulnerabilities: their database cannot be reached; run make audit again with a network" >&2; \
 	else cat $$said >&2; fi; rm -f $$said; exit $$status
+
+# the same for every platform and supported Python; torch.txt says why the packages that sed removes have no hashes
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.5 --generate-hashes --no-annotate \
+  --custom-compile-command "make lock" --constraint requirements/torch.txt
+UPGRADE ?=
+
+lock: .venv/base ## write requirements/ from pyproject.toml; UPGRADE=--upgrade or UPGRADE="-P numpy" takes newer releases
+	$(LOCK) $(UPGRADE) --extra dev --extra docs --group build pyproject.toml --output-file requirements/dev.txt
+	$(LOCK) --constraint requirements/dev.txt pyproject.toml --output-file requirements/base.txt
+	$(LOCK) --constraint requirements/dev.txt --group build --output-file requirements/build.txt
+	sed -i.all -E '/^(torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)==/,/[^\]$$/d' requirements/dev.txt requirements/base.txt
+	rm requirements/*.all
 
 format: .venv/dev ## format the code
 	$(BIN)/ruff check --fix .

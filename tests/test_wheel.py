@@ -75,7 +75,7 @@ def test_the_sdist_holds_what_the_wheel_tests_and_documents(sdist):
         names = {n.partition("/")[2] for n in archive.getnames()}
     kept = ("fedbench/**/*.py", "conf/**/*.yaml", "tests/**/*.py", "docs/**/*.md", "examples/**/*.py", "scripts/*.py")
     assert {p.relative_to(ROOT).as_posix() for kind in kept for p in ROOT.glob(kind)} <= names
-    assert {"LICENSE", "CITATION.cff", "Makefile", "docs/conf.py", "requirements/constraints.txt"} <= names
+    assert {"LICENSE", "CITATION.cff", "Makefile", "docs/conf.py", "requirements/dev.txt"} <= names
     assert not [n for n in names if n.startswith(("results/", ".venv/", "build/"))]
 
 
