@@ -86,7 +86,7 @@ vulnerabilities: .venv/dev ## the part of audit that needs the network
 	else cat $$said >&2; fi; rm -f $$said; exit $$status
 
 # the same for every platform and supported Python; torch.txt says why the packages that sed removes have no hashes
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.5 --generate-hashes --no-annotate \
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.4 --generate-hashes --no-annotate \
   --custom-compile-command "make lock" --constraint requirements/torch.txt
 UPGRADE ?=
 
