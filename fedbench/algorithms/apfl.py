@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, keep_variables, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -50,9 +50,6 @@ def apfl(local: Optimizer = SGD, *, alpha: Share = 0.5, adaptive: bool = False, 
         new = {"w": x - info.lr * g, "personal": own - info.lr * share * g_mixed, "alpha": share}
         return new | ({"first": torch.zeros_like(local["first"])} if adaptive else {})
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        return {"delta": msg["w"] - local["w"]}, {"personal": local["personal"], "alpha": local["alpha"]}
-
     def deploy(server: State, clients: State) -> Tensor:
         own = clients["personal"]  # the states of many clients may be in host memory
         return mixed(clients["alpha"], own, server["w"].to(own.device))
@@ -62,7 +59,7 @@ def apfl(local: Optimizer = SGD, *, alpha: Share = 0.5, adaptive: bool = False, 
         client_init=lambda w: {"personal": w, "alpha": w.new_full((1,), alpha)},
         start=start,
         step=step,
-        finish=finish,
+        finish=keep_variables,
         deploy=deploy,
         weights=weights,
     )

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
-from fedbench.core.algorithm import Algorithm, Averaging, Pull, by_weight, descent
+from fedbench.core.algorithm import Algorithm, Averaging, Pull, by_weight, descent, start_from_client
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
@@ -57,9 +57,6 @@ def feddyn(
     def server_init(w: Tensor, num_clients: int) -> State:
         return with_mean_drift(w, num_clients, examples) | ({"mean": w} if deploy == "mean" else {})
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], "drift": client["drift"]}
-
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
         return {"delta": delta}, {"drift": client["drift"] - delta}
@@ -71,7 +68,7 @@ def feddyn(
     return Algorithm(
         server_init=server_init,
         client_init=unmoved,
-        start=start,
+        start=start_from_client,
         step=descent(extra=extra)["step"],
         finish=finish,
         update=Averaging(update, {"delta": by_weight}),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
 from fedbench.algorithms.shared.local_steps import uphill
-from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent, start_from_client
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, Share
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -50,9 +50,6 @@ def fedspeed(
         here, there = uphill(oracle, local["w"], batch, rho)
         return (1 - alpha) * here + alpha * there + prox * (local["w"] - msg["w"] + local["drift"])
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], "drift": client["drift"]}
-
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
         drift = client["drift"] - delta
@@ -67,7 +64,7 @@ def fedspeed(
     return Algorithm(
         server_init=server_init,
         client_init=unmoved,
-        start=start,
+        start=start_from_client,
         step=descent(gradient=gradient)["step"],
         finish=finish,
         update=Averaging(update, {"delta": by_weight}),

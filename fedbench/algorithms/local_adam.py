@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent, upload_delta
+from fedbench.core.algorithm import (
+    Algorithm,
+    Weights,
+    descent,
+    keep_variables,
+    server_descent,
+    start_from_client,
+)
 from fedbench.core.optim import SGD, Optimizer, adam, chain, without
 from fedbench.core.options import BelowOne, Positive
-from fedbench.core.types import ClientInfo, State
 
 
 def local_adam(
@@ -38,14 +44,11 @@ def local_adam(
     if state == "reset":
         return Algorithm(**descent(chain(local, solver)), **server_descent(), weights=weights)
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        return upload_delta(msg, client, local, info)[0], {k: local[k] for k in client}
-
     return Algorithm(
         client_init=solver.init,
-        start=lambda msg, client, info: {"w": msg["w"], **client},
+        start=start_from_client,
         step=descent(chain(local, solver))["step"],
-        finish=finish,
+        finish=keep_variables,
         weights=weights,
         exposes={"moments": lambda uploads, clients: clients["m"]},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.core.algorithm import Algorithm, upload_delta
+from fedbench.core.algorithm import Algorithm, keep_variables, start_from_client
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import BelowOne, NonNegative
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -34,8 +34,8 @@ def naive_adaptive(local: Optimizer = SGD, *, beta: BelowOne = 0.5, eps: NonNega
 
     return Algorithm(
         client_init=lambda w: {"v": torch.zeros_like(w)},
-        start=lambda msg, client, info: {"w": msg["w"], **client},
+        start=start_from_client,
         step=step,
-        finish=lambda msg, client, local, info: (upload_delta(msg, client, local, info)[0], {"v": local["v"]}),
+        finish=keep_variables,
         weights="uniform",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.core.algorithm import Algorithm, Weights, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, keep_variables, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Count, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -54,15 +54,12 @@ def pfedme(
             theta = theta - personal_lr * (oracle.grad(theta, batch) + lam * (theta - x))
         return {"w": x - info.lr * lam * (x - theta), "personal": theta}
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        return {"delta": msg["w"] - local["w"]}, {"personal": local["personal"]}
-
     return Algorithm(
         **server_descent(lr=beta),
         client_init=lambda w: {"personal": w},
         start=begin,
         step=step,
-        finish=finish,
+        finish=keep_variables,
         deploy=lambda server, clients: clients["personal"],
         weights=weights,
     )

@@ -235,6 +235,16 @@ def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> t
     return {"delta": msg["w"] - local["w"]}, client
 
 
+def start_from_client(msg: State, client: State, info: ClientInfo) -> State:
+    """Begin at the broadcast model, with the variables of the client state: a ``start``."""
+    return {"w": msg["w"], **client}
+
+
+def keep_variables(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    """Upload Δ_k, and keep the local variables that the client state consists of: a ``finish``."""
+    return upload_delta(msg, client, local, info)[0], {name: local[name] for name in client}
+
+
 @dataclass(frozen=True)
 class Trials:
     """Models that the server makes from the uploads and has clients measure before its step (ADR 0002).

@@ -11,7 +11,7 @@ from test_more_identities import FULL, cohort, on_quadratics, start_of
 from tools import close, factory, federation, final, make, snapshots
 
 from fedbench.algorithms.fedheal import packed, unpacked
-from fedbench.algorithms.shared.guided import chosen, direction, step_sizes
+from fedbench.algorithms.fedmdfg import chosen, direction, step_sizes
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import Purpose, key, sample_cohort, without_replacement
