@@ -22,8 +22,8 @@ from fedbench.core.errors import FailedElsewhere, LostProcess, RequestError, nea
 from fedbench.core.files import NotWritten
 from fedbench.runs.process import (
     LOCAL_RANK,
-    PROCESSES,
     RANK,
+    WORLD_SIZE,
     answered_by,
     end_at_once,
     exit_status,
@@ -79,7 +79,7 @@ def carried_out(args: list[str], loud: bool = False) -> Namespace:
         raise _unknown_argument(parser, unknown[0])
     asked.word, asked.typed, asked.loud, asked.page = word, rest, loud, None
     sweeps = word == "run" and asked.multirun and not asked.cfg
-    if PROCESSES > 1 and (word != "run" or sweeps):
+    if WORLD_SIZE > 1 and (word != "run" or sweeps):
         raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
     with answered_by(end_at_once):
         command = import_module(f"fedbench.commands.{'sweep' if sweeps else _FILES.get(word, word)}")
@@ -131,7 +131,7 @@ def _explained(error: BaseException, loud: bool, forced: bool) -> int:
         if relayed or (LOCAL_RANK and isinstance(error, RequestError)):
             _wait_for_the_first()
             return 1  # the first process says so
-        return _fail(f"process {RANK} of {PROCESSES}: {type(error).__name__}: {error}", 1)
+        return _fail(f"process {RANK} of {WORLD_SIZE}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
         again = f"run the same command again to resume{' (force=true starts over)' if forced else ''}"
         return _fail(f"interrupted{getattr(end, 'where', '')}; {again}", exit_status(end))

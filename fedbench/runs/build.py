@@ -24,7 +24,7 @@ from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.method import method_of
-from fedbench.runs.process import LOCAL_RANK, NEIGHBOURS, PROCESSES
+from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
 from fedbench.scenarios.draws import Population
@@ -33,7 +33,7 @@ from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.ranks import Ranks
+from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task
 from fedbench.simulation.turn import Scenario
 
@@ -52,11 +52,10 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     """
     local, precision = config.local, config.engine.precision
     device = device_of(config.device, precision)
-    ranks = Ranks(device) if PROCESSES > 1 else None
-    if ranks is not None:
-        asked = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
-        if len(set(ranks.every(asked))) > 1:
-            raise RequestError("the processes that torchrun has started ask for different runs, or in other versions")
+    ranks = Ranks(device) if WORLD_SIZE > 1 else ALONE
+    asked = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
+    if len(set(ranks.all_gather(asked))) > 1:
+        raise RequestError("the processes that torchrun has started ask for different runs, or in other versions")
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
@@ -187,7 +186,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
-            **({"processes": engine.processes} if engine.processes > 1 else {}),
+            **({"processes": engine.ranks.world_size} if engine.ranks.world_size > 1 else {}),
         },
     }
 
@@ -199,11 +198,11 @@ def device_of(name: str, precision: str) -> torch.device:
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     kind = name if name != "auto" else "cuda" if count else "cpu"
-    if NEIGHBOURS > 1 and kind.startswith("cuda"):
-        if kind != "cuda" or count < NEIGHBOURS:
+    if LOCAL_WORLD_SIZE > 1 and kind.startswith("cuda"):
+        if kind != "cuda" or count < LOCAL_WORLD_SIZE:
             raise RequestError(
-                f"device={name} for {NEIGHBOURS} processes of this machine, where PyTorch finds {count} CUDA devices; "
-                "each takes one of them: use device=cuda and as many processes, or device=cpu"
+                f"device={name} for {LOCAL_WORLD_SIZE} processes of this machine, where PyTorch finds {count} CUDA "
+                "devices; each takes one of them: use device=cuda and as many processes, or device=cpu"
             )
         kind = f"cuda:{LOCAL_RANK}"
     device = torch.device(kind)

@@ -8,14 +8,14 @@ from torch import Tensor
 from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.errors import RequestError, is_own
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.process import NEIGHBOURS, available_cores
+from fedbench.runs.process import LOCAL_WORLD_SIZE, available_cores
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, free_bytes, keep_memory
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.ranks import Ranks
+from fedbench.simulation.ranks import ALONE, Alone
 from fedbench.simulation.task import Task, example_losses
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
@@ -36,7 +36,7 @@ def make_engine(
     config: EngineConfig,
     cohort: int,
     cores: int | None = None,
-    ranks: Ranks | None = None,
+    ranks: Alone = ALONE,
 ) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules.
 
@@ -62,7 +62,7 @@ def make_engine(
         largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
         vectorised = task.traits.dense or (on_gpu and not is_own(type(task.model).forward))  # others may not be
         mode = "stacked" if vectorised and task.size < largest else "loop"
-    share = data.num_clients if ranks is None else -(-cohort // ranks.count)  # of the clients of a round
+    share = data.num_clients if ranks.world_size == 1 else -(-cohort // ranks.world_size)  # of the clients of a round
     stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
     alone = on_gpu or (mode == "stacked" and task.size < _SMALL)
@@ -71,13 +71,12 @@ def make_engine(
     if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
         size, workers = _fitting(
-            size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else NEIGHBOURS)
+            size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else LOCAL_WORLD_SIZE)
         )
-    if ranks is not None:  # parts and sums depend on them
-        wanted = mode
-        mode, size, workers = ranks.shared((mode, size, workers))
-        if wanted != mode:
-            raise RequestError(f"engine.mode={wanted} is what this machine can do, and the first process has {mode}")
+    wanted = mode
+    mode, size, workers = ranks.broadcast((mode, size, workers))  # parts and sums depend on them
+    if wanted != mode:
+        raise RequestError(f"engine.mode={wanted} is what this machine can do, and the first process has {mode}")
     oracle = kernel or make_oracle(task, mode)
     if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:  # the work of other threads would be captured, too
         oracle = CapturedOracle(oracle)

@@ -24,7 +24,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import function_of, user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.runs.process import PROCESSES, answered_by, end_at_once
+from fedbench.runs.process import WORLD_SIZE, answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
     LOCK,
@@ -41,7 +41,6 @@ from fedbench.runs.run import (
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
     from fedbench.runs.training import PreparedRun
-    from fedbench.simulation.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     path = config.path
-    if PROCESSES == 1 and is_done(path) and not config.force and not (path / CHECKPOINT).exists():
+    if WORLD_SIZE == 1 and is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
     with answered_by(end_at_once):
         from fedbench.runs.method import method_of  # imports torch, which takes seconds
@@ -124,8 +123,8 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
 
     prepared = build(config, cores)
     ranks = prepared.engine.ranks
-    if ranks is not None and ranks.number:
-        return _with_the_first(prepared, ranks)
+    if ranks.rank:
+        return _with_the_first(prepared)
     try:
         recorder = Recorder(path)
         lock = _locked(path)
@@ -138,28 +137,28 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         fresh = not is_done(path)  # otherwise another process has finished it meanwhile
         if fresh:
             continue_shorter(config, recorder)
-        if ranks is not None:
-            ranks.shared(fresh)
+        ranks.broadcast(fresh)
         if fresh:
             late = train(prepared, recorder)
         _put_away(path, config.keep_state)
         outcome = Outcome(read_run(path), True, late) if fresh else _from_disk(config)
-        return outcome if ranks is None else ranks.shared([outcome])[0]
+        return ranks.broadcast(outcome)
     finally:
         if is_done(path):  # a process that waits creates it again, and finds DONE
             (path / LOCK).unlink(missing_ok=True)
         lock.release()
 
 
-def _with_the_first(prepared: PreparedRun, ranks: Ranks) -> Outcome:
+def _with_the_first(prepared: PreparedRun) -> Outcome:
     """Share the work on a run whose files the first process of a group writes, and return its outcome."""
     from fedbench.runs.recorder import Reader
     from fedbench.runs.training import train
 
-    if ranks.shared(False):  # whether it is not done
-        train(replace(prepared, tracker=None), Reader(prepared.config.path, ranks.number))
-    of_the_first: list[Outcome] = ranks.shared([])
-    return of_the_first[0]
+    ranks: Any = prepared.engine.ranks
+    if ranks.broadcast(None):  # whether it is not done
+        train(replace(prepared, tracker=None), Reader(prepared.config.path, ranks.rank))
+    of_the_first: Outcome = ranks.broadcast(None)
+    return of_the_first
 
 
 def not_writable(name: object, error: OSError) -> RequestError:

@@ -20,7 +20,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "S
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}  # torchrun has started this process, and others
 RANK, LOCAL_RANK = int(_GROUP.get("RANK", 0)), int(_GROUP.get("LOCAL_RANK", 0))  # its number, also on this machine
-PROCESSES, NEIGHBOURS = int(_GROUP.get("WORLD_SIZE", 1)), int(_GROUP.get("LOCAL_WORLD_SIZE", 1))  # with this one
+WORLD_SIZE, LOCAL_WORLD_SIZE = int(_GROUP.get("WORLD_SIZE", 1)), int(_GROUP.get("LOCAL_WORLD_SIZE", 1))  # with this one
 
 
 class Interrupted(KeyboardInterrupt):
@@ -59,7 +59,7 @@ def answered_signals() -> list[int]:
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // NEIGHBOURS)
+    return max(1, cores // LOCAL_WORLD_SIZE)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import all_finite
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.process import NEIGHBOURS, Interrupted, between_rounds
+from fedbench.runs.process import LOCAL_WORLD_SIZE, Interrupted, between_rounds
 from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Recorder, environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.run import DamagedRun, Fields, is_done
@@ -30,6 +30,7 @@ from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
 from fedbench.simulation.turn import Scenario, of_clients, recorded
 
@@ -86,19 +87,18 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
         Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
     config, tracker, ranks = prepared.config, prepared.tracker, prepared.engine.ranks
-    if ranks is not None and ranks.number:
-        ranks.shared(None)  # the first has cut the files back to the checkpoint, or removed them
+    if ranks.rank:
+        ranks.broadcast(None)  # the first has cut the files back to the checkpoint, or removed them
     try:
         session = Session(prepared, recorder)
     except DamagedRun as error:
         print(f"fedbench: starting over: {error}", file=sys.stderr)
         recorder.clear()
         session = Session(prepared, recorder)
-    if ranks is not None:
-        if not ranks.number:
-            ranks.shared(None)
-        if len(set(ranks.every(session.last and session.last.round))) > 1:
-            raise RequestError(f"{recorder.path} must be the same directory for all processes, and is not")
+    if not ranks.rank:
+        ranks.broadcast(None)
+    if len(set(ranks.all_gather(session.last and session.last.round))) > 1:
+        raise RequestError(f"{recorder.path} must be the same directory for all processes, and is not")
 
     def announce(sentence: str) -> None:
         if prepared.engine.limits.errors == 1:
@@ -181,7 +181,7 @@ class Session:
         self.last: Snapshot | None = None
         self.finite = True
         self.continues: Fields = {}
-        self.allocator = StateAllocator(device, config.engine.client_state, recorder.states, NEIGHBOURS)
+        self.allocator = StateAllocator(device, config.engine.client_state, recorder.states, LOCAL_WORLD_SIZE)
         self.measurements = Measurements(prepared.task, prepared.engine)
         watched = Watched(prepared.stages, prepared.task, self.measurements, prepared.scenario.attackers.who)
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
@@ -212,7 +212,7 @@ class Session:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
         config, device, ranks = self.prepared.config, self.prepared.task.device, self.prepared.engine.ranks
-        traces = config.engine.profile and not (ranks and ranks.number)
+        traces = config.engine.profile and not ranks.rank
         trace = traced(self.recorder.path / "trace.json", device) if traces else None
         shown = shown_progress(self.title, self.rounds, self.last.round if self.last else 0)
         with trace or nullcontext(lambda: None) as step, shown as advance:
@@ -226,8 +226,7 @@ class Session:
                     return
                 if left := self.rounds - snapshot.round:
                     number, due = asked(), self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY
-                    if ranks is not None:
-                        number = ranks.agreed(snapshot.round, snapshot.server["w"], number)
+                    number = ranks.agreed(snapshot.round, snapshot.server["w"], number)
                     if due or number is not None or (config.keep_state and left == 1):
                         self._save(snapshot)
                     if number is not None:
@@ -298,7 +297,7 @@ class Session:
         if p.engine.limits.errors:  # memory has run out, and less was done at once
             engine |= {"cohort_size": p.engine.cohort_size, "workers": p.engine.workers}
             engine["memory_errors"] = p.engine.limits.errors
-        if p.engine.ranks is not None:
+        if isinstance(p.engine.ranks, Ranks):
             engine["bytes_sent"] = p.engine.ranks.sent
         status = "done" if self.finite else "diverged"
         meta = meta | {

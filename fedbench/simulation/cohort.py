@@ -229,7 +229,7 @@ class Cohort:
         if kernel is None or not compiled:
             cut = chunks(ids, tau, widths, self.engine.cohort_size)
         elif count <= most:
-            cut = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers * self.engine.processes))
+            cut = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers * self.engine.ranks.world_size))
         else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
             cut = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
             cut.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone

@@ -27,7 +27,7 @@ from fedbench.core.files import replacing, writing
 from fedbench.core.types import Oracle, State, nbytes
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.ranks import Ranks
+from fedbench.simulation.ranks import ALONE, Alone, Ranks
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -78,10 +78,9 @@ class Engine:
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.
         automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
-        ranks: The processes that share the work; None if this one is alone.
+        ranks: The processes that share the work.
 
     Attributes:
-        processes: Number of processes that share the work.
         limits: What allocation errors have left of these numbers.
         notify: Called with a sentence when an allocation error changes the limits.
     """
@@ -94,11 +93,10 @@ class Engine:
         workers: int = 1,
         kernel: DenseKernel | None = None,
         automatic: bool = False,
-        ranks: Ranks | None = None,
+        ranks: Alone = ALONE,
     ) -> None:
         self.oracle, self.mode, self.kernel, self.ranks = oracle, mode, kernel, ranks
         self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
-        self.processes = 1 if ranks is None else ranks.count
         self.limits = Limits()
         self.notify: Callable[[str], None] = lambda sentence: None
         self._pool: ThreadPoolExecutor | None = None
@@ -143,7 +141,7 @@ class Engine:
             alone: Whether all of it is done by this process.
         """
         items = list(items)
-        if self.ranks is not None and not alone:
+        if isinstance(self.ranks, Ranks) and not alone:
             return self.ranks.map(partial(self.map, alone=True), f, items, take, self.workers, allocation_failed)
         work: Callable[[T], Any] = f if take is None else lambda item: take(item, f(item))
         if self.workers == 1 or len(items) == 1:
@@ -179,7 +177,7 @@ class Engine:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                if not allocation_failed(error) or (self.ranks is not None and error is not self.ranks.raised):
+                if not allocation_failed(error) or (isinstance(self.ranks, Ranks) and error is not self.ranks.raised):
                     raise  # of several processes all do less at once, or all end
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors

@@ -216,7 +216,7 @@ class ExamplePlan:
             return kernel.measure(examples, self.rows.index, starts[share], counts[share], models, hits=hits)
 
         most = self._clients_at_once() if w.dim() == 2 else None  # the models of a share are copied
-        workers = self.engine.workers * self.engine.processes
+        workers = self.engine.workers * self.engine.ranks.world_size
         shares = balanced(counts, 1 if each is map else kernel.threads(int(counts.sum()), workers), most)
         for share, sums in zip(shares, each(part, shares), strict=True):
             for total, some in zip(found, sums, strict=False):
@@ -230,13 +230,13 @@ class ExamplePlan:
         starts, counts = self.rows.starts[self.ids], self.rows.counts[self.ids]
         loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
 
-        alone = self.engine.processes == 1
+        alone = self.engine.ranks.world_size == 1
 
         def part(share: np.ndarray) -> tuple[Tensor, Tensor]:
             f, _ = kernel.measure(examples, self.rows.index, starts[share], counts[share], w, gradients=(grad, share))
             return f, grad[:0] if alone else grad[share]  # where they belong already
 
-        workers = kernel.threads(int(counts.sum()), self.engine.workers * self.engine.processes)
+        workers = kernel.threads(int(counts.sum()), self.engine.workers * self.engine.ranks.world_size)
         shares = balanced(counts, workers, self._clients_at_once())
         for share, (f, g) in zip(shares, self.engine.map(part, shares), strict=True):
             loss[share] = f  # no client is in two shares

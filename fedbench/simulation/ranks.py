@@ -31,15 +31,48 @@ _ALIGNED = 16  # bytes; where tensors begin in what is sent
 _HELD = 4  # outcomes that are held for each thread before they are exchanged, where they are not all kept
 
 
-class Ranks:
+class Alone:
+    """A run in this process alone, which needs to exchange nothing.
+
+    Attributes:
+        world_size: Number of processes.
+        rank: The number of this one, from 0; the first writes the files of the run.
+    """
+
+    world_size, rank = 1, 0
+
+    def broadcast(self, value: T) -> T:
+        """Return in every process what the first gives."""
+        return value
+
+    def all_gather(self, value: T) -> list[T]:
+        """Return what the processes give, in their order."""
+        return [value]
+
+    def agreed(self, round: int, w: Tensor, signal: int | None) -> int | None:
+        """Return a signal that has come to any of the processes after a round, or None.
+
+        Args:
+            round: The number of the round.
+            w: The model [P] after it.
+            signal: The signal that has come to this process, or None.
+
+        Raises:
+            RuntimeError: If the processes have come to different models.
+        """
+        return signal
+
+
+ALONE = Alone()
+
+
+class Ranks(Alone):
     """The processes that torchrun has started for one run, of which this is one.
 
     Args:
         device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and by gloo if not.
 
     Attributes:
-        count: Number of processes.
-        number: The number of this one, from 0; the first writes the files of the run.
         sent: Bytes of tensors that this process has sent to each of the others.
         raised: The last error that ``map`` has raised, in all processes.
 
@@ -53,7 +86,8 @@ class Ranks:
             # data or a round may take any time; a process that has ended is noticed by its connections
             dist.init_process_group(backend, timeout=timedelta(days=7))
             atexit.register(dist.destroy_process_group)
-        self.count, self.number, self.device, self.sent = dist.get_world_size(), dist.get_rank(), device, 0
+        self.world_size, self.rank = dist.get_world_size(), dist.get_rank()
+        self.device, self.sent = device, 0
         self.raised: Exception | None = None
 
     def map(
@@ -81,9 +115,9 @@ class Ranks:
             MemoryError: If memory ran out in one of the processes.
             FailedElsewhere: If another error came up in another one.
         """
-        there = range(self.count)
+        there = range(self.world_size)
         dealt = list(zip(cycle([*there, *reversed(there)]), items, strict=False))
-        width = _HELD * self.count * at_once if take is not None else max(1, len(items))
+        width = _HELD * self.world_size * at_once if take is not None else max(1, len(items))
         outcomes: list[U] = []
         for start in range(0, len(items), width):
             found = self._outcomes(each, f, dealt[start : start + width], take, allocation_failed)
@@ -110,22 +144,24 @@ class Ranks:
                 return None
             return found
 
-        mine = each(attempt, [item for owner, item in items if owner == self.number])
+        mine = each(attempt, [item for owner, item in items if owner == self.rank])
         said = [(allocation_failed(e), f"{type(e).__name__}: {e}") for e in errors[:1]]
         everyone = self._exchange((mine, said))
         of = [iter(found) for found, _ in everyone]
         outcomes: list[Any] = [next(of[owner]) for owner, _ in items]
         for (owner, item), outcome in zip(items, outcomes, strict=True):
-            if take is not None and outcome is not None and owner != self.number:
+            if take is not None and outcome is not None and owner != self.rank:
                 take(item, outcome)
         trouble = [(rank, *why) for rank, (_, said) in enumerate(everyone) for why in said]
         if trouble:
             rank, memory, text = trouble[0]
-            self.raised = MemoryError(text) if memory else FailedElsewhere(f"process {rank} of {self.count}: {text}")
+            self.raised = (
+                MemoryError(text) if memory else FailedElsewhere(f"process {rank} of {self.world_size}: {text}")
+            )
             raise self.raised if memory or not errors else errors[0]
         return outcomes
 
-    def shared(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return in every process what the first gives."""
         found: list[Any] = [value]
         with _reached():
@@ -133,25 +169,16 @@ class Ranks:
         first: T = found[0]
         return first
 
-    def every(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Return what the processes give, in their order."""
-        values: list[Any] = [None] * self.count
+        values: list[Any] = [None] * self.world_size
         with _reached():
             dist.all_gather_object(values, value)
         return values
 
     def agreed(self, round: int, w: Tensor, signal: int | None) -> int | None:
-        """Return a signal that has come to any of the processes after a round, or None.
-
-        Args:
-            round: The number of the round.
-            w: The model [P] after it.
-            signal: The signal that has come to this process, or None.
-
-        Raises:
-            RuntimeError: If the processes have come to different models.
-        """
-        given = self.every(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
+        """Return a signal that has come to any of the processes after a round, or None."""
+        given = self.all_gather(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
         if len({state for state, _ in given}) > 1:
             raise RuntimeError(
                 f"the processes have come to different models in round {round}; they need devices of the same kind, "
@@ -166,19 +193,19 @@ class Ranks:
         packer.dump(mine)
         mine_as_sent = file.getvalue(), [(v.shape, v.dtype) for v in packer.tensors]
         everything: list[T] = []
-        for rank, (head, forms) in enumerate(self.every(mine_as_sent)):
+        for rank, (head, forms) in enumerate(self.all_gather(mine_as_sent)):
             sizes = [prod(shape) * dtype.itemsize for shape, dtype in forms]
             places = [size + -size % _ALIGNED for size in sizes]
             body = torch.empty(sum(places), dtype=torch.uint8, device=self.device)
             parts = body.split(places)
-            if rank == self.number:
+            if rank == self.rank:
                 for part, size, v in zip(parts, sizes, packer.tensors, strict=True):
                     part[:size] = v.contiguous().reshape(-1).view(torch.uint8)
                 self.sent += sum(sizes)
             if len(body):
                 with _reached():
                     dist.broadcast(body, rank)
-            if rank == self.number:
+            if rank == self.rank:
                 everything.append(mine)
                 continue
             tensors = [p[:n].view(t).view(s) for p, n, (s, t) in zip(parts, sizes, forms, strict=True)]

@@ -35,7 +35,7 @@ done = []
 
 
 def work(i):
-    if i == 1 and ranks.number == 1 and engine.limits.errors == 0:
+    if i == 1 and ranks.rank == 1 and engine.limits.errors == 0:
         raise MemoryError("made up")
     return torch.tensor(i)
 
@@ -50,7 +50,7 @@ assert (engine.limits.errors, engine.cohort_size) == (1, 2)
 
 
 def never(i):
-    if ranks.number == 1:
+    if ranks.rank == 1:
         raise MemoryError("made up")
     return torch.tensor(i)
 
@@ -65,12 +65,12 @@ def fault(i):
         raise ValueError("made up")
 
 
-with pytest.raises(ValueError if ranks.number == 1 else FailedElsewhere, match="made up") as error:
+with pytest.raises(ValueError if ranks.rank == 1 else FailedElsewhere, match="made up") as error:
     engine.map(fault, ITEMS)
-assert ranks.number == 1 or str(error.value) == f"process 1 of {ranks.count}: ValueError: made up"
+assert ranks.rank == 1 or str(error.value) == f"process 1 of {ranks.world_size}: ValueError: made up"
 
-assert ranks.shared(["from", ranks.number]) == ["from", 0]
-assert ranks.every(ranks.number) == list(range(ranks.count))
+assert ranks.broadcast(["from", ranks.rank]) == ["from", 0]
+assert ranks.all_gather(ranks.rank) == list(range(ranks.world_size))
 
 
 # memory that runs out in one process alone ends it: it would come to other parts than the others
@@ -78,14 +78,14 @@ def outside():
     raise MemoryError("outside")
 
 
-if ranks.number == 1:
+if ranks.rank == 1:
     with pytest.raises(MemoryError, match="outside"):
         engine.within_memory(outside, "clients", lambda: 4, "alone")
 
 # different models are noticed after the round
 assert ranks.agreed(3, torch.tensor([float("nan")]), None) is None
-assert ranks.agreed(3, torch.ones(2), 15 if ranks.number == 1 else None) == 15
+assert ranks.agreed(3, torch.ones(2), 15 if ranks.rank == 1 else None) == 15
 with pytest.raises(RuntimeError, match="different models in round 4"):
-    ranks.agreed(4, torch.tensor([float(ranks.number)]), None)
+    ranks.agreed(4, torch.tensor([float(ranks.rank)]), None)
 engine.close()
-(Path(sys.argv[1]) / str(ranks.number)).touch()
+(Path(sys.argv[1]) / str(ranks.rank)).touch()
