@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
+from fedbench.core.files import Tree, config_value, replace_file
 from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"
@@ -35,6 +37,15 @@ FORMAT = 1
 _MANIFEST = "bundle.json"
 _DIRECTORIES = ("results_dir", "data_dir")  # of one machine, so no part of a published run
 _TABLES = ("runs", "rounds", "curves", "clients")
+_FOLDERS = re.compile(  # in JSON, those of absolute paths
+    r"""
+    (?<=["']) ~?/ (?:[^"'/:;]+/)+ (?=[^"'/:;]+["'])  # in quotes, perhaps with blanks
+    | (?: (?<=\\[nrt]) | (?<![\w.:/~}]) ) ~?/ (?:[^\s/'"=,\\]+/)* (?=[^\s/"])  # but in no address
+    """,
+    re.X,
+)
+# of a file: its folders, a slash at the end, and the digest in a published run
+_BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$| \(\w{10}\)$")
 DOCUMENTS = ("moments",)  # of diagnostics, that are kept
 _NO_RUNS = pa.table({"run": pa.array([], pa.int64())})
 
@@ -189,10 +200,23 @@ class BundledRun(Run):
 
 
 def as_published(run: Run) -> Run:
-    """Return a run whose configuration and overrides name no directories of this machine."""
+    """Return a run that names no directories of this machine; user files go by name and content."""
     config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
     typed = [text for text in run.meta.get("overrides", ()) if text.partition("=")[0] not in _DIRECTORIES]
-    return replace(run, config=config, meta={**run.meta, "overrides": typed})
+    content = json.dumps([config, {**run.meta, "overrides": typed}])
+    config, meta = json.loads(_FOLDERS.sub("", content))
+    for key, text in named_files(run).items():
+        *sections, last = key.split(".")
+        reduce(getitem, sections, config)[last] = text
+    return replace(run, config=config, meta=meta)
+
+
+def named_files(run: Run) -> Tree:
+    """Return the user files of a run by dotted key: their names and the start of their digests."""
+    return {
+        key: f"{_BESIDES_NAME.sub('', config_value(run.flat[key]))} ({digest[:10]})"
+        for key, digest in run.meta.get("files", {}).items()
+    }
 
 
 def write_bundle(

@@ -101,6 +101,37 @@ def test_a_published_report_names_no_directory_of_the_machine(tmp_path, no_figur
         assert [name in page for name in named] == [True, expected == 3, expected == 3]
 
 
+def test_a_published_report_names_files_of_the_user_without_their_directories(tmp_path, no_figures):
+    """Everywhere: configuration, overrides, sources, departures and errors; what has no absolute path stays."""
+    own = "/home/some one/data"
+    keys = {"data.file": f"{own}/x y.npz", "data.root": "/srv/photos/", "init.path": "/srv/w.safetensors"}
+    keys |= {"data.partition.file": "/srv/parts.json", "data.train": ["/srv/a.json", "/srv/b.json"], "note": "/srv/n"}
+    error = f"OSError: no '{own}/x y.npz'\n/srv/code/mine.py line 3; see https://one.org/a/b, n/a"
+    paths = fake(tmp_path / "runs", None, "fedavg", keys=keys, seeds=(0,))
+    paths += fake(tmp_path / "runs", None, "qfedavg", keys=keys, seeds=(0,), status="failed", error=error)
+    for path in paths:
+        meta = json.loads((path / "meta.json").read_text())
+        meta |= {"files": {key: 64 * "a" for key in keys if key != "note"}, "sources": ["NumPy archive: /srv/x.npz"]}
+        meta |= {"overrides": [f"data.file='{own}/x y.npz'", "init.path=/srv/w.safetensors", "q=0.1"]}
+        (path / "meta.json").write_text(json.dumps(meta))
+    write_report(tmp_path / "runs", tmp_path / "one")
+    for name, content in files(tmp_path / "one").items():
+        assert not [part for part in (b"/srv", b"/home", b"some one") if part in content], name
+    row = pd.read_parquet(tmp_path / "one" / "runs.parquet").iloc[0]
+    digest = "(aaaaaaaaaa)"
+    assert row["config.data.file"] == f"x y.npz {digest}"
+    assert row["config.data.train"] == f"[a.json,b.json] {digest}"
+    assert row["config.data.root"] == f"photos {digest}"
+    assert (row["config.init.path"], row["config.note"]) == (f"w.safetensors {digest}", "n")
+    done, failed = sorted(Results(tmp_path / "one"), key=lambda run: run.meta["algo"])
+    assert done.meta["overrides"] == ["data.file='x y.npz'", "init.path=w.safetensors", "q=0.1"]
+    assert (done.meta["sources"], set(done.meta["files"].values())) == (["NumPy archive: x.npz"], {64 * "a"})
+    assert done.meta["departures"]["data.train"] == [None, ["a.json", "b.json"]]
+    assert failed.meta["error"] == "OSError: no 'x y.npz'\nmine.py line 3; see https://one.org/a/b, n/a"
+    write_report(tmp_path / "one", tmp_path / "two")
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
 def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(tmp_path, no_figures):
     """Figure 3 reads mean and STD over rounds; a run of Table 7 that no figure shows keeps them too."""
     p = papers()["adafedadam"]
