@@ -19,7 +19,7 @@ def markdown_tables(text):
     for line in [*text.splitlines(), ""]:
         if line.startswith("|"):
             assert line.endswith(" |")
-            rows.append([c.strip() for c in line[1:-1].split("|")])
+            rows.append([c.strip() for c in re.split(r"(?<!\\)\|", line[1:-1])])
             continue
         if rows:
             assert {len(r) for r in rows} == {len(rows[0])}, rows

@@ -58,10 +58,13 @@ def facts(data: FederatedDataset) -> dict[str, str]:
 
 def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
     """Write ``labels.png`` (classes by clients), and ``examples.png`` of images; return their paths."""
+    from matplotlib import rc_context
+
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = {folder / "labels.png": _draw_labels(label_counts(data), title)}
-    if len(data.shape) == 3:
-        drawn[folder / "examples.png"] = _draw_images(data, title)
+    with rc_context({"text.parse_math": False}):  # a name with two dollar signs is no formula
+        drawn = {folder / "labels.png": _draw_labels(label_counts(data), title)}
+        if len(data.shape) == 3:
+            drawn[folder / "examples.png"] = _draw_images(data, title)
     for path, figure in drawn.items():
         figure.savefig(path, dpi=120)
     return list(drawn)

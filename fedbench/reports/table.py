@@ -17,6 +17,7 @@ _LATEX = {
     "ε": r"$\varepsilon$",
 }
 _P = re.compile(r"\bp \$(\\leq|<|>)\$ ([\d.]*\d)")  # a p-value in the signs of mathematics
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]+(e[+-]?\d+)?$)")  # a signed number in a text is none
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
@@ -99,7 +100,8 @@ def markdown(tables: Sequence[Table], title: str = "", lead: str = "", notes: Se
 
 def _markdown_rows(table: Table) -> str:
     texts = [list(table.columns), *([cell.text for cell in row] for row in table.rows)]
-    rows = [[markdown_text(text).replace("|", r"\|") for text in row] for row in texts]
+    # no text begins a cell, code or a formula
+    rows = [[re.sub(r"[|`$]", r"\\\g<0>", markdown_text(text)) for text in row] for row in texts]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(table.columns))]
     numeric = table.numeric
     rule = ["-" * (w - n) + ":" * n for w, n in zip(widths, numeric, strict=True)]
@@ -172,5 +174,10 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(k for r in rows for k in r)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
     return out.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    """Return a value; a text that is a formula in a spreadsheet follows an apostrophe (OWASP)."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

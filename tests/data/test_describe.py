@@ -44,3 +44,8 @@ def test_pictures_show_the_data(tmp_path):
     assert imread(examples).std() > 0.1
     others = pictures(labelled((2, 2), (0, 0), [0, 1, 2, 0], features=2), tmp_path, "b")
     assert [path.name for path in others] == ["labels.png"]
+
+
+def test_a_name_with_two_dollar_signs_is_no_formula(tmp_path):
+    data = labelled((6, 6), (0, 0), [0] * 6 + [2] * 6, features=64, shape=(1, 8, 8))
+    assert len(pictures(data, tmp_path, r"a$\frac%$b")) == 2
