@@ -78,7 +78,8 @@ class Attack(Attackers):
             most, what = -(-most // 2), "half of the clients for alie with zeta=auto"
         if len(self.who) >= most:
             name = "clients" if self.ids is None else "ids"
-            raise WrongValue(name, f"must be below {what}, {most}, got {len(self.who)} attackers")
+            got = f"{self.clients if self.ids is None else len(self.who)}; type at most {most - 1}"
+            raise WrongValue(name, f"must be below {what}, {most}, got {got}")
 
     @cached_property
     def who(self) -> np.ndarray:
@@ -234,7 +235,7 @@ def _seen(sums: Averaging, bad: np.ndarray) -> Update:
         if apart := [(found[k].double() - mean).norm() / mean.norm() for k, mean in means.items()]:
             found[f"{OWN}deviation"] = torch.stack(apart).max()
         if (chosen := found.get(f"{OWN}chosen")) is not None:
-            found[f"{OWN}chosen_attackers"] = (chosen & mask).sum() / chosen.sum()
+            found[f"{OWN}chosen_attackers"] = (chosen & mask).sum().double() / chosen.sum()
         return found
 
     return seen
