@@ -18,7 +18,7 @@ import numpy as np
 from fedbench.analysis.table import TableData
 from fedbench.analysis.tables import closing_tables
 from fedbench.reports.canvas import draw, legend_lines, method_look
-from fedbench.reports.tables import best_columns, main_columns, measured, printed, title_of
+from fedbench.reports.tables import best_columns, main_columns, measured, printed
 from fedbench.runs.results import Results
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +75,7 @@ def _draw_rows(axes: Any, table: TableData) -> None:
             axes.text(x + 0.13, -row, printed(cell, column), color=COLOURS.get(cell.agreement, "0.3"))
     seeds = len(block.lines[0].found.runs)
     setup = block.setup.title if block.setup else ""
-    what = f"{title_of(table)}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest"
+    what = f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest"
     signs = "bold: best mean; green: the paper's number lies in the 95 % interval of ours, widened by its ±; red: not"
     axes.text(0.01, -len(block.lines) - 1.7, f"{what}\n{signs}", color="0.35", fontsize=7.5, linespacing=1.5)
 

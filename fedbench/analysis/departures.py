@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from fedbench.core.files import Tree, config_value
+from fedbench.core.files import Tree, config_value, keys_text
 from fedbench.papers.registry import home_of
 from fedbench.papers.schema import Setup
 from fedbench.runs.run import Run
@@ -72,7 +72,8 @@ def config_departures(changed: Mapping[str, Any], model: str, setup: Setup | Non
     found = [f"model {model} (paper {str(changed['model._target_'][0]).rsplit('.', 1)[-1]})"] if other else []
     for key, (there, here) in changed.items():
         if not (other and key.startswith("model.")):
-            found.append(f"{key} {config_value(here)} (paper {config_value(there)})")
+            new = keys_text({key: here}).replace("=", " ", 1)
+            found.append(f"{new} (paper {keys_text({key: there}).partition('=')[2]})")
     return [*found, *(setup.departs if setup else ())]
 
 
@@ -83,7 +84,15 @@ def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]]
     seeds = len({unit.seed for unit in done})
     found = [f"seeds {seeds} (paper {wanted})"] if seeds < wanted else []
     lost = dict.fromkeys(str(unit.seed) for unit, what in others if what == "diverged")
-    return [*found, *([f"without seed {', '.join(lost)}, which diverged"] if lost else [])]
+    if lost:
+        rate = rate_of(next(iter(done.values())))
+        found.append(f"without seed {', '.join(lost)}{rate}, which diverged")
+    return found
+
+
+def rate_of(run: Run) -> str:
+    """Return the local learning rate of a run in parentheses; empty if it has none."""
+    return f" (local.lr={config_value(run.flat['local.lr'])})" if "local.lr" in run.flat else ""
 
 
 def data_departures(runs: Iterable[Run]) -> list[str]:

@@ -7,30 +7,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import nan
-from pathlib import Path
 from typing import Any, TypeAlias
 
+from fedbench.analysis.data_text import content_of, data_facts, data_name, data_text
 from fedbench.analysis.departures import data_departures, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import SCENARIOS
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import Tree, config_value, keys_text
 from fedbench.core.metrics import MetricInfo
+from fedbench.runs.bundle import named_files
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
 # sections whose keys have a meaning only together with the name of the choice
 GROUPS = ("algo", "data", "model", *SCENARIOS)
+_BESIDES_DATA = ("model", *SCENARIOS)
 _ABSENT = object()
 _IN_A_HASH = ("seed", "device", "engine.")  # keys in which runs of one hash may differ
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
-    """Return the runs of each method and setting with a run that counts, in the order of their seeds."""
+    """Return the runs of each method and setting, in the order of their seeds."""
     groups: dict[Key, list[Run]] = {}
     for run in sorted(runs, key=lambda r: (r.meta["seed"], str(r.path))):
         groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
-    return {key: group for key, group in groups.items() if any(r.counts for r in group)}
+    return groups
 
 
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
@@ -87,11 +89,8 @@ def rank(value: Any) -> tuple[int, float, str]:
 
 
 def _without_repeats(flat: Tree) -> Tree:
-    def repeats(key: str, value: Any) -> bool:
-        whole = flat.get(key.replace("source.", "", 1), _ABSENT) if key.startswith("data.source.") else _ABSENT
-        return whole is not _ABSENT and config_value(whole) == config_value(value)
-
-    return {k: v for k, v in flat.items() if not repeats(k, v)}
+    values = {f"data.source{k.removeprefix('data')}": config_value(v) for k, v in flat.items()}
+    return {k: v for k, v in flat.items() if values.get(k) != config_value(v)}
 
 
 # ---- blocks
@@ -199,12 +198,11 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
     settings = _settings_with(runs, key)
     apart = {key, *REPORTING_KEYS, *(("algo", "local") if key == "algo" else ()), *_copies(settings, key)}
     for s in settings:
-        meta = s.runs[0].meta
-        place = meta["experiment"] or ("all data" if key == "data" else meta["data"])
+        run = s.runs[0]
         facts = {
-            "": place,
-            **{g: meta.get(g, "none") for g in GROUPS},
-            **{k: config_value(v) for k, v in s.flat.items()},
+            "": run.meta["experiment"],
+            **{g: run.meta.get(g, "none") for g in GROUPS},
+            **data_facts(run),
         }
         common = {k: v for k, v in facts.items() if not any(k == a or k.startswith(f"{a}.") for a in apart)}
         groups.setdefault(tuple(sorted(common.items())), []).append(s)
@@ -216,33 +214,28 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
 
 def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
     """Return the settings that have a key; a user's file goes by its name and content, however its path was typed."""
-    files: dict[tuple[str, str], str] = {}
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda r: str(r.path)):
-        place = (run.meta.get(name) for name in ("experiment", *GROUPS, "hash"))
+        place = (run.meta.get(name) for name in ("experiment", "algo", *_BESIDES_DATA, "hash"))
         apart = config_value(run.flat.get(key)) if key.startswith(_IN_A_HASH) else None
-        groups.setdefault((*place, apart), []).append(run)
+        groups.setdefault((data_name(run), *place, apart), []).append(run)
     found, known = [], set(GROUPS)
     for members in groups.values():
         first = members[0]
         config = {**first.flat, **{group: first.meta.get(group, "none") for group in GROUPS}}
         known |= config.keys()
         if key in config:
-            text = config_value(config[key])
-            flat = setting(first.config)
-            for name, digest in first.meta.get("files", {}).items():
-                flat[name] = files.setdefault((name, digest), f"{_names(flat[name])} ({digest[:10]})")
-            found.append(Setting(members, flat, config[key], text if key in GROUPS else f"{key}={text}"))
+            base = config[key] if key in GROUPS else keys_text({key: config[key]})
+            if key == "data":
+                base = content_of(first)
+            flat = setting(first.config) | named_files(first)
+            found.append(Setting(members, flat, config[key], base))
     if not found:
         raise RequestError(
             f"none of {len(runs)} runs has the key {key}; it must be algo, data, model or a key of their config.yaml, "
             f"such as local.lr{nearest(key, known)}"
         )
     return found
-
-
-def _names(value: object) -> str:
-    return ", ".join(Path(str(v)).name for v in (value if isinstance(value, list) else [value]))
 
 
 def _copies(settings: Sequence[Setting], key: str) -> set[str]:
@@ -269,13 +262,16 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
 
 
 def _titles(commons: Sequence[Tree]) -> list[str]:
-    """Return titles of blocks: experiment or data set, method, and the keys that distinguish equal titles."""
-    varying = [g for g in GROUPS[1:] if len({common.get(g) for common in commons}) > 1]
-    names = [{k: f"{k}={c[k]}" if k in SCENARIOS else c[k] for k in ("", "algo", *varying) if k in c} for c in commons]
-    heads = [" ".join(dict.fromkeys(of.values())) for of in names]
+    """Return titles of blocks: experiment or data, method, and keys that separate equal titles."""
+    varying = [g for g in _BESIDES_DATA if len({common.get(g) for common in commons}) > 1]
+    heads = []
+    for common in commons:
+        groups = [g for g in ("algo", *varying) if g in common]
+        names = [f"{g}={common[g]}" if g in SCENARIOS else common[g] for g in groups]
+        heads.append(", ".join([data_text(common, common[""]), *names]))
     found = []
     for common, head in zip(commons, heads, strict=True):
         apart = differing([c for c, other in zip(commons, heads, strict=True) if other == head])
         keys = _without_repeats({k: v for k, v in common.items() if k and k in apart})
-        found.append(" ".join([head, *(f"{k}={v}" for k, v in keys.items())]))
+        found.append(f"{head} {keys_text(keys)}".rstrip())
     return found

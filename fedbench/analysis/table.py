@@ -156,17 +156,19 @@ class TableData:
     """A table.
 
     Attributes:
-        name: ``<paper>/<table>``, or the experiment or data set of the runs.
+        name: Name in files: ``<paper>/<table>``, or that of the experiment or data of the runs.
+        title: Heading: the paper and its table, the experiment of a paper, or what the data are.
         columns: Columns, those of the paper first.
         blocks: Blocks, one per setup of the paper; a single block for other runs.
         paper: The paper whose experiment it is, or None.
         table: The paper's table; None for rows of runs that belong to no table.
-        unfinished: Runs that do not count in rows of runs, as (method, seed, outcome).
+        unfinished: Runs that do not count in rows of runs, as (method and setting, seed, outcome).
         unofficial: Sentences on samples of clients, and for runs that belong to no paper on data that were not read
             from the publisher's files.
     """
 
     name: str
+    title: str
     columns: tuple[Column, ...]
     blocks: tuple[Block, ...]
     paper: Paper | None = None

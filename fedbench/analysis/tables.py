@@ -6,22 +6,25 @@ of their own, one per setting. Both kinds of rows have the same columns, cells a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.attacks import success_of
+from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.departures import (
     SPLIT,
     counted_and_others,
     data_departures,
     departures,
+    rate_of,
     seed_departures,
 )
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.table import Block, Cell, Column, Line, TableData
-from fedbench.core.files import Tree
+from fedbench.core.files import Tree, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Home, home_of
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Table
@@ -60,7 +63,15 @@ def paper_table(paper: Paper, table: Table, evidence: Evidence) -> TableData:
         evidence: The runs.
     """
     blocks = tuple(_block(paper, table, setup, evidence) for setup in table.setups)
-    return TableData(f"{paper.id}/{table.id}", columns_of(paper, table), blocks, paper, table)
+    title = f"{paper.name}, Table {table.id.removeprefix('table').replace('_', '').upper()}"
+    return TableData(
+        f"{paper.id}/{table.id}",
+        title,
+        columns_of(paper, table),
+        blocks,
+        paper,
+        table,
+    )
 
 
 def _block(paper: Paper, table: Table, setup: str, evidence: Evidence) -> Block:
@@ -128,17 +139,28 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
     """
     shown = {run.path for table in already_shown for line in table.lines for run in line.found.every}
     found = []
-    for name, members in _by_name(runs):
+    for name, members in _by_data(runs):
         rest = {run.meta["algo"] for run in members if run.path not in shown}
         if kept := [run for run in members if run.meta["algo"] in rest]:
             found.append(_of_runs(name, kept))
     return found
 
 
-def _by_name(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
-    found: dict[str, list[Run]] = {}
+def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
+    """Return the runs of each table by its name: those of a paper's experiment, or of one content.
+
+    The name is that of the experiment or data; a further table of it is named by its content.
+    """
+    groups: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(str(run.meta["experiment"] or run.meta["data"]), []).append(run)
+        groups.setdefault(content_of(run, run.meta["experiment"]), []).append(run)
+    found: dict[str, list[Run]] = {}
+    for content, members in sorted(groups.items()):
+        meta = members[0].meta
+        name = meta["experiment"] or meta["data"]
+        if name in found:
+            name = re.sub(r"[^\w.-]+", "_", content)[-150:]  # of at most 255 characters
+        found.setdefault(name, []).extend(members)
     return sorted(found.items())
 
 
@@ -148,7 +170,16 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     groups = by_setting(runs)
     differing = distinguishing(groups)
     success = success_of(runs)
-    lines = [_line_of_runs(key, groups[key], differing[key], home, success) for key in groups]
+    lines = []
+    unfinished = []
+    for key, members in groups.items():
+        keys = differing[key]
+        rate = "" if "local.lr" in keys else rate_of(members[0])
+        method = f"{key[0]}{rate} {keys_text(keys)}".rstrip()
+        lost = [(method, run.meta["seed"], run.outcome) for run in members if not run.counts]
+        unfinished += lost
+        if len(lost) < len(members):
+            lines.append(_line_of_runs(key, members, keys, home, success))
     columns = (*_COMMON_COLUMNS, *_FURTHER_COLUMNS)
     kept = [i for i, c in enumerate(columns) if c in _COMMON_COLUMNS or any(line.cells[i].values for line in lines)]
     lines = [replace(line, cells=tuple(line.cells[i] for i in kept)) for line in lines]
@@ -158,10 +189,11 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     order = sorted(range(len(lines)), key=lambda i: (places[i], lines[i].algo, ranks[i]))
     return TableData(
         name,
+        title_of(runs),
         tuple(columns[i] for i in kept),
         (Block(None, tuple(lines[i] for i in order)),),
         paper=home.paper if home else None,
-        unfinished=tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts)),
+        unfinished=tuple(sorted(unfinished)),
         unofficial=tuple(sorted({s for run in runs for s in (*run.sampled, *(() if home else run.unofficial))})),
     )
 
@@ -199,12 +231,12 @@ def closing_tables(runs: Sequence[Run]) -> list[TableData]:
     Runs on another split of the data than that of the experiment have rows of their own.
     """
     evidence, printed = Evidence(run for run in runs if SPLIT not in run.meta["departures"]), []
-    for name, _ in _by_name(runs):
-        home = home_of(name)
+    for experiment in sorted({str(run.meta["experiment"]) for run in runs}):
+        home = home_of(experiment)
         if home is not None and home.table is not None:
-            block = _block(home.paper, home.table, home.setup.id, evidence)
-            block = replace(block, lines=tuple(line for line in block.lines if line.found.every))
-            columns = columns_of(home.paper, home.table)
-            table = TableData(f"{home.paper.id}/{home.table.id}", columns, (block,), home.paper, home.table)
-            printed += [table] if block.lines else []
+            table = paper_table(home.paper, home.table, evidence)
+            mine = (block for block in table.blocks if block.setup == home.setup)
+            lines = tuple(line for block in mine for line in block.lines if line.found.every)
+            if lines:
+                printed.append(replace(table, blocks=(Block(home.setup, lines),)))
     return [*printed, *run_tables(runs, printed)]

@@ -47,7 +47,7 @@ def _refuse_illegible(panels: Sequence[plots.Panel]) -> None:
         raise RequestError(
             f"{len(panels)} settings with up to {most} lines each are too many to tell apart (at most {_MOST_PANELS} "
             f"and {_MOST_LINES}); choose some with --where KEY=VALUE, such as "
-            f"--where data={panels[0].title.split()[0]}"
+            "--where algo=fedavg"
         )
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.analysis.data_text import title_of
 from fedbench.core.errors import RequestError
-from fedbench.core.files import config_value, user_path
+from fedbench.core.files import keys_text, user_path
 from fedbench.core.metrics import metric_info
 from fedbench.runs.run import Run, read_run
 from fedbench.runs.status import status_of
@@ -53,14 +54,14 @@ def _head(run: Run) -> list[str]:
     meta, at = run.meta, status_of(run.path)
     versions = meta.get("versions", {})
     lines = [
-        f"{meta.get('experiment') or meta['data']} {meta['algo']} seed {meta['seed']}",
+        f"{title_of([run])}, {meta['algo']}, seed {meta['seed']}",
         f"  {at.state}, round {at.done} of {at.rounds}" + (f": {at.error}" if at.error else ""),
         f"  {meta.get('started')} to {meta.get('ended') or '?'}, fedbench {versions.get('fedbench', '?')}, "
         f"torch {versions.get('torch', '?')}, {meta.get('device')}",
         f"  fedbench {shlex.join(meta.get('overrides', []))}",
     ]
     for key, (was, now) in meta.get("departures", {}).items():
-        lines.append(f"  {key}: {config_value(now)} (the experiment has {config_value(was)})")
+        lines.append(f"  {keys_text({key: now})} (the experiment has {keys_text({key: was})})")
     return [*lines, f"  {run.path / 'config.yaml'} has every key", ""]
 
 

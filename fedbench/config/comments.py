@@ -197,6 +197,7 @@ def _file(roots: Sequence[Path], name: str) -> Path:
     raise RequestError(f"{name}.yaml is not in {', '.join(map(str, roots))}")
 
 
+@cache
 def citation(target: str) -> Citation | None:
     """Licence and reference of the source that a ``_target_`` names; None for one outside of fedbench.
 

@@ -47,7 +47,7 @@ def _text(table: TableData, block: Block, metrics: Sequence[str]) -> str:
         text = markdown([table_of("", [*columns], zip(*columns.values(), strict=True))])
         if text.index("\n") <= WIDTH:
             break
-    title, lead = numbers.title_of(table), numbers.OWN_CAPTION
+    title, lead = table.title, numbers.OWN_CAPTION
     if setup and table.table:
         over = plural(seeds[0], "seed") if same else "seeds"
         title, lead = f"{title}: {setup.title}", f"{table.table.caption}. {_LEGEND.format(over)}"

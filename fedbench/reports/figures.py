@@ -23,7 +23,6 @@ from fedbench.papers.registry import LABELS
 from fedbench.papers.schema import Figure, Paper, Row
 from fedbench.reports import plots
 from fedbench.reports.canvas import Look, looks
-from fedbench.reports.methods import title_of_runs
 from fedbench.reports.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
@@ -311,7 +310,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     more = len(groups) > _MOST_SETTINGS
     figure = DrawnFigure(
         table.name,
-        f"{title_of_runs(runs)} ({table.name})",
+        table.title,
         reduced=tuple(f"{line.name}: {', '.join(line.found.reduced)}" for line in table.lines if line.found.reduced),
         note=f"drawn are the first {_MOST_SETTINGS} of {len(groups)} settings" if more else "",
     )

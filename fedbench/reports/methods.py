@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.settings import by_setting
-from fedbench.config.comments import citation, method_name
+from fedbench.config.comments import method_name
 from fedbench.papers.registry import home_of
 from fedbench.reports.format import environment_items, environment_of
 from fedbench.reports.page import render_text
@@ -21,21 +22,10 @@ _KEYS = {
 _MOST = 4  # names in a title, or texts in a sentence, that are listed
 
 
-def data_name(run: Run) -> str:
-    """Return the data set of a run as papers print it; that of a user's own is the name of its configuration."""
-    found = citation(str(run.flat.get("data.source._target_")))
-    return found.name if found and found.name else str(run.meta["data"])
-
-
 def printed_names(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the names of methods, data sets and experiments as papers print them, by those of the configuration.
-
-    A data set that runs have in several variants also has the name of its configuration.
-    """
+    """Return the names of methods and experiments in print, by those of the configuration."""
     runs = list(runs)
-    data = {str(run.meta["data"]): data_name(run) for run in runs}
-    several = {name for name, n in Counter(data.values()).items() if n > 1}
-    names = {name: f"{shown} ({name})" if shown in several else shown for name, shown in data.items()}
+    names: dict[str, str] = {}
     for experiment in {str(run.meta["experiment"]) for run in runs}:
         names |= {experiment: home.setup.title} if (home := home_of(experiment)) else {}
     return names | {run.meta["algo"]: method_name(run.meta["algo"]) for run in runs}
@@ -57,10 +47,12 @@ def in_print(text: str, names: Mapping[str, str]) -> str:
 
 
 def title_of_runs(runs: Iterable[Run]) -> str:
-    """Return a title that says what was run: the methods and the data sets, or their numbers if there are many."""
-    named = [(method_name(run.meta["algo"]), data_name(run)) for run in runs]
-    methods, data = zip(*named, strict=True) if named else (["No methods"], ["no data"])
-    return f"{listed(methods, 'methods')} on {listed(data, 'data sets')}"
+    """Return a title that says what was run: the methods and the data, or how many there are."""
+    runs = list(runs)
+    methods = [method_name(run.meta["algo"]) for run in runs]
+    data = dict.fromkeys(title_of([run]) for run in runs)
+    what = f"{len(data)} settings" if len(data) > _MOST else "; ".join(data)
+    return f"{listed(methods or ['No methods'], 'methods')} on {what or 'no data'}"
 
 
 def listed(names: Iterable[str], what: str) -> str:
@@ -77,6 +69,7 @@ def described(runs: Iterable[Run]) -> list[str]:
     Settings without a run that counts are left out; without any run there are no sentences.
     """
     groups = [[run for run in group if run.counts] for group in by_setting(runs).values()]
+    groups = list(filter(None, groups))
     found: dict[tuple[str, str], dict[str, list[Run]]] = {}  # runs by subject and verb of a sentence, and its rest
     for group in groups:
         for fact in _facts(group):
@@ -95,7 +88,7 @@ def _facts(runs: Sequence[Run]) -> list[str]:
     several = len(found) > 2 and found[-1] - found[0] == len(found) - 1
     seeds = f"{found[0]} to {found[-1]}" if several else (" and " if len(found) == 2 else ", ").join(map(str, found))
     flat = defaultdict(lambda: None, run.flat)
-    names = {"method": method_name(run.meta["algo"]), "data": data_name(run)}
+    names = {"method": method_name(run.meta["algo"]), "data": content_of(run)}
     text = render_text("methods.txt", run=run, flat=flat, seeds=seeds, **names)
     return [" ".join(fact.split()).replace(" ,", ",") for fact in text.removeprefix("- ").split("\n- ")]
 
@@ -108,7 +101,7 @@ def _differing(subject: str, verb: str, found: Mapping[str, Sequence[Run]]) -> s
     if len(found) > _MOST:
         differs = "differs" if verb == "is" else "differ"
         return f"{subject} {differs} between settings, in {len(found)} ways that the tables list"
-    for of in (lambda run: method_name(run.meta["algo"]), lambda run: str(run.meta["data"])):
+    for of in (lambda run: method_name(run.meta["algo"]), content_of):
         names = {text: sorted(set(map(of, runs))) for text, runs in found.items()}
         if len({name for some in names.values() for name in some}) == sum(map(len, names.values())):
             break

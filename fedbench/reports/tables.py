@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedbench.analysis import table as data
+from fedbench.analysis.departures import rate_of
 from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.core.files import config_value, keys_text
 from fedbench.core.metrics import metric_info
@@ -26,13 +27,6 @@ _LEGEND = (
 
 
 # ---- the numbers of a table
-
-
-def title_of(table: TableData) -> str:
-    """Return the heading of a table."""
-    if table.paper is None or table.table is None:
-        return table.name
-    return f"{table.paper.name}, Table {table.table.id.removeprefix('table').replace('_', '').upper()}"
 
 
 def main_columns(table: TableData) -> list[int]:
@@ -139,7 +133,12 @@ def agreements(table: TableData) -> Counter[str]:
 
 def row_note(line: Line) -> str:
     """Return what went wrong in a row."""
-    notes = [*(f"seed {unit.seed} {what}" for unit, what in line.found.others), *line.found.errors]
+    found = line.found
+    notes = []
+    for unit, what in found.others:
+        rate = rate_of(found.every[0]) if what == "diverged" else ""
+        notes.append(f"seed {unit.seed}{rate} {what}")
+    notes += found.errors
     if line.impossible:
         why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
         notes.insert(0, why)
@@ -262,13 +261,13 @@ def table_markdown(table: TableData) -> str:
     lead = OWN_CAPTION
     if table.table is not None:
         lead = f"{table.table.caption}. {_LEGEND}"
-    return markdown(text_tables(table), title_of(table), lead, notes_of(table))
+    return markdown(text_tables(table), table.title, lead, notes_of(table))
 
 
 def table_latex(table: TableData) -> str:
     """Return a table as LaTeX: the tabulars of each setup with their reductions; title and notes are comments."""
     caption = table.table.caption if table.table else OWN_CAPTION
-    parts = [f"% {one_line(f'{title_of(table)}: {caption}')}\n", *map(latex, text_tables(table))]
+    parts = [f"% {one_line(f'{table.title}: {caption}')}\n", *map(latex, text_tables(table))]
     return "\n".join(parts) + "".join(f"% {one_line(note)}\n" for note in notes_of(table))
 
 

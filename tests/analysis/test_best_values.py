@@ -49,8 +49,8 @@ def test_every_setting_has_its_own_best_value(tmp_path):
     runs = runs_of(tmp_path, {0.01: [(0.9, 0.3)], 0.1: [(0.5, 0.2)]}, algo="fedprox")
     found = best_values(runs, "local.lr", "accuracy_mean")
     assert {s.title: s.value for s in found.settings} == {
-        "synthetic_leaf fedavg": "0.1",
-        "synthetic_leaf fedprox": "0.01",
+        "synthetic_leaf, fedavg": "0.1",
+        "synthetic_leaf, fedprox": "0.01",
     }
     text = best_text(found)
     assert "70.00 ± 14.14 | 50.00 ± 14.14 |" in text
@@ -80,7 +80,7 @@ def test_runs_without_validation_examples_are_left_out_and_named(tmp_path):
         rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
         assert "val_accuracy_mean" not in rows[-1]
     found = best_values(list(Results(tmp_path)), "local.lr", "accuracy_mean")
-    assert [s.title for s in found.settings] == ["synthetic_leaf fedavg"]
+    assert [s.title for s in found.settings] == ["synthetic_leaf, fedavg"]
     assert len(found.unjudged) == 4
     (note,) = (line for line in best_text(found).splitlines() if line.startswith("- "))
     assert note.startswith("- without val_accuracy_mean, and left out: 4 runs (")
@@ -116,7 +116,7 @@ def test_the_command(fed, tmp_path):
     for run in runs:
         means.setdefault(run.config["local"]["lr"], []).append(run.last_round()["val_accuracy_mean"])
     best = max(means, key=lambda v: sum(means[v]))
-    (row,) = [line for line in lines if line.lstrip("| ").startswith("synthetic_leaf fedavg")]
+    (row,) = [line for line in lines if line.lstrip("| ").startswith("Synthetic (generator_seed=931231), 8 clients")]
     assert [cell.strip() for cell in row.split("|")[2:4]] == [f"{best:g}", "2"]
 
 

@@ -263,8 +263,6 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     ("key", "one", "other", "together"),
     [
         ("rounds", 10, 20, False),
-        ("participation", 0.1, 1.0, False),
-        ("data.clients", 10, 20, False),
         ("data.partition.alpha", 0.1, 0.5, False),
         ("model.hidden", 10, 20, False),
         ("engine.precision", "float32", "float64", False),
@@ -285,10 +283,18 @@ def test_methods_meet_where_all_that_matters_is_equal(tmp_path, key, one, other,
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {key: one})
     write_run(tmp_path, "b", 0, {"accuracy_mean": 0.2}, {key: other})
     if together:
-        assert titles(report(tmp_path)) == ["toy"]
+        shared = ", participation 1" if key == "participation" else ""
+        assert titles(report(tmp_path)) == [f"toy{shared}"]
     else:
         with pytest.raises(RequestError, match=f"at least two values of algo.* toy {key}=.*: 1 a; toy {key}=.*: 1 b"):
             report(tmp_path)
+
+
+def test_the_number_of_clients_and_the_participation_are_named_as_part_of_the_data(tmp_path):
+    for algo, settings in (("a", {"participation": 0.1}), ("b", {"participation": 1.0}), ("c", {"data.clients": 20})):
+        write_run(tmp_path, algo, 0, {"accuracy_mean": 0.1}, settings)
+    with pytest.raises(RequestError, match="found toy, 20 clients: 1 c; toy, participation 0.1: 1 a; toy, particip"):
+        report(tmp_path)
 
 
 @pytest.mark.parametrize("names", [{"data": "other"}, {"model": "cnn"}, {"experiment": "paper/table1"}])
@@ -310,8 +316,8 @@ def test_blocks_are_titled_by_what_tells_them_apart(tmp_path):
         write_run(tmp_path, algo, 0, {"accuracy_mean": 0.1}, data="other", model="cnn", digest=f"of{algo}")
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, experiment="paper/table1")
     text = report(tmp_path)
-    assert titles(text) == ["other cnn", "other linear", "toy linear rounds=10", "toy linear rounds=20"]
-    assert "- paper/table1 toy linear: nothing to compare, 1 a" in text
+    assert titles(text) == ["other, cnn", "other, linear", "toy, linear rounds=10", "toy, linear rounds=20"]
+    assert "- paper/table1: toy, linear: nothing to compare, 1 a" in text
 
 
 def test_a_key_of_the_configuration_is_compared_inside_one_method(tmp_path):
@@ -319,7 +325,7 @@ def test_a_key_of_the_configuration_is_compared_inside_one_method(tmp_path):
         for lr in (0.1, 0.001, 1):
             write_run(tmp_path, algo, 0, {"accuracy_mean": lr / 2}, {"local.lr": lr})
     text = report(tmp_path, "local.lr", baseline="1e-3")
-    assert titles(text) == ["toy a", "toy b"]
+    assert titles(text) == ["toy, a", "toy, b"]
     means, differences, *_ = tables(text)
     assert [r["method"] for r in means] == ["local.lr=0.001", "local.lr=0.1", "local.lr=1"]
     assert [(r["minus"], r["difference"]) for r in differences] == [

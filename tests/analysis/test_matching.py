@@ -250,14 +250,14 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     assert found.others == (
         (unit(1), "diverged"), (unit(2), "failed"), (unit(3), "not finished"),
     )  # fmt: skip
-    assert found.reduced == ("seeds 1 (paper 3)", "without seed 1, which diverged")
+    assert found.reduced == ("seeds 1 (paper 3)", "without seed 1 (local.lr=0.1), which diverged")
 
 
 def test_runs_left_over_from_divergence_are_not_full(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed)
     write_run(tmp_path, "fedavg", 3, status="diverged")
-    assert find(tmp_path).reduced == ("without seed 3, which diverged",)
+    assert find(tmp_path).reduced == ("without seed 3 (local.lr=0.1), which diverged",)
 
 
 def test_what_diverged_at_the_papers_setting_is_not_covered_up_by_a_short_run(tmp_path):

@@ -92,7 +92,7 @@ def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
         "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
     ]  # fmt: skip
     whole = (tmp_path / "out" / "tables" / "all_accuracy_mean.tex").read_text()
-    assert r"Method & smoke & synthetic\_leaf \\" in whole
+    assert r"Method & smoke: synthetic\_leaf & synthetic\_leaf \\" in whole
     alone = (tmp_path / "out" / "tables" / "setting_1.tex").read_text()
     row = re.search(r"^FedAvg & (.*) \\\\$", alone, re.M)[1]
     assert f"FedAvg & {row} & " in whole
@@ -106,7 +106,7 @@ def test_keys_that_distinguish_settings_are_in_words(tmp_path):
     write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
     tex = {path.name: path.read_text() for path in (tmp_path / "out").rglob("*.tex")}
     assert not [name for name, text in tex.items() if "data.clients=" in text]
-    name = r"synthetic\_leaf ({} clients)"
+    name = r"synthetic\_leaf, {} clients"
     assert rf"Method & {name.format(16)} & {name.format(8)} \\" in tex["all_accuracy_mean.tex"]
     assert f"accuracy on {name.format(8)} at the last round" in tex["setting_2.tex"]
 
@@ -120,7 +120,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     text = statement(runs, 0.05)
     assert r"\item 5 runs: 4 done, 1 failed" in text
     assert "The seeds are 0 and 1 (FedAvg) or 2 and 3 (FedProx), by setting" in text
-    assert "The data are Fashion-MNIST (synthetic\\_leaf, partition of the source) (FedAvg)" in text
+    assert "The data are Fashion-MNIST (FedAvg)" in text
     split = r"75 \% of each client's examples for training and the others for testing, drawn once with seed 3"
     assert f"The split is {split}" in text
     assert r"synthetic\_leaf: licence: MIT; reference: Xiao, Rasul, Vollgraf" in text

@@ -16,6 +16,7 @@ PRESET = {
     "local.steps": None, "local.batch_size": "full", "local.momentum": 0.9, "local.weight_decay": 0.0,
     "tuned_on": [1000],
 }  # fmt: skip
+DATA = "CIFAR-10, dirichlet (alpha=0.5), 16 clients, participation 0.1"
 
 
 def runs(root, **methods):
@@ -28,7 +29,7 @@ def runs(root, **methods):
 def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
     found = described(runs(tmp_path, fedavg=[{}], qfedavg=[{"algo.q": 0.1}, {"algo.q": 1.0}]))
     assert found[:-1] == [
-        "The data are CIFAR-10 (synthetic_leaf, 16 clients, partition dirichlet (alpha=0.5))",
+        "The data are CIFAR-10, dirichlet (alpha=0.5), 16 clients",
         "The split is 80 % of each client's examples for training and the others for testing, "
         "drawn again for every seed",
         "The model is linear",
@@ -75,13 +76,14 @@ def test_without_finished_runs_there_are_no_sentences(tmp_path):
 def test_the_title_counts_what_is_too_much_to_list(tmp_path):
     few = runs(tmp_path / "few", fedavg=[{}], qfedavg=[{}])
     many = runs(tmp_path / "many", **{a: [{}] for a in ("fedavg", "qfedavg", "fedprox", "term", "afl")})
-    assert (title_of_runs(few), title_of_runs(many)) == ("FedAvg and q-FedAvg on CIFAR-10", "5 methods on CIFAR-10")
+    assert title_of_runs(few) == f"FedAvg and q-FedAvg on {DATA}"
+    assert title_of_runs(many) == f"5 methods on {DATA}"
 
 
 def test_names_in_print_replace_whole_words_only(tmp_path):
     names = printed_names(runs(tmp_path, qfedavg=[{}]))
-    text = "synthetic_leaf: qfedavg, qfedavg algo.q=1 and qfedavgm"
-    assert in_print(text, names) == "CIFAR-10: q-FedAvg, q-FedAvg (q=1) and qfedavgm"
+    text = "one: qfedavg, qfedavg algo.q=1 and qfedavgm"
+    assert in_print(text, names) == "one: q-FedAvg, q-FedAvg (q=1) and qfedavgm"
 
 
 def test_keys_in_print_are_words():
@@ -104,5 +106,5 @@ def test_the_page_of_own_runs_starts_with_them(tmp_path):
     runs(tmp_path, fedavg=[{}], qfedavg=[{}])
     assert call("report", str(tmp_path))[0] == 0
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    assert "<h1>FedAvg and q-FedAvg on CIFAR-10</h1>" in page
+    assert f"<h1>FedAvg and q-FedAvg on {DATA}</h1>" in page
     assert page.index("The local learning rate is 0.1. ") < page.index('id="others"')

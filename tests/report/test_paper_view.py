@@ -239,7 +239,7 @@ def test_what_ended_a_run_is_said_with_the_others(tmp_path):
 def test_runs_that_failed_are_named(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", status="diverged", seeds=[0, 2])
     row = line(tmp_path, "fedfa", "table2", "femnist")
-    assert (row.status, row.note) == ("failed", "seed 0 diverged; seed 2 diverged")
+    assert (row.status, row.note) == ("failed", "seed 0 (local.lr=0.003) diverged; seed 2 (local.lr=0.003) diverged")
     leave_runs(tmp_path, "fedfa/table2_sent140", "fedavg", status="running", seeds=[0])
     assert line(tmp_path, "fedfa", "table2", "sent140").status == "not run"
 

@@ -240,6 +240,21 @@ def test_a_method_with_one_setting_says_what_it_differs_in_from_others(tmp_path)
     ]  # fmt: skip
 
 
+def test_a_run_that_diverged_is_named_with_its_rate_and_what_distinguishes_it(tmp_path):
+    """Also where it is the only run of its setting, which then has no row."""
+    for i, (lr, status) in enumerate(((0.1, "done"), (10.0, "diverged"))):
+        write_run(tmp_path, "fedavg", 0, 0.5, None, status, config={"local": {"lr": lr}}, digest=f"d{i}")
+    table = own(tmp_path)
+    assert settings(table) == ["local.lr=0.1"]
+    assert "diverged: fedavg local.lr=10 seed 0" in notes_of(table)
+    write_run(tmp_path / "b", "fedavg", 0, 0.5, None, config={"local": {"lr": 0.1}})
+    for seed in (1, 3):
+        write_run(tmp_path / "b", "fedavg", seed, 0.5, None, "diverged", config={"local": {"lr": 0.1}})
+    table = own(tmp_path / "b")
+    assert "diverged: fedavg (local.lr=0.1) seed 1, fedavg (local.lr=0.1) seed 3" in notes_of(table)
+    assert "- fedavg: seed 1 (local.lr=0.1) diverged; seed 3 (local.lr=0.1) diverged" in texts(table)[0]
+
+
 def test_settings_that_differ_in_the_content_of_a_file_have_their_hash(tmp_path):
     for digest in ("aaa", "bbb"):
         write_run(tmp_path, "fedavg", 0, 0.9, None, digest=digest)

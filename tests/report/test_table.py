@@ -87,7 +87,7 @@ def test_numbers_in_full_precision_by_hand():
     )
     paper = papers()["fedfa"]
     setup = Setup("s", "One", "p/one", 3, 3, 5)
-    table = TableData("p/t", columns, (Block(setup, lines),), paper, next(iter(paper.tables.values())))
+    table = TableData("p/t", "P, Table", columns, (Block(setup, lines),), paper, next(iter(paper.tables.values())))
     first, second = read_csv(table_csv(table))
     half = 0.95 / math.sqrt(2 * 0.975 * 0.025) * math.sqrt(7 / 3)
     numbers = {"mean": 3, "std": math.sqrt(7), "n": 3, "lower": 3 - half, "upper": 3 + half}

@@ -1,0 +1,78 @@
+"""The data of runs by content: data set, partition, numbers of clients, and participation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fedbench.config.comments import citation
+from fedbench.config.identity import setting
+from fedbench.core.files import Tree, config_value
+from fedbench.papers.registry import home_of
+from fedbench.runs.bundle import named_files
+from fedbench.runs.run import Run
+
+
+def data_name(run: Run) -> str:
+    """Return the data set of a run as papers print it; a user's own has the name of its choice."""
+    found = citation(str(run.flat.get("data.source._target_")))
+    return found.name if found and found.name else str(run.meta["data"])
+
+
+def data_facts(run: Run) -> Tree:
+    """Return the setting of a run as texts under dotted keys; ``data`` is the name of the data set.
+
+    User files go by name and content. Where all clients are taken, their number is the actual one.
+    """
+    facts = setting(run.config) | named_files(run)
+    clients = run.flat.get("data.clients") or run.meta.get("clients")
+    facts |= {"data": data_name(run), "data.clients": clients}
+    return {key: config_value(value) for key, value in facts.items()}
+
+
+def data_text(facts: Tree, experiment: str | None = None) -> str:
+    """Return a title: the experiment of a paper, else the data, after an experiment of no paper.
+
+    The data are 'CIFAR-10, shards (shards_per_client=2), 100 clients, participation 0.1', say.
+
+    Args:
+        facts: Some of ``data_facts``; a missing one is not mentioned.
+        experiment: The experiment.
+    """
+    if home_of(experiment):
+        return f"{experiment}"
+    rule = facts.get("data.partition._target_", "null")
+    parts = (
+        f"{facts.get('data', 'all data')}{_options(facts, 'data.source.')}",
+        f"{rule.rpartition('.')[2]}{_options(facts, 'data.partition.')}",
+        f"{facts.get('data.clients', 'null')} clients",
+        f"participation {facts.get('participation', 'null')}",
+    )
+    text = ", ".join(part for part in parts if not re.search(r"^null\b| null$", part))
+    return f"{experiment}: {text}" if experiment else text
+
+
+def title_of(runs: Sequence[Run]) -> str:
+    """Return a title of runs of one experiment: what their data and cohorts have in common."""
+    common = set.intersection(*(set(data_facts(run).items()) for run in runs))
+    return data_text(dict(common), runs[0].meta["experiment"])
+
+
+def content_of(run: Run, experiment: str | None = None) -> str:
+    """Return a title of a run without the numbers of clients."""
+    return data_text(
+        data_facts(run) | {"data.clients": "null", "participation": "null"},
+        experiment,
+    )
+
+
+def _options(facts: Tree, section: str) -> str:
+    """Return the options of a section that are on; the number of clients has a place of its own."""
+    options = [
+        f"{key.removeprefix(section)}={value}"
+        for key, value in sorted(facts.items())
+        if key.startswith(section)
+        if not key.endswith(("_target_", ".clients"))
+        if value not in ("null", "false")
+    ]
+    return f" ({', '.join(options)})" if options else ""
