@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from fake_runs import fake
+from fake_runs import edit, fake
 from report_runs import call, tables_in
 
 from fedbench.analysis.compare import compare
@@ -30,8 +30,7 @@ IID = "CIFAR-10, iid, 16 clients, participation 1"
 def renamed(paths, **facts):
     """Give runs on disk other facts."""
     for path in paths:
-        file = path / "meta.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | facts))
+        edit(path / "meta.json", lambda text: json.dumps(json.loads(text) | facts))
 
 
 def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid"), algos=("fedavg", "qfedavg"), **more):
@@ -41,7 +40,7 @@ def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid"), algos=(
                 keys = CIFAR | RULES[rule] | more
                 renamed(fake(root / preset, None, algo, preset=keys, cut={f"cut.{rule}": [0, 1]}), data=preset)
     for file in root.rglob("config.yaml"):  # the cut gave each rule its own hash
-        file.write_text(re.sub(r"cut:\n( +\w+: 1\n)+", "", file.read_text()))
+        edit(file, lambda text: re.sub(r"cut:\n( +\w+: 1\n)+", "", text))
     renamed((file.parent for file in root.rglob("meta.json")), departures={})
     return list(Results(root))
 

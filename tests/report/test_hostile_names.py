@@ -7,7 +7,7 @@ import re
 import matplotlib
 import numpy as np
 import pytest
-from fake_runs import fake
+from fake_runs import edit, fake
 from report_runs import call, tables_in
 from table_readers import markdown_tables, read_csv
 
@@ -22,8 +22,7 @@ ALGO = "$mine%$"
 
 def named(paths):
     for path in paths:
-        file = path / "meta.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"data": SIGNS}))
+        edit(path / "meta.json", lambda text: json.dumps(json.loads(text) | {"data": SIGNS}))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fake_runs import fake, fake_row
+from fake_runs import edit, fake, fake_row
 from report_runs import call, files, fill
 
 from fedbench.papers.registry import papers
@@ -113,7 +113,7 @@ def test_a_published_report_names_files_of_the_user_without_their_directories(tm
         meta = json.loads((path / "meta.json").read_text())
         meta |= {"files": {key: 64 * "a" for key in keys if key != "note"}, "sources": ["NumPy archive: /srv/x.npz"]}
         meta |= {"overrides": [f"data.file='{own}/x y.npz'", "init.path=/srv/w.safetensors", "q=0.1"]}
-        (path / "meta.json").write_text(json.dumps(meta))
+        edit(path / "meta.json", lambda _, meta=meta: json.dumps(meta))
     write_report(tmp_path / "runs", tmp_path / "one")
     for name, content in files(tmp_path / "one").items():
         assert not [part for part in (b"/srv", b"/home", b"some one") if part in content], name
