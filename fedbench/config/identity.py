@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from fedbench.config.targets import file_digest, marks, present, stable, within_fedbench
 from fedbench.core.errors import RequestError
-from fedbench.core.files import Tree, leaves, user_path
+from fedbench.core.files import Tree, leaves, reading, user_path
 
 KeyPath: TypeAlias = tuple[Any, ...]  # the keys of a value, from the root of the configuration on
 
@@ -237,15 +237,13 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
     Raises:
         RequestError: If the path cannot be read.
     """
-    try:
+    with reading(path):
         if path.is_file():
             return file_digest(path)
         digest = hashlib.sha256()
         for name, file in _files(path, "", frozenset() if apart is None else frozenset({apart.resolve()})):
             digest.update(f"{name}:{file_digest(file)}\n".encode())
         return digest.hexdigest()
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error}") from error
 
 
 def _files(here: Path, name: str, above: frozenset[Path]) -> Iterator[tuple[str, Path]]:

@@ -94,6 +94,15 @@ def shown(value: object) -> str:
         return f"an integer with more than {sys.get_int_max_str_digits()} digits"
 
 
+def reason_of(error: Exception) -> str:
+    """Return what an error says, in one short line; its class if it says nothing.
+
+    Control characters are escaped: the text may be that of a server, and a terminal obeys them.
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    return repr(text)[1:-1][:300]
+
+
 def number(
     name: str,
     value: object,

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
+from filelock import FileLock, Timeout
 
-from fedbench.core.errors import WrongValue, shown
+from fedbench.core.errors import RequestError, WrongValue, reason_of, shown
 
 Tree: TypeAlias = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
@@ -100,6 +102,41 @@ def keys_text(keys: Mapping[str, Any]) -> str:
     """Return keys with their values as they are typed; own functions as choices of groups."""
     text = " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
     return _FUNCTION.sub(lambda found: f"{found[1].replace('.', '/')}={found[2]}", text)
+
+
+def waiting_lock(file: Path, work: str) -> Any:
+    """Return the lock of a file, which a ``with`` block releases, once no other process holds it.
+
+    Args:
+        file: The lock file.
+        work: What the process that holds it is doing, for the line that is printed before waiting.
+    """
+    lock = FileLock(file)
+    try:
+        return lock.acquire(timeout=0)
+    except Timeout:
+        print(f"fedbench: waiting for another process that is {work}", file=sys.stderr)
+        return lock.acquire()
+
+
+@contextmanager
+def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> Iterator[None]:
+    """Raise a RequestError that names a file in place of any error in reading it inside this block.
+
+    Args:
+        place: The file, or its name in an archive. A path that is neither a file nor a directory is refused: reading
+            from a pipe or a device need not end.
+        fault: What is wrong with the file if it cannot be read.
+        remedy: What to do about it.
+    """
+    try:
+        if isinstance(place, Path) and place.exists() and not (place.is_file() or place.is_dir()):
+            raise RequestError(f"{place} is not a regular file")
+        yield
+    except RequestError:
+        raise
+    except Exception as error:  # the decoder of a corrupt file may fail in any way
+        raise RequestError(f"{place} {fault} ({reason_of(error)}){'; ' if remedy else ''}{remedy}") from error
 
 
 class NotWritten(OSError):

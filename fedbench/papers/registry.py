@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from fedbench.core.errors import RequestError
-from fedbench.core.files import from_yaml
+from fedbench.core.files import from_yaml, reading
 from fedbench.core.metrics import metric_info, weighted_or_not
 from fedbench.papers.checks import Check, Curves, Limit, Several
 from fedbench.papers.parsing import parse
@@ -66,10 +64,8 @@ def read_paper(path: Path) -> Paper:
     Raises:
         RequestError: With the file, the entry and its first fault.
     """
-    try:
+    with reading(path.name, "is not valid YAML"):
         content = from_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise RequestError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
     paper = parse(Paper, content, path.name, {})
     if paper.id != path.stem:
         raise RequestError(f"{path.name}: the id of a paper is the name of its file; got {paper.id!r}")

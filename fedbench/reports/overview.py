@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
+from fedbench.core.files import reading, replace_file
 from fedbench.reports.format import coverage_text, environment_items
 from fedbench.reports.page import PAGE, render
 from fedbench.reports.paper import SUMMARY, Summary, all_papers
@@ -61,8 +60,5 @@ def _read(place: Path) -> Summary:
     file = place / SUMMARY_FILE
     if not file.exists() and not is_bundle(place):
         return Summary()
-    try:
+    with reading(file, remedy=f"write the report again: fedbench report {place} --into {place}"):
         return SUMMARY.validate_json(file.read_bytes())
-    except (OSError, ValueError) as error:
-        remedy = f"write the report again: fedbench report {place} --into {place}"
-        raise RequestError(f"{file} cannot be read: {str(error).splitlines()[0]}; {remedy}") from error

@@ -16,7 +16,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError, is_own, place_of, raised
-from fedbench.core.files import Tree
+from fedbench.core.files import Tree, reading
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
 from fedbench.core.randomness import key as key_of
 from fedbench.data.dataset import Augmentation, FederatedDataset
@@ -275,9 +275,6 @@ def _read(path: Path, task: Task) -> Tensor:
     Raises:
         RequestError: If the file does not exist, is not in the safetensors format, or is of another model.
     """
-    try:
+    with reading(path, "of init.path cannot be read as a .safetensors file"):
         named = load_file(path)
-    except Exception as error:  # of a corrupt file the library raises KeyError and others besides its own error
-        fault = " ".join(str(error).split()) or type(error).__name__
-        raise RequestError(f"init.path={path} cannot be read as a .safetensors file: {fault[:300]}") from error
     return task.layout.flatten(named).to(task.device, task.dtype)

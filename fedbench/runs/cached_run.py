@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from fedbench.config.compose import Composer
 from fedbench.config.identity import identify
@@ -23,7 +23,7 @@ from fedbench.config.overrides import to_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import function_of, user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path
+from fedbench.core.files import user_path, waiting_lock
 from fedbench.runs.process import WORLD_SIZE, answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
@@ -168,12 +168,7 @@ def not_writable(name: object, error: OSError) -> RequestError:
 
 def _locked(path: Path) -> FileLock:
     """Return the lock of a run's directory, once no other process holds it."""
-    lock = FileLock(path / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"fedbench: waiting for another process that is working in {path}", file=sys.stderr)
-        lock.acquire()
+    lock: FileLock = waiting_lock(path / LOCK, f"working in {path}").lock
     (path / NODE).unlink(missing_ok=True)  # of a cluster, from a process that was killed
     return lock
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options, parse_overrides
 from fedbench.core.errors import RequestError, nearest, number
-from fedbench.core.files import config_value, from_yaml
+from fedbench.core.files import config_value, from_yaml, reading
 
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # the file with what every method has
@@ -127,10 +125,8 @@ def _of_method(algo: str, own: Path | None, overrides: Sequence[Override]) -> li
 
 
 def _read(file: Path) -> list[str]:
-    try:
+    with reading(file, "cannot be read as YAML"):
         tree = from_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RequestError(f"{file} cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):
         raise RequestError(f"{file} must be a mapping of keys to values, such as algo.mu: 0.01,0.1,1")
     return [f"{key}={'null' if value is None else value}" for key, value in tree.items()]

@@ -195,7 +195,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
     """The second waits for the first, here a thread with a lock of its own, and answers from what it left."""
     from filelock import FileLock
 
-    from fedbench.runs import cached_run
+    from fedbench.core import files
 
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
@@ -214,7 +214,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
         print(*words, **how)
         waits.set()
 
-    monkeypatch.setattr(cached_run, "print", shown, raising=False)
+    monkeypatch.setattr(files, "print", shown, raising=False)
     other = threading.Thread(target=first)
     other.start()
     assert locked.wait(60)
@@ -348,7 +348,7 @@ BAD = [
         ["model=cnn"],
         "this model needs images of shape [channels, height, width], got examples of shape [60]",
     ),
-    (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors cannot be read as a .safetensors file"),
+    (["init.path=/nowhere.safetensors"], "/nowhere.safetensors of init.path cannot be read as a .safetensors file"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),

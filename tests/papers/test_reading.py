@@ -106,7 +106,7 @@ FAULTS = [
     ("gaps:\n- {id", "gasp: []\ngaps:\n- {id", "unknown key 'gasp'"),
     ("paper: {id: example", "paper: {id: fedfa", "the id of a paper is the name of its file; got 'fedfa'"),
     ("contradictions:\n- {id: x01", "contradictions:\n  x: {id: x01", "contradictions: must be a list"),
-    ("claims:\n", "claims: [\n", "is not valid YAML: "),
+    ("claims:\n", "claims: [\n", "is not valid YAML ("),
     # figures
     ("kind: curves\n", "kind: curvs\n", "figures: figure1: kind must be one of curves,"),
     ("  setups: [mild, strong]\n  fields", "  fields", "figures: figure1: a figure of kind curves needs setups"),
