@@ -1,9 +1,12 @@
 """Prepared data: read once, mapped afterwards, equal to what was read."""
 
 import dataclasses
+import os
+import threading
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from fedbench.data.examples import Examples
 from fedbench.data.files import cache
@@ -65,11 +68,62 @@ def test_corrupt_data_are_rebuilt(tmp_path, capsys, name, harm):
     if harm == "gone":
         file.unlink()
     else:
-        file.write_bytes(content[:-1] if harm == "cut" else b"")
+        file.write_bytes(content[:-2] if harm == "cut" else b"")
     for _ in range(2):
         same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
     assert make.calls == 2
     assert capsys.readouterr().err.count("is corrupt; rebuilding it") == ((name, harm) != ("facts.json", "gone"))
+
+
+@pytest.mark.parametrize("name", ["facts.json", "x.npy", "y.npy", "owner.npy", "held_out.npy"])
+def test_a_flipped_bit_is_noticed(tmp_path, capsys, name):
+    make = Maker()
+    prepared(tmp_path, "set", [], {}, make)
+    file = folders(tmp_path)[0] / name
+    content = bytearray(file.read_bytes())
+    content[-8] ^= 1
+    file.write_bytes(content)
+    same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
+    assert make.calls == 2
+    assert f"{name} has changed since it was written" in capsys.readouterr().err
+
+
+def rewrite(file, content):
+    """Change a file and give it the size and the modification time that it had."""
+    before = file.stat()
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of a file system ticks every few milliseconds
+        file.write_text(content)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("given", ["folder/class/image", "folder"])
+def test_a_source_that_changes_within_its_size_and_time_is_read_again(tmp_path, given):
+    make = Maker()
+    file = tmp_path / "folder/class/image"
+    file.parent.mkdir(parents=True)
+    file.write_text("a")
+    for calls, content in enumerate("bc", 2):
+        prepared(tmp_path, "set", [tmp_path / given], {}, make)
+        rewrite(file, content)
+        for _ in range(2):
+            prepared(tmp_path, "set", [tmp_path / given], {}, make)
+        assert make.calls == calls
+
+
+def test_a_process_that_waits_for_another_one_says_so(tmp_path, capsys):
+    prepared(tmp_path, "set", [], {}, Maker())
+    waiting = threading.Thread(target=lambda: prepared(tmp_path, "set", [], {}, Maker()), daemon=True)
+    capsys.readouterr()
+    said = ""
+    with FileLock(folders(tmp_path)[0].with_suffix(".lock")):
+        waiting.start()
+        for _ in range(1000):
+            if "waiting" not in said:
+                waiting.join(0.01)
+                said += capsys.readouterr().err
+        assert said == "fedbench: waiting for another process that is preparing set\n"
+    waiting.join()
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):

@@ -1,28 +1,36 @@
 """Cache of prepared data: memory-mapped arrays, kept as long as the files that they were read from are unchanged.
 
 Reading hundreds of thousands of images from text or archives takes minutes and twice their size in memory; cached
-arrays are available at once and are read page by page.
+arrays are compared with their checksums, which takes half a second per GB, and are read page by page.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from fedbench import __version__
+from fedbench.core.files import (
+    check_files,
+    file_checksum,
+    read_with_checksum,
+    reading,
+    waiting_lock,
+    with_checksum,
+)
 from fedbench.data.examples import Examples
 
-_FORMAT = 6  # of the files below; a new number rebuilds them
+_FORMAT = 7  # of the files below; a new number rebuilds them
 _ARRAYS = ("x", "y", "owner", "held_out")
 _FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 
@@ -39,19 +47,21 @@ def prepared(
     Args:
         data_dir: Directory of all data sets.
         name: Name of the data set.
-        paths: Files and directories that the examples are read from. The cache is valid as long as files keep their
-            size and modification time and directories neither gain nor lose a file.
+        paths: Files and directories that the examples are read from. The cache is valid as long as these files, and
+            all files in these directories, keep their names, sizes and times.
         options: Everything else that the examples depend on.
         make: Function that reads the examples.
     """
-    depends = {"format": str(_FORMAT), "fedbench": __version__, **{str(p): _stamp(p) for p in paths}, **options}
+    with reading(name):
+        files = [sorted(_stamps(path)) for path in paths]
+    depends = {"format": str(_FORMAT), "fedbench": __version__, "files": files, **options}
     digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
     with ExitStack() as held:
         with suppress(OSError):  # a directory that cannot be written is read all the same
             folder.parent.mkdir(parents=True, exist_ok=True)
             # the runs of a sweep would prepare the same data side by side
-            held.enter_context(FileLock(folder.with_suffix(".lock")))
+            held.enter_context(waiting_lock(folder.with_suffix(".lock"), f"preparing {name}"))
         if (folder / "facts.json").is_file():
             try:
                 return _read(folder)
@@ -67,27 +77,39 @@ def prepared(
             return examples
 
 
-def _stamp(path: Path) -> str:
-    """A text that changes when a file does, or when a directory gains or loses a file."""
-    facts = path.stat()
-    return str(facts.st_mtime_ns) if path.is_dir() else f"{facts.st_size}:{facts.st_mtime_ns}"
+def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
+    """Yield a text for a file, or for a directory and everything in it, that changes whenever the file does.
+
+    The change time of a file moves with every write, replacement, copy and chmod, and unlike the modification time it
+    cannot be set. Inode numbers would add nothing to it, and network file systems may change them. 100,000 files take
+    half a second; reading them takes minutes.
+    """
+    facts = entry.stat()
+    yield f"{os.fspath(entry)}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"
+    if entry.is_dir():
+        with os.scandir(entry) as entries:
+            for inner in entries:
+                yield from _stamps(inner)
 
 
 def _write(folder: Path, examples: Examples) -> None:
     with tempfile.TemporaryDirectory(prefix=".preparing-", dir=folder.parent) as made:
         part = Path(made) / "new"
         part.mkdir()
-        arrays = {key: a for key in _ARRAYS if (a := getattr(examples, key)) is not None}
-        for key, array in arrays.items():
-            np.save(part / f"{key}.npy", array)
+        for key in _ARRAYS:
+            if (array := getattr(examples, key)) is not None:
+                np.save(part / f"{key}.npy", array)
         facts = {key: getattr(examples, key) for key in _FACTS}
-        (part / "facts.json").write_text(json.dumps({**facts, "arrays": [*arrays]}), encoding="utf-8")
+        facts["arrays"] = {file.name: file_checksum(file) for file in part.iterdir()}
+        (part / "facts.json").write_text(with_checksum(facts), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         part.replace(folder)
 
 
 def _read(folder: Path) -> Examples:
-    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-    fields: dict[str, Any] = {key: np.load(folder / f"{key}.npy", mmap_mode="c") for key in facts.pop("arrays")}
+    facts = read_with_checksum(folder / "facts.json")
+    checksums = facts.pop("arrays")
+    check_files(folder, checksums)
+    fields: dict[str, Any] = {Path(name).stem: np.load(folder / name, mmap_mode="c") for name in checksums}
     fields |= {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
     return Examples(**fields)
