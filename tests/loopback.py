@@ -2,14 +2,21 @@
 
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 
 class Server:
-    """``files``: path -> content, or the status of an error; other paths are 404."""
+    """A server and what it was asked for.
+
+    Attributes:
+        files: Path -> content, the status of an error, or a function that gets the handler and answers; other paths
+            are 404.
+        ended: Set at the end, for functions that answer for ever.
+    """
 
     def __init__(self):
         self.files, self.asked = {}, []
+        self.ended = Event()
 
 
 @contextmanager
@@ -21,6 +28,9 @@ def serving():
         def do_GET(self):
             server.asked.append(self.path.lstrip("/"))
             answer = server.files.get(self.path.lstrip("/"), 404)
+            if callable(answer):
+                answer(self)
+                return
             body = answer if isinstance(answer, bytes) else b"an error page"
             self.send_response(200 if isinstance(answer, bytes) else answer)
             self.send_header("Content-Length", str(len(body)))
@@ -37,6 +47,7 @@ def serving():
     try:
         yield server
     finally:
+        server.ended.set()
         http.shutdown()
         http.server_close()
         thread.join()

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import lzma
 import os
 import shutil
 import sys
 import tarfile
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
-
-from filelock import FileLock
+from time import monotonic
+from traceback import clear_frames
+from typing import Any
 
 from fedbench import __version__
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, reason_of
+from fedbench.core.files import reading, waiting_lock
 
 _CHUNK = 1 << 16  # bytes that are read at once
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
+_PATIENCE = 60.0  # seconds that a server has for every megabyte
 _DEFAULT = Path("~/.cache/fedbench").expanduser()  # as conf/config.yaml has it
 _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
 
@@ -36,11 +39,13 @@ class Remote:
         path: Where the file belongs, below the data directory.
         urls: Its addresses in the order to try.
         hash: The published checksum, such as "md5:..."; None if there is none.
+        max_megabytes: Size in MB above which it cannot be the published file; the largest of all has about 1000.
     """
 
     path: str
     urls: tuple[str, ...]
     hash: str | None
+    max_megabytes: int = 2000
 
     def addresses(self) -> tuple[str, ...]:
         """All addresses in the order to try: of mirrors first, which need a checksum to compare their files with."""
@@ -133,12 +138,11 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
         raise RequestError(f"{what}: data_dir={data_dir} is not a directory; correct it, or create it for the download")
     for k, remote in enumerate(missing):
         path = data_dir / remote.path
-        try:
+        with reading(f"{what}: {path}", "cannot be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(data_dir / ".downloads.lock"):  # two runs of a sweep would download the same gigabyte twice
+            # two runs of a sweep would download the same gigabyte twice
+            with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
                 failures = [] if path.is_file() else _download(remote, path)
-        except OSError as error:
-            raise RequestError(f"{what}: {path} cannot be written ({error.strerror or error})") from error
         if not path.is_file():
             tried = "; ".join(failures) or "it has no public address"
             problem = f"{path.name} could not be downloaded ({tried}); try again later, name a mirror in data.mirrors"
@@ -163,7 +167,7 @@ def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
 
 def checksum(path: Path, kind: str = "md5") -> str:
     """The checksum of a file in hexadecimal digits; ``kind`` is "md5", "sha1" or "sha256"."""
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
 
@@ -218,15 +222,46 @@ def _download(remote: Remote, path: Path) -> list[str]:
     headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
     for url in remote.addresses():
         bar = sys.stderr.isatty()
-        fetch = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers)
+        request = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers)
+        fetch = partial(_limited, request, remote.max_megabytes)
         try:
             pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=fetch)
             return failures
-        except (requests.RequestException, ValueError) as error:  # ValueError: another checksum
+        except (requests.RequestException, ValueError) as error:  # ValueError: another checksum, or a limit
             unreachable = type(error) is requests.ConnectionError  # whose text is nested representations of objects
-            failures.append(f"{url}: {'no connection' if unreachable else str(error).splitlines()[0][:200]}")
+            failures.append(f"{url}: {'no connection' if unreachable else reason_of(error)}")
+            clear_frames(error.__traceback__)  # which hold the error, and with it a connection that is open
             print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
     return failures
+
+
+def _limited(request: Callable[..., Any], max_megabytes: int, url: str, target: str, _: object) -> None:
+    """Download a file, as pooch asks for it, with limits on its size and on the patience with the server.
+
+    A server may send headers or bytes one by one for ever, and no timeout of a connection notices it. So another thread
+    waits for the server, and this one watches the file grow.
+
+    Raises:
+        ValueError: If a limit is exceeded.
+        Exception: Whatever ``request`` raises.
+    """
+    due = 0
+    until = 0.0
+    # a thread of the pool is not waited for: it ends with the next bytes once the file is closed, or the process
+    with ThreadPool(1) as pool, Path(target).open("wb") as file:
+        ended = pool.apply_async(request, (url, file, None))
+        while not ended.ready():
+            ended.wait(0.1)
+            size = file.tell()
+            if size >= due:
+                due = size + 10**6
+                until = monotonic() + _PATIENCE
+            if size > max_megabytes * 10**6 or monotonic() > until:
+                raise ValueError(
+                    f"given up after {size / 1e6:.1f} MB: it sent more than {max_megabytes} MB in all, or less than "
+                    f"1 MB in {_PATIENCE:g} s"
+                )
+        ended.get()
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -240,7 +275,7 @@ def unpack(archive: Path, target: Path) -> None:
         RequestError: If the archive is corrupt or of another format, has a member that the filter refuses, or
             ``target`` cannot be written.
     """
-    try:
+    with reading(archive, f"cannot be unpacked into {target}", "if it is corrupt, remove it to download it again"):
         target.mkdir(parents=True, exist_ok=True)
         with archive.open("rb") as file:
             start = file.read(2)
@@ -253,8 +288,3 @@ def unpack(archive: Path, target: Path) -> None:
                 with tarfile.open(archive) as members:
                     members.extractall(content, filter="data")
             shutil.copytree(content, target, dirs_exist_ok=True, copy_function=os.replace)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise RequestError(
-            f"{archive} cannot be unpacked into {target} ({reason}); if it is corrupt, remove it to download it again"
-        ) from error
