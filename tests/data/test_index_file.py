@@ -95,14 +95,16 @@ def test_what_does_not_fit_is_named(tmp_path, fault):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(RequestError, match=r"data\.partition\.file=\S+no\.json cannot be read .*No such file"):
+    with pytest.raises(RequestError, match=r"no\.json of data\.partition\.file cannot be read .*No such file"):
         indices(Y, HELD_OUT, file=str(tmp_path / "no.json"))
     for name, content in {"p.json": b"{", "p.parquet": b"PAR1"}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(RequestError, match=rf"{name} cannot be read as indices per client"):
+        with pytest.raises(RequestError, match=rf"{name} of data.partition.file cannot be read as indices per client"):
             indices(Y, HELD_OUT, file=str(tmp_path / name))
     (tmp_path / "p.csv").write_text("0,1")
-    with pytest.raises(RequestError, match=r"p\.csv cannot be read .* it must be a \.json or \.parquet file"):
+    with pytest.raises(
+        RequestError, match=r"p\.csv of data\.partition\.file cannot be read .* it must be a \.json or \.parquet file"
+    ):
         indices(Y, HELD_OUT, file=str(tmp_path / "p.csv"))
     with pytest.raises(RequestError, match=r"it has the columns client, row; needed are client and index"):
         read(tmp_path / "t.parquet", {"client": ["a"], "row": [1]})

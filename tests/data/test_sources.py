@@ -45,9 +45,9 @@ def test_leaf_json_shapes_and_classes(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"is not in LEAF's JSON format \(JSONDecodeError"),
+        ("{", r"is not in LEAF's JSON format \(Expecting property name"),
         ("[]", "; expected users and num_samples, lists of the same length, and user_data with x and y of each user"),
-        ('{"users": []}', "KeyError: 'num_samples'"),
+        ('{"users": []}', "in LEAF's JSON format .'num_samples'.;"),
         ('{"users": ["a"], "num_samples": [], "user_data": {}}', "argument 2 is shorter"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' has no user_data with x and y"),
         ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "1 x and 1 y, but .* 2"),

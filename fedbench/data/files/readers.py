@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-import zipfile
+import pickletools
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,12 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
+from fedbench.core.files import reading
 
 # Pillow knows dozens of formats, one of which (EPS) starts another program; data sets of images come in these
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
-# what NumPy's pickled arrays name, and the function by which Python 3 writes bytes for Python 2
-_ARRAYS = {
-    ("numpy._core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode"),
-}  # fmt: skip
+_DEEPEST = 1000  # tuples of a pickle: Python's hash of a million nested ones overflows the stack
 
 
 def read_text(path: Path) -> str:
@@ -29,12 +27,8 @@ def read_text(path: Path) -> str:
     Raises:
         RequestError: If it cannot be read or is not in UTF-8.
     """
-    try:
+    with reading(path, "is not text in UTF-8"):
         return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not text in UTF-8: {error}") from error
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
@@ -47,16 +41,19 @@ def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
     Raises:
         RequestError: If it is corrupt, has an array of another name, or one that is not of plain numbers or text.
     """
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = archive.files
-            if other := [name for name in names if name not in known]:
-                raise RequestError(f"{path} has an unknown array {other[0]}; it may contain {', '.join(known)}")
-            return {name: archive[name] for name in names}
-    except RequestError:
-        raise
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{path} is not a .npz file of plain arrays ({error}); write it with numpy.savez") from error
+    with (
+        reading(path, "is not a .npz file of plain arrays", "write it with numpy.savez"),
+        path.open("rb") as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        names = archive.files
+        if other := [name for name in names if name not in known]:
+            raise RequestError(f"{path} has an unknown array {shown(other[0])}; it may contain {', '.join(known)}")
+        arrays = {name: archive[name] for name in names}
+        for array in arrays.values():
+            if array.dtype.kind == "U":
+                "".join(array.ravel().tolist()).encode()  # it is text, without lone surrogates
+        return arrays
 
 
 def open_image(source: str | Path | io.BytesIO) -> Image.Image:
@@ -64,22 +61,60 @@ def open_image(source: str | Path | io.BytesIO) -> Image.Image:
     return Image.open(source, formats=_FORMATS)
 
 
-def read_pickle(path: Path) -> Any:
-    """The content of a pickle of plain containers and NumPy arrays, as CIFAR's files are; nothing else is called.
+def read_pickle(path: Path) -> dict[Any, Any]:
+    """The content of a pickled dictionary of plain values and NumPy arrays, as CIFAR's files are.
+
+    No function that the file names is called, NumPy's included: its arrays can be given a type and a state by which
+    reading them crashes. Stand-ins check both.
 
     Raises:
-        pickle.UnpicklingError: If it is corrupt, or refers to anything else.
+        pickle.UnpicklingError: If it refers to anything else, or would exhaust memory or the stack.
+        Exception: Any other, if it is corrupt.
     """
-    with path.open("rb") as file:
-        return _ArraysOnly(file, encoding="latin1").load()
+    content = path.read_bytes()
+    tuples = 0
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        tuples += "TUPLE" in opcode.name
+        # every value before this one has a number, in order; another number would reserve memory for all up to it
+        if tuples > _DEEPEST or ("PUT" in opcode.name and (argument or 0) > count):
+            raise pickle.UnpicklingError("it is nested too deeply or out of order")
+    loaded = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+    return {key: _array(value) if isinstance(value, _Call) else value for key, value in loaded.items()}
 
 
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        module = module.replace("numpy.core", "numpy._core")  # renamed in NumPy 2
-        if (module, name) not in _ARRAYS:
+        if name not in _STAND_INS:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}")
-        return super().find_class(module, name)
+        return _STAND_INS[name]
+
+
+class _Call:
+    """A call that a pickle asks for, and the state that its result would get; neither is carried out."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+# for the names in pickled arrays, and for the function by which Python 3 writes bytes for Python 2
+_STAND_INS = {
+    "_reconstruct": _Call,
+    "ndarray": None,
+    "dtype": _Call,
+    "encode": lambda text, _: text.encode("latin1"),
+}
+
+
+def _array(call: _Call) -> np.ndarray:
+    """Return the array of bytes that a call of ``_reconstruct`` stands for."""
+    _, shape, kind, fortran, raw = call.state
+    if kind.arguments[0] != "u1":
+        raise pickle.UnpicklingError(f"it has an array of type {shown(kind.arguments[0])}, not of bytes")
+    content = raw.encode("latin1") if isinstance(raw, str) else raw  # text: bytes of Python 2
+    return np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
 def refuse_too_large(place: str, need: int, remedy: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path
+from fedbench.core.files import reading, user_path
 
 _FORMS = "a list of lists, {client: [indices]}, or {client: {train: [indices], test: [indices]}}"
 
@@ -96,14 +96,11 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
         RequestError: If the file cannot be read, or a position in it is out of range, or has two owners.
     """
     path = user_path("data.partition.file", file)
-    try:
+    fault = "of data.partition.file cannot be read as indices per client"
+    with reading(path, fault, f"it must be a .json or .parquet file that holds {_FORMS}"):
         content = _from_table(path) if path.suffix == ".parquet" else json.loads(path.read_text(encoding="utf-8"))
         given = _given(content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RequestError(
-            f"data.partition.file={file} cannot be read as indices per client ({error}); it must be a .json or "
-            f".parquet file that holds {_FORMS}"
-        ) from error
+        "".join(given.names).encode()  # without lone surrogates
     expected = content.get("examples") if isinstance(content, Mapping) and "clients" in content else None
     if expected is not None and expected != len(y):
         raise RequestError(f"{path} divides {expected} examples, and this source has {len(y)}; use the same data set")

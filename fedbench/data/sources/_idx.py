@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -12,6 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.data.files.fetch import Files, Remote, ensure
 
 Standardise: TypeAlias = Literal["channel", "pixel", "none"]
@@ -33,7 +33,7 @@ def four_files(what: str, folder: str, sites: Sequence[str], md5: Mapping[str, t
         Files(
             what,
             layouts=([f"{folder}/{name}"], [f"{folder}/{name}.gz"]),
-            remotes=[Remote(f"{folder}/{name}.gz", tuple(f"{site}{name}.gz" for site in sites), f"md5:{packed}")],
+            remotes=[Remote(f"{folder}/{name}.gz", tuple(f"{site}{name}.gz" for site in sites), f"md5:{packed}", 100)],
             sums={name: f"md5:{plain}"},
         )
         for name, (plain, packed) in md5.items()
@@ -63,7 +63,7 @@ def read(path: Path) -> np.ndarray:
     Raises:
         RequestError: If the file is not a complete idx file of unsigned bytes.
     """
-    try:
+    with reading(path, "is not a complete idx file of bytes", "download it again"):
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         zero, kind, dimensions = struct.unpack(">HBB", raw[:4])
         if (zero, kind) != (0, _BYTES):
@@ -71,8 +71,6 @@ def read(path: Path) -> np.ndarray:
         start = 4 + 4 * dimensions
         lengths = struct.unpack(f">{dimensions}I", raw[4:start])
         return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(lengths)
-    except (EOFError, OSError, ValueError, struct.error, zlib.error) as error:
-        raise RequestError(f"{path} is not a complete idx file of bytes: {error}; download it again") from error
 
 
 def with_labels(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:

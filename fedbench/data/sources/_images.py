@@ -11,8 +11,10 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.data.files.readers import open_image, refuse_too_large
 
+_FAULT = "cannot be read as an image"
 _CHUNK = 256  # images that a thread decodes at a time
 
 
@@ -50,11 +52,8 @@ def decode(
         return open_image(Path(str(names[t]))) if opened is None else opened(t)
 
     if channels is None or size is None:
-        try:
-            with image(0) as first:
-                channels, size = channels or (1 if first.mode in ("1", "L") else 3), size or first.size
-        except Exception as error:  # as below
-            raise _unreadable(names[0], error) from error
+        with reading(names[0], _FAULT), image(0) as first:
+            channels, size = channels or (1 if first.mode in ("1", "L") else 3), size or first.size
     width, height = size
     refuse_too_large(f"{len(names)} images", len(names) * channels * height * width, remedy)
     mode = "L" if channels == 1 else "RGB"
@@ -62,22 +61,14 @@ def decode(
 
     def fill(start: int) -> None:
         for t in range(start, min(start + _CHUNK, len(names))):
-            try:
-                with image(t) as read:
-                    ready = read if change is None else change(read)
-                    found = ready.size
-                    if found == size:  # else it is not decoded
-                        pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
-            except Exception as error:  # the decoder of a corrupt file may fail in any way
-                raise _unreadable(names[t], error) from error
-            if found != size:
-                raise RequestError(f"{names[t]} is {found[0]}x{found[1]}, expected {width}x{height}; {remedy}")
+            with reading(names[t], _FAULT), image(t) as read:
+                ready = read if change is None else change(read)
+                if ready.size != size:
+                    given = "x".join(map(str, ready.size))
+                    raise RequestError(f"{names[t]} is {given}, expected {width}x{height}; {remedy}")
+                pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(fill, range(0, len(names), _CHUNK)):
             pass
     return pixels
-
-
-def _unreadable(name: object, error: Exception) -> RequestError:
-    return RequestError(f"{name} cannot be read as an image: {error or type(error).__name__}")

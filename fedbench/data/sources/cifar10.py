@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.data.examples import Examples, origin
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_pickle
@@ -30,6 +30,7 @@ _ARCHIVE = Remote(
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     ),
     "md5:c58f30108f718f92721af3b95e74349a",
+    200,
 )
 FILES = (Files("CIFAR-10", [[f"cifar-10-batches-py/{name}" for name in _SUMS]], [_ARCHIVE], into=".", sums=_SUMS),)
 
@@ -63,17 +64,14 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
     """
     xs, ys = [], []
     for path in paths:
-        try:
+        with reading(path, f"is not a file of {files.what}", f"unpack {files.remotes[0].urls[0]} again"):
             content = read_pickle(path)
-            x, y = np.asarray(content["data"], dtype=np.uint8), np.asarray(content[key], dtype=np.int64)
+            x = content["data"].astype(np.uint8, copy=False)
+            y = np.fromiter(content[key], dtype=np.int64)  # a list within a list is refused, which may be endless
             if y.size and not 0 <= y.min() <= y.max() < classes:
                 raise ValueError(f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}")
             xs.append(x.reshape(len(y), 3, 32, 32))
             ys.append(y)
-        except Exception as error:  # what reads a corrupt pickle may fail in any way
-            raise RequestError(
-                f"{path} is not a file of {files.what}: {error}; unpack {files.remotes[0].urls[0]} again"
-            ) from error
     sources, unofficial = origin(files.what, files.genuine(paths))
     return Examples(
         x=np.concatenate(xs),

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 from fedbench.core.options import Count
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
@@ -65,9 +65,9 @@ def load(
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])
     options = {"size": str(size), "images": str(images), "seed": "" if images is None else str(seed)}
+    files = [folder / k for k in keys + tested]
 
     def make() -> Examples:
-        files = [folder / k for k in keys + tested]
         return Examples(
             x=decode(
                 files,
@@ -84,7 +84,7 @@ def load(
             sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {size} pixels",),
         )
 
-    return prepared(data_dir, "clothing1m", paths, options, make)
+    return prepared(data_dir, "clothing1m", paths + files, options, make)
 
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
@@ -94,7 +94,7 @@ def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     wrong = next((name for name in names if table.get(name) not in _LABELS), None)
     if wrong is not None:
         raise RequestError(
-            f"{keys} names {wrong[:300]}, which has no label from 0 to {_CLASSES - 1} in {labels.name}; take both from "
-            "one release"
+            f"{keys} names {shown(wrong)}, which has no label from 0 to {_CLASSES - 1} in {labels.name}; take both "
+            "from one release"
         )
     return names, np.array([int(table[name]) for name in names], dtype=np.int64)

@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError
-from fedbench.data.examples import Examples
+from fedbench.core.errors import RequestError, shown
+from fedbench.core.files import reading
+from fedbench.data.examples import Examples, are_labels
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import open_image
@@ -113,14 +114,11 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
 
 def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
     """The images uint8 [n, 1, 28, 28] and the labels int64 [n] of a writer."""
-    try:
+    with reading(user.place, f"needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61"):
         y = np.array(user.y, dtype=np.float64)
         x = np.array(user.x, dtype=np.float64).reshape(len(y), _SIDE**2)
-        labelled = y.ndim == 1 and ((y == np.floor(y)) & (y >= 0) & (y < len(_CHARACTERS))).all()
-    except (TypeError, ValueError, OverflowError):
-        labelled = False
-    if not labelled:
-        raise RequestError(f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61")
+        if y.ndim != 1 or not are_labels(y) or y.max(initial=0) >= len(_CHARACTERS):
+            raise ValueError(f"got {shown(user.y)}")
     pixels = np.rint(255 * x.clip(0, 1))  # NaN stays, and fails the comparison
     if not (np.abs(x - pixels / 255) < 1e-6).all():
         raise RequestError(
@@ -133,13 +131,12 @@ def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
 def _nist(by_class: Path, by_write: Path) -> Examples:
     genuine = _NIST.genuine([by_class, by_write])
     note = "official files" if genuine else "not the official files (md5 differs)"
-    try:
-        with zipfile.ZipFile(by_class) as classes, zipfile.ZipFile(by_write) as writers:
-            examples = by_writer(classes, writers, note)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise RequestError(
-            f"{by_class} or {by_write} is corrupt or not an archive ({error}); remove it to download it again"
-        ) from error
+    with (
+        reading(f"{by_class} or {by_write}", "is corrupt or not an archive", "remove it to download it again"),
+        zipfile.ZipFile(by_class) as classes,
+        zipfile.ZipFile(by_write) as writers,
+    ):
+        examples = by_writer(classes, writers, note)
     return examples if genuine else replace(examples, unofficial=examples.sources)
 
 

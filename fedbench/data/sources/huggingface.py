@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from fedbench.core.errors import RequestError, install_hint, nearest
-from fedbench.core.files import user_path
+from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.files.readers import open_image
@@ -77,11 +77,11 @@ def load(
 def _parts(root: str, train: str, test: str | None) -> list[Any]:
     """The training split and, if it exists, the test split."""
     try:
-        found = importlib.import_module("datasets").load_from_disk(str(user_path("data.root", root)))
+        load_from_disk = importlib.import_module("datasets").load_from_disk
     except ModuleNotFoundError as error:
         raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
-    except Exception as error:  # of a corrupt directory the library may raise anything
-        raise RequestError(f"data.root={root} was not written by save_to_disk of datasets: {error}") from error
+    with reading(f"data.root={root}", "was not written by save_to_disk of datasets"):
+        found = load_from_disk(str(user_path("data.root", root)))
     if not isinstance(found, dict):
         return [found]
     if train not in found:
@@ -91,11 +91,9 @@ def _parts(root: str, train: str, test: str | None) -> list[Any]:
 
 def _column(parts: Sequence[Any], name: str, kind: type | None = None) -> np.ndarray:
     """The values of a column of words or numbers, [T, ...]."""
-    try:
+    with reading(f"the column {name}", "must have words, or numbers of one shape, or images"):
         values = np.concatenate([np.stack(list(p.with_format("numpy")[name][:])) for p in parts])
         return values if kind is None else values.astype(kind)
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"the column {name} must have words, or numbers of one shape, or images: {error}") from error
 
 
 def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbench.core.errors import RequestError, shown, sizes
-from fedbench.core.files import user_path
+from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of
+
+_FORM = "expected users and num_samples, lists of the same length, and user_data with x and y of each user"
 
 
 def load(
@@ -68,15 +70,11 @@ def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(xs, list) or not isinstance(ys, list) or not len(xs) == len(ys) == size:
         counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (xs, ys)]
         raise RequestError(f"{what} has {counts[0]} x and {counts[1]} y, but num_samples says {size}")
-    try:
+    form = "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0"
+    with reading(f"{what}:", form, f"got {shown(xs[:3])} and {shown(ys[:3])}"):
         x, y = np.array(xs, dtype=np.float64), np.array(ys, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        x = y = np.full(1, np.nan)
-    if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(x) and not x.size):
-        raise RequestError(
-            f"{what}: x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0, "
-            f"got {shown(xs[:3])} and {shown(ys[:3])}"
-        )
+        if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(x) and not x.size):
+            raise ValueError("out of range")
     return (x[:, None] if x.ndim == 1 else x), y.astype(np.int64)
 
 
@@ -118,15 +116,11 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
     """
     seen: set[str] = set()
     for file in files:
-        try:
+        with reading(file, "is not in LEAF's JSON format", _FORM):
             content = json.loads(file.read_text(encoding="utf-8-sig"))
             listed = list(zip(content["users"], content["num_samples"], strict=True))
             entries = dict(content.pop("user_data"))
-        except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
-            raise RequestError(
-                f"{file} is not in LEAF's JSON format ({type(error).__name__}: {error}); expected users and "
-                "num_samples, lists of the same length, and user_data with x and y of each user"
-            ) from error
+            "".join(content["users"]).encode()  # each is text, without lone surrogates
         for user, size in listed:
             place = f"{file}: user {shown(user)}"
             if user in seen:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
@@ -123,7 +124,7 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
 
 def vocabulary(path: Path) -> list[str]:
     """The words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
 
 
@@ -139,18 +140,16 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     wanted = set(words)
     found: dict[str, np.ndarray] = {}
     size = 0
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         for k, line in enumerate(file, 1):
             word = line.partition(b" ")[0].decode("utf-8", "replace")
             if size and (word not in wanted or word in found):
                 continue
-            try:
+            with reading(f"{path}, line {k}:", f"expected a word and {size or 'its'} numbers"):
                 row = np.array(line.split()[-size or 1 :], dtype=np.float32)
-            except (ValueError, OverflowError):
-                row = np.empty(0, dtype=np.float32)
-            size = size or len(row)
-            if len(row) != size or not size or not np.isfinite(row).all():
-                raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers")
+                size = size or len(row)
+                if len(row) != size or not size or not np.isfinite(row).all():
+                    raise ValueError(f"got {len(row)}, or some that are not finite")
             found[word] = row
     zero = np.zeros(size, dtype=np.float32)
     return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
@@ -165,7 +164,7 @@ def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
     """Yield label (0, 1; 2 neutral), user and text of every tweet of a file."""
     labels = {"0": 0, "2": 2, "4": 1}
-    with path.open(encoding="latin-1", newline="") as file:
+    with reading(path), path.open(encoding="latin-1", newline="") as file:
         reader = csv.reader(file)
         try:
             for row in reader:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
@@ -36,6 +37,7 @@ _ARCHIVE = Remote(
         "https://gutenberg.pglaf.org/1/0/100/old/old/1994-01-100.zip",
     ),
     "md5:b8d60664a90939fa7b5d9f4dd064a1d5",
+    10,
 )
 _LAYOUTS = (
     ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it
@@ -142,7 +144,8 @@ def encode(text: str) -> tuple[np.ndarray, int]:
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     """The windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
-    raw = path.read_bytes()
+    with reading(path):
+        raw = path.read_bytes()
     try:
         works = plays(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:

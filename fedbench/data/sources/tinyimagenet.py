@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError, shown
+from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
@@ -40,12 +41,13 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     folder = FILES[0].find(data_dir, download=download)[0].parent
-    wnids = read_text(folder / "wnids.txt").split()
-    images = [folder / "train" / w / "images" for w in wnids]
-    missing = [str(i) for i in images if not i.is_dir()]
+    with reading(folder / "wnids.txt"):  # a name in it may be too long for a file
+        wnids = read_text(folder / "wnids.txt").split()
+        images = [folder / "train" / w / "images" for w in wnids]
+        missing = [str(i) for i in images if not i.is_dir()]
     if missing or not wnids:
         raise RequestError(
-            f"Tiny-ImageNet: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}"
+            f"Tiny-ImageNet: wnids.txt lists {len(wnids)} classes; missing images of: {shown(missing[:3])}"
         )
     paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
@@ -62,13 +64,14 @@ def _read(folder: Path, wnids: list[str]) -> Examples:
     place = {wnid: label for label, wnid in enumerate(wnids)}
     table = folder / "val/val_annotations.txt"
     for number, line in enumerate(read_text(table).splitlines(), 1):
-        fields = line.split("\t")
-        if len(fields) < 2 or fields[1] not in place or not (folder / "val/images" / fields[0]).is_file():
-            raise RequestError(
-                f"{table}, line {number}: expected a file of val/images, a tab and a wnid, got {shown(line)}"
-            )
-        files.append(folder / "val/images" / fields[0])
-        y.append(place[fields[1]])
+        with reading(
+            f"{table}, line {number}:", "expected a file of val/images, a tab and a wnid", f"got {shown(line)}"
+        ):
+            name, wnid, *_ = line.split("\t")
+            file = folder / "val/images" / name
+            file.stat()  # raises if it is missing
+            y.append(place[wnid])
+            files.append(file)
     return Examples(
         x=decode(files, 3, (64, 64)),
         y=np.array(y),

@@ -27,7 +27,9 @@ _SUMS = {
 }
 _FOLDERS = ("wikitext-2", "wikitext-2-v1/wikitext-2")
 _LAYOUTS = [[f"{folder}/wiki.{part}.tokens" for part in _SUMS] for folder in _FOLDERS]
-_REMOTES = [Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1) for part, sha1 in _SUMS.items()]
+_REMOTES = [
+    Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1, 20) for part, sha1 in _SUMS.items()
+]
 FILES = (Files("WikiText-2", _LAYOUTS, _REMOTES),)
 
 
