@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.compose import Composer
-from fedbench.config.overrides import Override, parse_overrides, quoted
+from fedbench.config.overrides import MOST_RUNS, Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
 from fedbench.reproduce.durations import Durations
@@ -160,6 +160,8 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, starts
         RequestError: For a combination that is wrong, first for one whose keys or choices are.
     """
     axes = [o.each() for o in overrides]
+    if (runs := prod(map(len, axes))) > MOST_RUNS:
+        raise RequestError(f"the sweep has {runs} runs, at most {MOST_RUNS} are allowed; type fewer values")
     later = [text for texts in axes for text in texts[1:] if text.startswith("seed=")]
     seeds = [integer("seed", parse_overrides([seed])[0].value) for seed in later]  # the first is checked below
     axes = [texts[:1] if texts[0].startswith("seed=") else texts for texts in axes]

@@ -31,7 +31,7 @@ from fedbench.config.overrides import (
     unknown_choice,
 )
 from fedbench.config.schema import RunConfig, parse
-from fedbench.core.errors import RequestError, WrongValue, install_hint, typed
+from fedbench.core.errors import RequestError, WrongValue, install_hint, reason_of, typed
 from fedbench.core.files import Tree, leaves
 
 Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
@@ -199,8 +199,8 @@ class Composer:
 
         try:
             yield
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RequestError(f"a config file is not YAML in UTF-8: {' '.join(str(error).split())}") from error
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestError(f"a config file or an interpolation cannot be read: {reason_of(error)}") from error
         except (HydraException, OmegaConfBaseException) as error:
             raise RequestError(self._explanation(error, overrides)) from error
 

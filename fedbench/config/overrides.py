@@ -18,7 +18,7 @@ import yaml
 
 from fedbench.config.identity import DATA_FILES
 from fedbench.core.errors import RequestError, nearest, shown
-from fedbench.core.files import config_value, leaves
+from fedbench.core.files import config_value, leaves, reading
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
@@ -35,6 +35,7 @@ _PATHS = ("results_dir", "data_dir", "init.path", "data.partition.file", *(f"dat
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 _MOST_LISTED = 30  # choices that a message lists
+MOST_RUNS = 100_000  # runs of a sweep, and values of a range; they are listed before anything starts
 _SHOWN = 4  # choices in a hint
 # what other libraries and papers call a key
 _SYNONYMS = {
@@ -118,6 +119,8 @@ def _parsed(text: str) -> Override:
         raise RequestError(f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}")
     if is_group and (isinstance(value, bool | int | float) or (value in (None, "") and key in GROUPS)):
         raise unknown_choice(key, typed, options(key))
+    if parsed.is_range_sweep() and not abs(value.stop - value.start) <= MOST_RUNS * abs(value.step):
+        raise RequestError(f"{text} has more than {MOST_RUNS} values; type a narrower range or a larger step")
     listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
     return Override(
         text,
@@ -145,6 +148,7 @@ def by_hydra(text: str) -> HydraOverride:
 
     key, equals, value = text.partition("=")
     try:
+        text.encode()  # without lone surrogates, which no file can hold
         return OverridesParser.create().parse_override(text if key else "")
     except (HydraException, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
         fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
@@ -166,10 +170,8 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
     if isinstance(given, Mapping):
         return [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
     if isinstance(given, str):
-        try:
+        with reading(repr(given), "cannot be split into overrides"):
             return shlex.split(given)
-        except ValueError as error:
-            raise RequestError(f"{given!r} cannot be split into overrides: {error}") from error
     if isinstance(given, Sequence):
         return [str(text) for text in given]
     raise RequestError(f"overrides must be a string, several strings or a mapping, got {given!r}")

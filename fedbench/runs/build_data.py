@@ -16,6 +16,7 @@ from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset, with_label_noise, with_validation
 from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, mirrors
+from fedbench.data.files.readers import refuse_too_large
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
 from fedbench.simulation.checks import kind
@@ -46,6 +47,8 @@ def federated(config: RunConfig) -> FederatedDataset:
         RequestError: If files are missing, or the request does not fit the data.
     """
     data = config.data
+    if data.clients:  # a client takes a kilobyte at least
+        refuse_too_large(f"{data.clients} clients", 1000 * data.clients, "lower data.clients")
     examples = read_examples(config)
     rule = data.partition
     given = None if rule is None else _given(rule, examples)

@@ -58,8 +58,8 @@ def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"_target_: [1\n", "a config file is not YAML in UTF-8: while parsing a flow sequence in "),
-        (b"\xff\xfe", "a config file is not YAML in UTF-8: "),
+        (b"_target_: [1\n", "a config file or an interpolation cannot be read: while parsing a flow sequence in "),
+        (b"\xff\xfe", "a config file or an interpolation cannot be read: "),
         (b"- a\n", "algo must be a section with keys, got ['a']"),
         (b"lr: 1\n", "algo._target_ must name a function as package.module.function, got null"),
     ],
