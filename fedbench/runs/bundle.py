@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedbench.core.errors import RequestError
-from fedbench.core.files import Tree, config_value, replace_file
+from fedbench.core.files import Tree, config_value, reading, replace_file
 from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"
@@ -87,7 +87,8 @@ class Bundle:
     def __init__(self, root: Path, home: Path | None = None) -> None:
         self.root, self.home = root, root if home is None else home
         self.place = root / FOLDER
-        try:
+        remedy = f"restore the folder from version control, or write it again with: fedbench report RUNS --into {root}"
+        with reading(self.place, remedy=remedy):
             facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']!r}, and this version reads {FORMAT}")
@@ -96,11 +97,6 @@ class Bundle:
             for name, digest in facts["files"].items():
                 if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
                     raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
-        except (KeyError, ValueError, TypeError, OSError) as error:
-            raise RequestError(
-                f"{self.place} cannot be read: {error}; restore the folder from version control, or write it again "
-                f"with: fedbench report RUNS --into {root}"
-            ) from error
         self.damaged: list[str] = list(facts["damaged"])
         self._table = cache(self._read_table)
 

@@ -133,7 +133,7 @@ def test_a_damaged_bundle_is_refused(shelf):
     (shelf / "published/adafedadam/evidence/rounds.parquet").write_bytes(b"PAR1")
     status, _, err = call("report", str(shelf))
     assert status == 2
-    assert "published/adafedadam/evidence cannot be read: rounds.parquet is not the file that bundle.json" in err
+    assert "published/adafedadam/evidence cannot be read (rounds.parquet is not the file that bundle.json" in err
     assert err.count("\n") == 1
 
 

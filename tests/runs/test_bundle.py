@@ -127,8 +127,8 @@ def flip(path):
     ("name", "damage", "message"),
     [
         ("rounds.parquet", flip, "rounds.parquet is not the file that bundle.json was written for"),
-        ("clients.parquet", lambda path: path.unlink(), "cannot be read: .*No such file.*clients.parquet"),
-        ("bundle.json", lambda path: path.write_text("{}"), "cannot be read: 'format'"),
+        ("clients.parquet", lambda path: path.unlink(), "cannot be read .*No such file.*clients.parquet"),
+        ("bundle.json", lambda path: path.write_text("{}"), "cannot be read .'format'."),
         ("bundle.json", lambda path: path.write_text('{"format": 9}'), "format 9, and this version reads 1"),
         (
             "bundle.json",

@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from time import monotonic
-from traceback import clear_frames
 from typing import Any
 
 from fedbench import __version__
@@ -214,42 +213,40 @@ def _download(remote: Remote, path: Path) -> list[str]:
     """Download a file from the first address that has it; return why those before failed."""
     # only a missing file needs these, which take a tenth of a second to import
     import pooch
-    import requests
 
     failures: list[str] = []
     pooch.get_logger().setLevel("WARNING")
     # as it is on the server: a .gz that is sent as an encoding of something else must not be decoded
     headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
     for url in remote.addresses():
-        bar = sys.stderr.isatty()
-        request = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers)
+        request = pooch.HTTPDownloader(
+            progressbar=sys.stderr.isatty(), chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers
+        )
         fetch = partial(_limited, request, remote.max_megabytes)
         try:
             pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=fetch)
             return failures
-        except (requests.RequestException, ValueError) as error:  # ValueError: another checksum, or a limit
-            unreachable = type(error) is requests.ConnectionError  # whose text is nested representations of objects
-            failures.append(f"{url}: {'no connection' if unreachable else reason_of(error)}")
-            clear_frames(error.__traceback__)  # which hold the error, and with it a connection that is open
+        except ValueError as error:
+            failures.append(f"{url}: {error}")
             print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
     return failures
 
 
-def _limited(request: Callable[..., Any], max_megabytes: int, url: str, target: str, _: object) -> None:
+def _limited(request: Any, max_megabytes: int, url: str, target: str, _: object) -> None:
     """Download a file, as pooch asks for it, with limits on its size and on the patience with the server.
 
     A server may send headers or bytes one by one for ever, and no timeout of a connection notices it. So another thread
     waits for the server, and this one watches the file grow.
 
     Raises:
-        ValueError: If a limit is exceeded.
-        Exception: Whatever ``request`` raises.
+        ValueError: If a limit is exceeded, or the server has no such file.
+        OSError: If the file cannot be written.
     """
     due = 0
     until = 0.0
     # a thread of the pool is not waited for: it ends with the next bytes once the file is closed, or the process
     with ThreadPool(1) as pool, Path(target).open("wb") as file:
-        ended = pool.apply_async(request, (url, file, None))
+        ended = pool.apply_async(_failure, (request, url, file, None))
         while not ended.ready():
             ended.wait(0.1)
             size = file.tell()
@@ -261,7 +258,20 @@ def _limited(request: Callable[..., Any], max_megabytes: int, url: str, target: 
                     f"given up after {size / 1e6:.1f} MB: it sent more than {max_megabytes} MB in all, or less than "
                     f"1 MB in {_PATIENCE:g} s"
                 )
-        ended.get()
+        if failure := ended.get():
+            raise ValueError(failure)
+
+
+def _failure(request: Any, *target: Any) -> str:
+    """Make a request and return why it failed, or an empty text; an error would keep its connection open."""
+    import requests
+
+    try:
+        request(*target)
+    except (requests.RequestException, ValueError) as error:
+        # of an unreachable server the text is nested representations of objects
+        return "no connection" if type(error) is requests.ConnectionError else reason_of(error)
+    return ""
 
 
 def unpack(archive: Path, target: Path) -> None:

@@ -66,11 +66,10 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
     for path in paths:
         with reading(path, f"is not a file of {files.what}", f"unpack {files.remotes[0].urls[0]} again"):
             content = read_pickle(path)
-            x = content["data"].astype(np.uint8, copy=False)
             y = np.fromiter(content[key], dtype=np.int64)  # a list within a list is refused, which may be endless
             if y.size and not 0 <= y.min() <= y.max() < classes:
                 raise ValueError(f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}")
-            xs.append(x.reshape(len(y), 3, 32, 32))
+            xs.append(content["data"].reshape(len(y), 3, 32, 32))
             ys.append(y)
     sources, unofficial = origin(files.what, files.genuine(paths))
     return Examples(

@@ -140,7 +140,7 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     wanted = set(words)
     found: dict[str, np.ndarray] = {}
     size = 0
-    with reading(path), path.open("rb") as file:
+    with path.open("rb") as file:
         for k, line in enumerate(file, 1):
             word = line.partition(b" ")[0].decode("utf-8", "replace")
             if size and (word not in wanted or word in found):
