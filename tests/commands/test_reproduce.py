@@ -23,6 +23,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
+from fedbench.reports.write import Written
 from fedbench.reproduce import carry_out as carrying_out
 from fedbench.reproduce.carry_out import missing_files, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations
@@ -47,7 +48,11 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
-    monkeypatch.setattr("fedbench.commands.reproduce.write_report", lambda folder, papers, parts: f"written: {folder}")
+
+    def written(folder, papers, parts):
+        return Written(f"written: {folder}", [])
+
+    monkeypatch.setattr("fedbench.commands.reproduce.write_report", written)
 
 
 @pytest.fixture(scope="module")
