@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import FunctionType, MethodType
+from typing import Any, Literal
 
 from fedbench.config.identity import Identity, identify
 from fedbench.config.overrides import SCENARIOS
@@ -15,8 +16,6 @@ from fedbench.core.errors import (
     RequestError,
     WrongValue,
     arguments_of,
-    boolean,
-    choice,
     integer,
     nearest,
     number,
@@ -24,7 +23,17 @@ from fedbench.core.errors import (
     text,
 )
 from fedbench.core.files import Tree, config_value, user_path
-from fedbench.core.options import LabelNoise, Schedule, SgdOptions
+from fedbench.core.options import (
+    BelowOne,
+    Count,
+    LabelNoise,
+    Natural,
+    Positive,
+    PositiveShare,
+    Schedule,
+    SgdOptions,
+    declared,
+)
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
@@ -171,6 +180,10 @@ def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
     return check(key, value)
 
 
+def _component(key: str, value: object) -> Component | None:
+    return Component.of(key, value) if value else None
+
+
 def _participation(key: str, value: object) -> float | int:
     allowed = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
     x = number(key, value, above=0, remedy=f"it is {allowed}")
@@ -192,63 +205,63 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
 _ADDRESSES = "a list of addresses that begin with http:// or https://"
 _ADDRESS = partial(text, what=_ADDRESSES, pattern="https?://.+")
 _ROUNDS = partial(several, what="last, all or a list of rounds")
-_COUNT = partial(integer, at_least=1)
-_AUTO_COUNT = partial(_or, words={"auto": None}, check=partial(integer, at_least=1, instead="auto"))
-_TOP: dict[str, Check] = {
-    "rounds": integer,
+# what values of keys must be: annotations, or functions for what these cannot say
+_TOP: dict[str, Any] = {
+    "rounds": Natural,
     "participation": _participation,
-    "sampling": partial(choice, allowed=get_args(Sampling)),
+    "sampling": Sampling,
     "seed": partial(integer, remedy="for several seeds type -m seed=0,1,2"),
-    "eval_every": _COUNT,
-    "eval_train_every": _COUNT,
+    "eval_every": Count,
+    "eval_train_every": Count,
     "keep_clients": partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
-    "improved_clients": boolean,
+    "improved_clients": bool,
     "metrics": Component.of,
     "device": partial(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
     "data_dir": partial(text, what="a directory", made=user_path),
     "results_dir": partial(text, what="a directory", made=user_path),
-    "force": boolean,
-    "keep_state": boolean,
+    "force": bool,
+    "keep_state": bool,
     "objective": partial(text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
     "tuned_on": partial(several, what="a list of seeds"),
     "model": Component.of,
     "algo": Component.of,
     "tracker": Component.of,
 }
-_LOCAL: dict[str, Check] = {
-    "optimizer": partial(choice, allowed=("sgd",)),
-    "lr": partial(number, above=0),
-    "batch_size": partial(_or, words={"full": None}, check=partial(integer, at_least=1, instead="full")),
+_LOCAL: dict[str, Any] = {
+    "optimizer": Literal["sgd"],
+    "lr": Positive,
+    "batch_size": Count | Literal["full"],
     "epochs": _epochs,
-    "steps": partial(_or, words={None: None}, check=partial(integer, at_least=1, remedy="use null for local.epochs")),
-    "crop": integer,
-    "flip": boolean,
+    "steps": Count | None,
+    "crop": Natural,
+    "flip": bool,
 }
-_DATA: dict[str, Check] = {
+_DATA: dict[str, Any] = {
     "source": Component.of,
-    "partition": partial(_or, words={None: None}, check=Component.of),
-    "clients": partial(_or, words={None: None}, check=_COUNT),
-    "test_clients": partial(_or, words={None: None}, check=_COUNT),
-    "split": partial(number, above=0, at_most=1),
-    "local_test": partial(choice, allowed=get_args(LocalTest)),
-    "seed": partial(_or, words={None: None}, check=partial(integer, remedy="use null for the seed of the run")),
-    "download": boolean,
+    "partition": _component,
+    "clients": Count | None,
+    "test_clients": Count | None,
+    "split": PositiveShare,
+    "local_test": LocalTest,
+    "seed": Natural | None,
+    "download": bool,
     "mirrors": partial(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
-    "validation": partial(number, at_least=0, below=1),
+    "validation": BelowOne,
 }
-_ENGINE: dict[str, Check] = {
-    "mode": partial(choice, allowed=get_args(Mode)),
-    "cohort_size": _AUTO_COUNT,
-    "workers": _AUTO_COUNT,
-    "precision": partial(choice, allowed=get_args(Precision)),
-    "client_state": partial(choice, allowed=get_args(ClientStatePlace)),
-    "profile": boolean,
+_ENGINE: dict[str, Any] = {
+    "mode": Mode,
+    "cohort_size": Count | Literal["auto"],
+    "workers": Count | Literal["auto"],
+    "precision": Precision,
+    "client_state": ClientStatePlace,
+    "profile": bool,
 }
-_ONE_KEY: dict[str, dict[str, Check]] = {  # sections
+_ONE_KEY: dict[str, dict[str, Any]] = {  # sections
     "init": {"path": partial(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path))},
-    "evaluate": {"clients": partial(_or, words={"all": None}, check=partial(integer, at_least=1, instead="all"))},
+    "evaluate": {"clients": Count | Literal["all"]},
 }
-_TOP |= {name: lambda key, value: Component.of(key, value) if value else None for name in SCENARIOS}
+_NUMBERS = ("batch_size", "cohort_size", "workers", "clients")  # keys that take a word instead, which stands for None
+_TOP |= dict.fromkeys(SCENARIOS, _component)
 TOP_KEYS = {*_TOP, *_ONE_KEY, "local", "engine", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
@@ -304,13 +317,13 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     )
 
 
-def _checked(name: str, section: Any, checks: Mapping[str, Check], known: Set[str] = frozenset()) -> tuple[Tree, Tree]:
+def _checked(name: str, section: Any, checks: Mapping[str, Any], known: Set[str] = frozenset()) -> tuple[Tree, Tree]:
     """The typed values of a section, and the section with 1000 instead of 1e3 where a value is an integer.
 
     Args:
         name: Dotted key of the section; empty for the whole configuration.
         section: The section.
-        checks: What makes typed values of keys, which are null if they are missing.
+        checks: What values of keys must be; keys that are missing are null.
         known: All keys that the section may have; empty for any.
     """
     Component.of(name, section)  # it is a section
@@ -318,9 +331,16 @@ def _checked(name: str, section: Any, checks: Mapping[str, Check], known: Set[st
     for key in (k for k in section if known and k not in known):
         hint = nearest(f"{where}{key}", [f"{where}{other}" for other in known])
         raise RequestError(f"unknown key {where}{key}{hint or '; `fedbench --cfg job` shows the keys'}")
-    values = {key: check(f"{where}{key}", section.get(key)) for key, check in checks.items()}
+    values = {key: _value(f"{where}{key}", section.get(key), check) for key, check in checks.items()}
+    values |= {key: None for key in _NUMBERS if isinstance(values.get(key), str)}
     integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
     return values, section | integers
+
+
+def _value(key: str, value: object, check: Any) -> Any:
+    """Return the value of a key as an annotation declares it, or as a function returns it."""
+    own = isinstance(check, partial | FunctionType | MethodType)
+    return check(key, value) if own else declared(key, value, check)
 
 
 def _refuse_contradictions(top: Tree, last_rate: float) -> None:

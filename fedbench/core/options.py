@@ -53,7 +53,7 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     names = getattr(inspect.unwrap(made), "__globals__", {})
     parameters = inspect.signature(function).parameters
     hints = {name: _read(parameters[name].annotation, names) for name in options if name in parameters}
-    return {name: _declared(name, value, hints.get(name)) for name, value in options.items()}
+    return {name: declared(name, value, hints.get(name)) for name, value in options.items()}
 
 
 def _read(annotation: object, names: dict[str, Any]) -> object:
@@ -64,7 +64,8 @@ def _read(annotation: object, names: dict[str, Any]) -> object:
     return read["it"]
 
 
-def _declared(name: str, value: object, hint: object) -> object:
+def declared(name: str, value: object, hint: object) -> Any:
+    """Return a value as an annotation declares it, as ``checked`` does."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     words = [w for part in parts if get_origin(part) is Literal for w in get_args(part)]
     words += [None] if NoneType in parts else []

@@ -381,7 +381,7 @@ sys.exit(kernels().library is None)
 """
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flip", "without its checksum", "another checksum"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "flip", "renamed"])
 def test_a_library_that_is_not_the_one_that_was_built_is_built_again(cache, tmp_path, damage):
     """In a process of its own: a library that is cut off ends the process that loads it."""
     real = library._compiler()
@@ -399,7 +399,7 @@ def test_a_library_that_is_not_the_one_that_was_built_is_built_again(cache, tmp_
     assert run() == (0, True)
     assert run() == (0, False)
     (built,) = cache.glob("*.so")
-    whole, checksum = built.read_bytes(), built.with_suffix(".json")
+    whole = built.read_bytes()
     match damage:
         case "empty":
             built.write_bytes(b"")
@@ -407,10 +407,8 @@ def test_a_library_that_is_not_the_one_that_was_built_is_built_again(cache, tmp_
             built.write_bytes(whole[:4096])
         case "flip":
             built.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
-        case "without its checksum":
-            checksum.unlink()
         case _:
-            checksum.write_text(checksum.read_text().replace("sha256", "sha255"))
+            built.rename(built.with_stem(built.stem[:-1]))
     assert run() == (0, True)
     assert run() == (0, False)
 

@@ -18,14 +18,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock
 
 from fedbench.core.errors import install_hint
-from fedbench.core.files import (
-    check_files,
-    file_checksum,
-    read_with_checksum,
-    replace_file,
-    to_disk,
-    with_checksum,
-)
+from fedbench.core.files import file_checksum, to_disk
 
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
@@ -55,9 +48,8 @@ def kernels() -> Kernels:
         version = subprocess.run([*compiler, "--version"], **_PIPED).stdout.partition("\n")[0]
         where = _place(version)
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
-            if not _intact(where):
-                _build(compiler, where)
-        return Kernels(ctypes.CDLL(str(where)), version)
+            built = _built(where) or _build(compiler, where)
+        return Kernels(ctypes.CDLL(str(built)), version)
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # RuntimeError: no home directory
         reason = str(error)
         if isinstance(error, subprocess.CalledProcessError):
@@ -78,7 +70,7 @@ def _compiler() -> list[str] | None:
 
 
 def _place(version: str) -> Path:
-    """Return the path of the library in the user's cache, which only the user may enter.
+    """Return the path of the library in the user's cache, which only the user may enter, but for its checksum.
 
     It is named by all that the library depends on: its source, the flags, the compiler's version and the processor.
     """
@@ -93,26 +85,25 @@ def _place(version: str) -> Path:
     if directory.stat().st_uid != os.getuid():
         raise PermissionError(f"{directory} belongs to another user, whose code would be run; remove it")
     directory.chmod(0o700)
-    return directory / f"kernels-{digest}.so"
+    return directory / f"kernels-{digest}"
 
 
-def _intact(library: Path) -> bool:
-    """Whether a library exists and is the one that was built: one that is cut off ends the process that loads it."""
-    try:
-        check_files(library.parent, read_with_checksum(library.with_suffix(".json")))
-    except (OSError, ValueError):
-        return False
-    return True
+def _built(where: Path) -> Path | None:
+    """Return the library whose name has its checksum: one that is cut off would end the process that loads it."""
+    found = where.parent.glob(f"{where.name}-*.so")
+    return next((file for file in found if file == _named(where, file)), None)
 
 
-def _build(compiler: list[str], where: Path) -> None:
+def _named(where: Path, library: Path) -> Path:
+    return where.with_name(f"{where.name}-{file_checksum(library)[1]}.so")
+
+
+def _build(compiler: list[str], where: Path) -> Path:
     slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""  # which builds its C++ library first
     print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=where.parent) as directory:
-        made = Path(directory) / where.name
+        made = Path(directory) / "kernels.so"
         subprocess.run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(made)], **_PIPED)
         made.chmod(0o700)
         to_disk(made)
-        made.replace(where)
-    checksums = with_checksum({where.name: file_checksum(where)})
-    replace_file(where.with_suffix(".json"), checksums, lasting=True)
+        return made.replace(_named(where, made))
