@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, StateAllocator
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import Observer, Snapshot, simulate
+from fedbench.simulation.loop import Observer, Simulation, Snapshot, simulate
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 from fedbench.simulation.turn import Attackers, Scenario
@@ -255,6 +256,26 @@ def task_for(data: FederatedDataset, model: Callable[..., nn.Module] = Linear, *
     return Task(net, data.x.device, data.dtype)
 
 
+def simulated(
+    stages: Sequence[Stage],
+    task: Task | None,
+    data: FederatedDataset,
+    work: LocalWork,
+    engine: Engine,
+    w: Tensor,
+    seed: int,
+    sampler: Sampler,
+    allocator: StateAllocator | None = None,
+    resume: Snapshot | None = None,
+    measurements: Measurements | None = None,
+    **options: Any,
+) -> Iterator[Snapshot]:
+    """Simulate with client states on the device and measurements of the engine's own, if nothing else is given."""
+    measurements = measurements or Measurements(task, engine)
+    allocator = allocator or StateAllocator(w.device, "device")
+    return simulate(Simulation(stages, data, work, measurements, w, seed, sampler, allocator, **options), resume)
+
+
 def snapshots(
     algo: Method,
     data: FederatedDataset,
@@ -282,8 +303,8 @@ def snapshots(
     stages = stages_of(algo, rounds, data.num_clients)
     try:
         draw = sampler or sample_cohort(participation)
-        fixed = (stages, task, data, work, engine, w, seed, draw, allocator, resume, observers)
-        run = simulate(*fixed, scenario=scenario)
+        options = {"observers": observers, **({} if scenario is None else {"scenario": scenario})}
+        run = simulated(stages, task, data, work, engine, w, seed, draw, allocator, resume, **options)
         return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
     finally:
         engine.close()

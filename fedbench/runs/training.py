@@ -28,7 +28,7 @@ from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, 
 from fedbench.simulation.engine import Engine, Limits, OutOfMemory, StateAllocator, allocation_failed
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
@@ -90,11 +90,11 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
     if ranks.rank:
         ranks.broadcast(None)  # the first has cut the files back to the checkpoint, or removed them
     try:
-        session = Session(prepared, recorder)
+        session = TrainingSession(prepared, recorder)
     except DamagedRun as error:
         print(f"fedbench: starting over: {error}", file=sys.stderr)
         recorder.clear()
-        session = Session(prepared, recorder)
+        session = TrainingSession(prepared, recorder)
     if not ranks.rank:
         ranks.broadcast(None)
     if len(set(ranks.all_gather(session.last and session.last.round))) > 1:
@@ -153,7 +153,7 @@ def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
         prepared.engine.close()
 
 
-class Session:
+class TrainingSession:
     """The state of one process at work on a run.
 
     Args:
@@ -237,8 +237,19 @@ class Session:
         """Yield the snapshots of the remaining rounds; that of a new run begins with the initial model."""
         p = self.prepared
         observers = [d.observer for d in self.diagnostics.values() if d.observer is not None]
-        fixed = (p.stages, p.task, p.data, p.work, p.engine, p.w, p.config.seed, p.sampler)
-        snapshots = simulate(*fixed, self.allocator, self.last, observers, self.measurements, p.scenario)
+        simulation = Simulation(
+            p.stages,
+            p.data,
+            p.work,
+            self.measurements,
+            p.w,
+            p.config.seed,
+            p.sampler,
+            self.allocator,
+            observers,
+            p.scenario,
+        )
+        snapshots = simulate(simulation, self.last)
         while True:
             start = time.perf_counter()
             snapshot = next(snapshots, None)

@@ -20,74 +20,45 @@ from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
 from fedbench.core.types import After, ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.cohort import Cohort, write_rows
-from fedbench.simulation.engine import Engine, StateAllocator
+from fedbench.simulation.engine import StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.task import Task
 from fedbench.simulation.turn import Scenario, Turn
 
 
-def simulate(
-    stages: Sequence[Stage],
-    task: Task,
-    data: FederatedDataset,
-    work: LocalWork,
-    engine: Engine,
-    w: Tensor,
-    seed: int,
-    sampler: Sampler,
-    allocator: StateAllocator | None = None,
-    resume: Snapshot | None = None,
-    observers: Sequence[Observer] = (),
-    measurements: Measurements | None = None,
-    scenario: Scenario | None = None,
-) -> Iterator[Snapshot]:
+def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
 
     The same arguments on the same device give bit-identical snapshots, resumed or not.
 
     Args:
-        stages: The stages; the model passes from one to the next.
-        task: The model and its loss.
-        data: The federated data set.
-        work: The local work of a client in a round.
-        engine: How the simulation is carried out.
-        w: The initial model [P].
-        seed: Random seed of the run.
-        sampler: Draws the cohorts of stages that have no sampler of their own.
-        allocator: Allocates the client states; None keeps them on the device.
-        resume: Snapshot of the same stages and seed to continue from; it is not yielded again.
-        observers: Look at the uploads and client states of the cohort, in the rounds that they want.
-        measurements: Measures losses, and shares them with those who evaluate the snapshots; None makes its own.
-        scenario: What surrounds the method; None is nothing.
+        simulation: What is simulated.
+        resume: Snapshot of the same simulation to continue from; it is not yielded again.
     """
-    measurements = measurements or Measurements(task, engine)
-    allocator = allocator or StateAllocator(w.device, "device")
-    scenario = scenario or Scenario()
-    run = Federation(data, work, w, seed, sampler, allocator, observers, measurements, scenario)
-    snapshot = resume or begin(run, 0, stages[0], Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0))
+    stages = simulation.stages
+    snapshot = resume or begin(simulation, 0, Snapshot.initial(simulation.w, simulation.data))
     if resume is None:
         yield snapshot
     done = sum(s.rounds for s in stages[: snapshot.stage])
     for number, stage in enumerate(stages[snapshot.stage :], snapshot.stage):
         if number > snapshot.stage:
-            snapshot = begin(run, number, stage, snapshot)
+            snapshot = begin(simulation, number, snapshot)
         for t in range(snapshot.round - done, stage.rounds):
-            snapshot = one_round(run, t, stage, snapshot)
+            snapshot = one_round(simulation, t, stage, snapshot)
             yield snapshot
         done += stage.rounds
 
 
 @torch.no_grad()
-def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
+def one_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
     """The snapshot after round ``t`` of a stage: select, broadcast, train, aggregate."""
-    setup = run.scenario.lasting(stage.algorithm).setup if t == 0 else None
+    setup = simulation.scenario.lasting(stage.algorithm).setup if t == 0 else None
     if setup is not None:
-        snapshot = set_up(run, setup, snapshot)
-    this = Round(run, stage, snapshot)
+        snapshot = set_up(simulation, setup, snapshot)
+    this = Round(simulation, stage, snapshot)
     if not len(this.turn.ids):
         return this.end(this.idle())
-    algo, cohort = this.algo, run.cohort(Purpose.BATCHES, this.turn.ids, this.turn.tau, snapshot.data)
+    algo, cohort = this.algo, simulation.cohort(Purpose.BATCHES, this.turn.ids, this.turn.tau, snapshot.data)
 
     message = algo.broadcast(this.server)
     info = this.facts(cohort, message["w"])
@@ -97,7 +68,7 @@ def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snap
         uploads, info = this.trials(algo.trials, cohort, uploads, info)
 
     snapshot = this.end(algo.averaging.step(this.server, uploads, info))  # the averages are taken
-    return snapshot if stage.after is None else after_round(run, stage.after, t, snapshot)
+    return snapshot if stage.after is None else after_round(simulation, stage.after, t, snapshot)
 
 
 class Snapshot(NamedTuple):
@@ -115,6 +86,21 @@ class Snapshot(NamedTuple):
     client_steps: int  # cumulative, like the two below
     bytes_up: int
     bytes_down: int
+
+    @classmethod
+    def initial(cls, w: Tensor, data: FederatedDataset) -> Snapshot:
+        """The initial model [P], before the first stage begins."""
+        return cls(
+            round=0,
+            stage=0,
+            server={"w": w},
+            clients={},
+            data=data,
+            cohort=np.arange(0),
+            client_steps=0,
+            bytes_up=0,
+            bytes_down=0,
+        )
 
 
 class Exchange(NamedTuple):
@@ -135,18 +121,33 @@ class Observer(NamedTuple):
 
 
 @dataclass
-class Federation:
-    """What stays the same over the rounds, and the plans of cohorts that may come again."""
+class Simulation:
+    """Everything that stays the same over the rounds of a run, and the plans of cohorts that may come again.
 
+    Attributes:
+        stages: The stages; the model passes from one to the next.
+        data: The federated data set.
+        work: The local work of a client in a round.
+        measurements: Measures losses with the model and the engine of the run, and shares them with those who evaluate
+            the snapshots.
+        w: The initial model [P].
+        seed: Random seed of the run.
+        sampler: Draws the cohorts of stages that have no sampler of their own.
+        allocator: Allocates the client states.
+        observers: Look at the uploads and client states of the cohort, in the rounds that they want.
+        scenario: What surrounds the method.
+    """
+
+    stages: Sequence[Stage]
     data: FederatedDataset
     work: LocalWork
+    measurements: Measurements
     w: Tensor
     seed: int
     sampler: Sampler
     allocator: StateAllocator
-    observers: Sequence[Observer]
-    measurements: Measurements
-    scenario: Scenario
+    observers: Sequence[Observer] = ()
+    scenario: Scenario = field(default_factory=Scenario)
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
@@ -164,20 +165,21 @@ class Federation:
         return self.measurements.mean_losses(self.data, np.arange(self.data.num_clients), self.w)
 
 
-def begin(run: Federation, number: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
+def begin(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
     """The snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
-    algo, w, count = run.scenario.lasting(stage.algorithm), snapshot.server["w"], snapshot.data.num_clients
+    stage = simulation.stages[number]
+    algo, w, count = simulation.scenario.lasting(stage.algorithm), snapshot.server["w"], snapshot.data.num_clients
     server = algo.server_init(w, count) | {k: snapshot.server[k] for k in stage.keep}
-    server |= {k: v for k, v in snapshot.server.items() if k in run.scenario.keeps}
+    server |= {k: v for k, v in snapshot.server.items() if k in simulation.scenario.keeps}
     kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
     fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
-    return snapshot._replace(stage=number, server=server, clients=kept | run.allocator.allocate(fresh, count))
+    return snapshot._replace(stage=number, server=server, clients=kept | simulation.allocator.allocate(fresh, count))
 
 
-def set_up(run: Federation, setup: Algorithm, snapshot: Snapshot) -> Snapshot:
+def set_up(simulation: Simulation, setup: Algorithm, snapshot: Snapshot) -> Snapshot:
     """The snapshot after the exchange before the first round: one step of every client that has examples."""
     ids = np.flatnonzero(snapshot.data.train.counts)
-    cohort = run.cohort(Purpose.SETUP, ids, np.ones_like(ids), snapshot.data)
+    cohort = simulation.cohort(Purpose.SETUP, ids, np.ones_like(ids), snapshot.data)
     message, info = setup.broadcast(snapshot.server), cohort.info(setup.weights, {}, snapshot.round)
     trained = cohort.train(setup, message, {}, info, snapshot.round)
     return snapshot._replace(
@@ -192,7 +194,7 @@ class Round:
     """The exchanges of one round, which add up what they cost.
 
     Args:
-        run: What stays the same over the rounds.
+        simulation: What stays the same over the rounds.
         stage: The stage of the round.
         before: The snapshot before the round.
 
@@ -202,19 +204,19 @@ class Round:
         server: The entries of the server's state that the method of the stage knows.
     """
 
-    def __init__(self, run: Federation, stage: Stage, before: Snapshot) -> None:
-        self.run, self.stage, self.before, n = run, stage, before, before.data.train.counts
+    def __init__(self, simulation: Simulation, stage: Stage, before: Snapshot) -> None:
+        self.simulation, self.stage, self.before, n = simulation, stage, before, before.data.train.counts
         able = n if stage.eligible is None else n * stage.eligible(before.server)
         able = able if able.any() else n
 
         def draw(able: np.ndarray) -> np.ndarray:
-            return (stage.sampler or run.sampler)(before.round, able, run.seed)
+            return (stage.sampler or simulation.sampler)(before.round, able, simulation.seed)
 
         def steps(ids: np.ndarray) -> np.ndarray:
-            return run.work.tau(ids, n[ids], run.seed, before.round)
+            return simulation.work.tau(ids, n[ids], simulation.seed, before.round)
 
         self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
-        self.turn: Turn = run.scenario.turn(stage.algorithm, before.round, able, draw, steps, self.server)
+        self.turn: Turn = simulation.scenario.turn(stage.algorithm, before.round, able, draw, steps, self.server)
         self.algo = self.turn.algorithm
         self._steps, self._up, self._down = self.turn.steps, 0, 0
         if self.algo.personal is not None:
@@ -227,11 +229,11 @@ class Round:
 
     def facts(self, cohort: Cohort, w: Tensor) -> ClientInfo:
         """The facts of the cohort: with measurements at the broadcast model ``w`` and the server's numbers."""
-        run, algo = self.run, self.algo
-        probe = run.measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
+        simulation, algo = self.simulation, self.algo
+        probe = simulation.measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
         self._up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # numbers; gradients are uploads
         if "loss_init" in algo.needs:
-            probe["loss_init"] = run.initial_losses[upload(cohort.ids, w.device)]
+            probe["loss_init"] = simulation.initial_losses[upload(cohort.ids, w.device)]
         info = cohort.info(algo.weights, probe, self.before.round)
         if algo.instruct is None:
             return info
@@ -247,7 +249,7 @@ class Round:
             the method averages (``Averaging``) are their weighted sums [P], however the cohort was trained.
         """
         algo, number, clients = self.algo, self.before.round, self.before.clients
-        watching = [o for o in self.run.observers if o.wants(number + 1)]
+        watching = [o for o in self.simulation.observers if o.wants(number + 1)]
         whole = bool(watching) or algo.deliver is not None
         weights = {} if whole else {k: f(self.server, info) for k, f in algo.averaging.weights.items()}
         in_place = not whole and algo.personal is None
@@ -266,17 +268,17 @@ class Round:
 
     def _second_phase(self, first: Cohort, message: State) -> State:
         """The client states after the second local phase, if the method has one; nothing is sent in it."""
-        run, algo, number = self.run, self.algo, self.before.round
+        simulation, algo, number = self.simulation, self.algo, self.before.round
         if algo.personal is None:
             return {}
-        cohort = run.cohort(Purpose.PERSONAL, first.ids, self._personal_steps(first.ids), first.data)
+        cohort = simulation.cohort(Purpose.PERSONAL, first.ids, self._personal_steps(first.ids), first.data)
         info = cohort.info(algo.weights, {}, number)
         return cohort.train(algo.personal, message, self.before.clients, info, number).client_states
 
     def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
         """Steps of clients in the second local phase, which no deadline ends."""
         n, epochs = self.before.data.train.counts[ids], self.algo.personal_epochs
-        return self.run.work.tau(ids, n, self.run.seed, self.before.round, epochs)
+        return self.simulation.work.tau(ids, n, self.simulation.seed, self.before.round, epochs)
 
     def trials(self, asked: Trials, cohort: Cohort, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
         """The uploads and facts with the losses of models that the server makes and clients measure."""
@@ -284,10 +286,10 @@ class Round:
         models, ids, data = proposed["trials"], cohort.ids, cohort.data
         found: State = {}
         if asked.drawn:
-            draw = key(self.run.seed, Purpose.TRIALS, self.before.round)
+            draw = key(self.simulation.seed, Purpose.TRIALS, self.before.round)
             ids = without_replacement(draw, len(ids), data.train.counts)
             found["trial_id"] = upload(ids, models.device)
-        found["loss_trials"] = self.run.measurements.losses_of_several(data, ids, models)
+        found["loss_trials"] = self.simulation.measurements.losses_of_several(data, ids, models)
         self._up += found["loss_trials"].nbytes
         # what is sent: each model, or the vectors of a line and a step on it for each model
         vectors, steps = (len(models), 0) if asked.vectors is None else (asked.vectors, len(models))
@@ -307,10 +309,10 @@ class Round:
         )
 
 
-def after_round(run: Federation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
+def after_round(simulation: Simulation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
     """The snapshot with the states and labels that a stage changes after its round ``t``."""
     old, clients = snapshot.data, snapshot.clients
-    lab = partial(run.measurements.examined, old)
+    lab = partial(simulation.measurements.examined, old)
     server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, old.y, lab)
     # client states stay where they are: a checkpoint may hold that place, not the tensor
     clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in clients.items()}

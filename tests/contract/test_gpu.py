@@ -14,6 +14,7 @@ from tools import (
     final,
     make,
     share,
+    simulated,
     snapshots,
     stages_of,
     task_for,
@@ -28,7 +29,6 @@ from fedbench.models.dense import MLP
 from fedbench.runs.build import device_of
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import simulate
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 from tests.models.test_models import DEEP
@@ -147,7 +147,7 @@ def test_a_step_that_cannot_be_captured_is_carried_out_as_before(gpu):
         task = Task(Looking(), gpu, torch.float64)
     engine = engine_of(task, "loop", cohort_size=1)
     w = task.init(torch.Generator().manual_seed(0))
-    seen = list(simulate(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort()))
+    seen = list(simulated(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort()))
     assert (engine.oracle.graphs, engine.oracle.most) == ({}, 0)
     task = Task(task.model, torch.device("cpu"), torch.float64)
     here = final(fedavg(), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
@@ -212,7 +212,7 @@ def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):
     w = task.init(torch.Generator().manual_seed(0))
 
     def run(engine):
-        return list(simulate(stages_of(fedavg(), 2, 60), task, data, DRAWN, engine, w, 0, sample_cohort()))
+        return list(simulated(stages_of(fedavg(), 2, 60), task, data, DRAWN, engine, w, 0, sample_cohort()))
 
     enough = run(engine_of(task, "stacked"))[-1].server["w"]
     torch.cuda.empty_cache()

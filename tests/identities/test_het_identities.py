@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from test_more_identities import FULL, QUADRATIC, Given, on_quadratics, run_on, start_of
-from tools import close, deployed, factory, federation, final, make, snapshots
+from tools import close, deployed, factory, federation, final, make, simulated, snapshots
 
 from fedbench.algorithms.shared.local_steps import uphill
 from fedbench.core.algorithm import Stage
@@ -19,7 +19,6 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.engine import Engine, StateAllocator
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import simulate
 
 D = torch.float64
 UNIFORM = {"weights": "uniform"}
@@ -169,7 +168,7 @@ def quadratics_of_sizes(algo, rounds, participation=1.0):
     )  # fmt: skip
     work, start = LocalWork(lr=0.2, batch_size=None, steps=20), torch.tensor([9.0], dtype=D)
     engine, draw = Engine(QUADRATIC, "stacked", 100), sample_cohort(participation)
-    return list(simulate([Stage(algo, rounds)], None, data, work, engine, start, 0, draw))[-1].server["w"].item()
+    return list(simulated([Stage(algo, rounds)], None, data, work, engine, start, 0, draw))[-1].server["w"].item()
 
 
 @pytest.mark.parametrize(("participation", "rounds"), [(1.0, 100), (2, 150)])

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import close, federation, final, make, snapshots, task_for
+from tools import close, federation, final, make, simulated, snapshots, task_for
 
 from fedbench.core.algorithm import Stage
 from fedbench.core.optim import sgd
@@ -14,7 +14,6 @@ from fedbench.core.types import Batch
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import simulate
 
 UNIFORM = {"weights": "uniform"}
 
@@ -85,7 +84,7 @@ def step_on_linear_losses(algo, data, dimension, work, rounds=1):
     """The models after each round, from 0; the task serves only where losses are probed."""
     engine = Engine(LinearLosses(), "stacked", 100)
     w = torch.zeros(dimension, dtype=torch.float64)
-    run = simulate([Stage(algo, rounds)], None, data, work, engine, w, 0, sample_cohort())
+    run = simulated([Stage(algo, rounds)], None, data, work, engine, w, 0, sample_cohort())
     return [s.server for s in run]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from reference import local_sgd, loss_and_grad
-from tools import close, federation, final, make, snapshots, task_for
+from tools import close, federation, final, make, simulated, snapshots, task_for
 
 from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Stage
@@ -17,7 +17,6 @@ from fedbench.core.types import ClientInfo
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import simulate
 
 UNIFORM = {"weights": "uniform"}
 D = torch.float64
@@ -73,7 +72,7 @@ def run_on(oracle, rows, algo, work, rounds, w, **options):
     engine, start = Engine(oracle, "stacked", 100), torch.tensor(w, dtype=D)
     if "measurements" in options:
         options["measurements"].task, options["measurements"].engine = None, engine
-    return list(simulate([Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options))
+    return list(simulated([Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options))
 
 
 def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):

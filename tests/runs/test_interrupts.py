@@ -9,7 +9,7 @@ from command_line import FAST, run_dir
 
 from fedbench.runs.process import Interrupted, answered_by, between_rounds, exit_status, raise_interrupted
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.training import Session
+from fedbench.runs.training import TrainingSession
 
 SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]
 
@@ -19,7 +19,7 @@ def at_round(monkeypatch):
     """Send signals to this process while a round is recorded."""
 
     def send(round, *numbers):
-        real = Session.record
+        real = TrainingSession.record
 
         def record(self, snapshot):
             result = real(self, snapshot)
@@ -28,7 +28,7 @@ def at_round(monkeypatch):
                     os.kill(os.getpid(), number)
             return result
 
-        monkeypatch.setattr(Session, "record", record)
+        monkeypatch.setattr(TrainingSession, "record", record)
 
     return send
 

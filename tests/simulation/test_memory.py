@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from tools import close, engine_of, federation, make, stages_of, task_for
+from tools import close, engine_of, federation, make, simulated, stages_of, task_for
 
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.randomness import sample_cohort
@@ -15,7 +15,6 @@ from fedbench.runs.build_engine import _fitting, client_bytes
 from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork, chunks
-from fedbench.simulation.loop import simulate
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 
 SIZES = (1, 23, 4, 9, 40, 10, 2, 31, 7)
@@ -56,7 +55,7 @@ def run(algo, engine, data, task, participation=1.0, rounds=3):
     w = task.init(torch.Generator().manual_seed(0))
     stages = stages_of(algo, rounds, data.num_clients)
     try:
-        *_, last = simulate(stages, task, data, WORK, engine, w, 0, sample_cohort(participation))
+        *_, last = simulated(stages, task, data, WORK, engine, w, 0, sample_cohort(participation))
         return last
     finally:
         engine.close()
@@ -105,7 +104,7 @@ def test_the_limits_hold_for_the_rest_of_a_run():
     oracle = engine.oracle = Short(engine.oracle, torch.OutOfMemoryError("CUDA out of memory"), 2)
     failed = []
     w = task_for(data).init(torch.Generator().manual_seed(0))
-    for _ in simulate(stages_of(fedavg(), 4, 9), task_for(data), data, WORK, engine, w, 0, sample_cohort()):
+    for _ in simulated(stages_of(fedavg(), 4, 9), task_for(data), data, WORK, engine, w, 0, sample_cohort()):
         failed.append(oracle.failed)
     engine.close()
     assert failed[1] > 0
