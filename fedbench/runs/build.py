@@ -28,7 +28,7 @@ from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
 from fedbench.scenarios.draws import Population
-from fedbench.scenarios.make import surround
+from fedbench.scenarios.surroundings import surround
 from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed

@@ -6,21 +6,24 @@ decoded vectors; clipping; what is done before the sum; the rule in its place, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
-from fedbench.core.algorithm import Algorithm
+from fedbench.config.targets import Component, call, within_fedbench
+from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.files import Tree
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, Weighting, nbytes
+from fedbench.scenarios.allowed import refuse
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.draws import Population, of_clients, uniform
 from fedbench.simulation.turn import OWN, REPORTS, Attackers, Draw, Scenario, Steps, Turn
 
+_LAYERS = ("attack", "compression", "privacy", "defence")  # the order in which a message passes them
 _EMPTY = f"{OWN}empty_rounds"  # entry of the server's state: rounds in which no result has arrived
 
 
@@ -136,6 +139,33 @@ class Surroundings(Scenario):
 
         weights = {k: times(f) for k, f in algo.averaging.weights.items()}
         return replace(algo, update=replace(algo.averaging, weights=weights))
+
+
+def surround(
+    asked: Mapping[str, Component], algo: Component, stages: Sequence[Stage], population: Population
+) -> Surroundings:
+    """Return what surrounds a method.
+
+    Args:
+        asked: The scenarios that were chosen, by group.
+        algo: The configuration of the method.
+        stages: The stages of the method.
+        population: All clients.
+
+    Raises:
+        RequestError: If a value is wrong, or a scenario does not go with the method or with another one.
+    """
+    parts: dict[str, Any] = {}
+    for group, one in asked.items():  # attack is before defence
+        attackers = len(parts["attack"].who) if "attack" in parts else 0
+        parts[group] = call(one, group, population=population, attackers=attackers)
+    name = str(algo.target).rpartition(".")[2]
+    needs = {need: key for part in parts.values() for need, key in part.needs.items()}
+    for stage in stages:
+        refuse(name, stage, needs, own=not within_fedbench(str(algo.target)))
+    layers = [parts[group] for group in _LAYERS if group in parts]
+    draw = getattr(parts.get("privacy"), "draw", None)
+    return Surroundings(population, parts.get("availability"), draw, layers, parts.get("attack", Attackers()))
 
 
 def _size(uploads: State) -> int:

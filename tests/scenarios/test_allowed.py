@@ -15,7 +15,7 @@ from fedbench.scenarios.allowed import REASONS
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.make import surround
+from fedbench.scenarios.surroundings import surround
 
 POPULATION = population_of(federation())
 NEEDS = ("away", "partial", "message", "rule", "norm_clip", "privacy", "up", "down", "weights")

@@ -13,7 +13,7 @@ from fedbench.config.compose import compose_run
 from fedbench.config.targets import Component
 from fedbench.core.errors import RequestError
 from fedbench.scenarios.draws import Population
-from fedbench.scenarios.make import surround
+from fedbench.scenarios.surroundings import surround
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.turn import recorded
 
