@@ -17,6 +17,7 @@ class Run:
 
     def __init__(self, rounds=None, clients=None, cka=None):
         self._rounds, self._clients, self._cka = rounds, clients, cka
+        self.series = {}
 
     def rounds(self):
         return pd.DataFrame(self._rounds)

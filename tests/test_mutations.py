@@ -82,7 +82,7 @@ def whole(tmp_path_factory):
         leaf_file(root / f"femnist/data/{part}/all.json", users)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        typed = [*RUN, "data_dir=.", "algo=fedavg,fedprox", "seed=0,1"]
+        typed = [*RUN, f"data_dir={root}", "algo=fedavg,fedprox", "seed=0,1"]
         assert call("-m", *typed)[0] == 0
     shutil.rmtree(root / "results" / "sweeps", ignore_errors=True)
     return root

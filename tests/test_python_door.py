@@ -81,7 +81,7 @@ def test_a_string_is_split_as_a_shell_would():
         (None, "overrides must be a string, several strings or a mapping, got None"),
         (5, "overrides must be a string, several strings or a mapping, got 5"),
         ([None], "'None' is not an override"),
-        ("algo='fedavg", "cannot be split into overrides: No closing quotation"),
+        ("algo='fedavg", r"cannot be split into overrides \(No closing quotation\)"),
     ],
 )
 def test_a_wrong_request_raises_and_leaves_nothing(tmp_path, given, message):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,7 +49,6 @@ class MatchedRuns:
         searched: Whether the values of the row were searched here.
         setup: Title of the row's setup.
         reading: How the numbers are read.
-        memory: Numbers that have been read from files, by run.
     """
 
     runs: dict[Unit, Run]
@@ -61,7 +60,6 @@ class MatchedRuns:
     searched: bool = False
     setup: str = ""
     reading: Reading = ADOPTED
-    memory: dict[tuple[int, str], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def diverged(self) -> set[Unit]:
@@ -83,7 +81,7 @@ class MatchedRuns:
         name = self.reading.field(field)
         if name is None:
             return {}
-        curves = {unit: self._curve(run, name) for unit, run in self.runs.items()}
+        curves = {unit: _curve(run, name) for unit, run in self.runs.items()}
         return {unit: c for unit, c in curves.items() if len(c)}
 
     def final(self, field: str) -> dict[Unit, float]:
@@ -107,31 +105,26 @@ class MatchedRuns:
         found = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
         return {unit: value * metric.factor for unit, value in found.items() if value is not None}
 
-    def _once(self, run: Run, what: str, read: Callable[[], Any]) -> Any:
-        """Return what is read from a run's files, which is read once."""
-        key = (id(run), what)
-        if key not in self.memory:
-            self.memory[key] = read()
-        return self.memory[key]
-
-    def _curve(self, run: Run, name: str) -> pd.Series:
-        keys = metric_info(name).needs or (name,)
-        curve: pd.Series = self._once(run, f"curve {name}", lambda: curve_of(run.curves(keys), name))
-        return curve
-
     def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
         if metric.field.startswith("client:"):
             return run.accuracy_of(int(metric.field[7:]))
         if metric.target is not None:
-            reached = rounds_to(self._curve(run, metric.field), metric.target, lower_is_better(metric.field))
+            reached = rounds_to(_curve(run, metric.field), metric.target, lower_is_better(metric.field))
             return reached if math.isfinite(reached) else None
         if metric.rounds is not None:
-            return mean_between(self._curve(run, metric.field), *metric.rounds, _length(run))
+            return mean_between(_curve(run, metric.field), *metric.rounds, _length(run))
         if which == "best":
-            found = self._once(run, f"best {metric.field}", lambda: best_rounds(run, (metric.field,)))
+            found = best_rounds(run, (metric.field,))
             return found[metric.field][1] if found else None
-        value = self._once(run, "last round", run.last_round).get(metric.field)
+        value = run.last_round().get(metric.field)
         return None if value is None else float(value)
+
+
+def _curve(run: Run, name: str) -> pd.Series:
+    """Return a field of a run over its rounds, worked out once: claims ask for it under every reading of a paper."""
+    if name not in run.series:
+        run.series[name] = curve_of(run.curves(metric_info(name).needs or (name,)), name)
+    return run.series[name]
 
 
 def _length(run: Run) -> float:
@@ -152,7 +145,6 @@ class Evidence:
         self.runs = list(runs)
         self.reading = reading
         self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
-        self._memory: dict[tuple[int, str], Any] = {}
         self._readings = {reading: self}  # shared by all of them
 
     def under(self, reading: Reading) -> Evidence:
@@ -209,10 +201,7 @@ class Evidence:
             here = [r for r in self._by_setting.get((setup.experiment, algo), []) if _matches(r, wanted, setup)]
             groups = [(counted, group) for group in _settings(here) if (counted := self._counted(group))]
             groups.sort(key=lambda pair: _quality(pair[0], wanted), reverse=True)
-            self._choices[key] = [
-                replace(_matched_runs(counted, group, wanted, setup, best), memory=self._memory)
-                for counted, group in groups
-            ]
+            self._choices[key] = [_matched_runs(counted, group, wanted, setup, best) for counted, group in groups]
         return self._choices[key]
 
     def _counted(self, group: Sequence[Run]) -> list[Run]:

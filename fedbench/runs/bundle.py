@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from operator import getitem
 from pathlib import Path
 
@@ -155,9 +155,14 @@ class BundledRun(Run):
         """Whether there is a per-client table."""
         return len(self.bundle.part("clients", self.number)) > 0
 
-    def rounds(self) -> pd.DataFrame:
-        """Return the kept rounds."""
+    @cached_property
+    def _rounds(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.bundle.part("rounds", self.number).to_pandas()
+        return frame
+
+    @cached_property
+    def _curves(self) -> pd.DataFrame:
+        frame: pd.DataFrame = self.bundle.part("curves", self.number).to_pandas()
         return frame
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
@@ -166,20 +171,17 @@ class BundledRun(Run):
         Raises:
             RequestError: If one of them was measured and is kept at some rounds only.
         """
-        table = self.bundle.part("curves", self.number)
-        known, last = table.column_names, self.last_round()
+        known, last = self._curves.columns, self._last_round
         for name in names:
             if name not in known and last.get(name) is not None:
                 raise RequestError(
                     f"{self.path}: {name} is kept at some rounds only; at all rounds the bundle has "
-                    f"{', '.join(k for k in known if k != 'round') or 'nothing'}; report from the runs themselves"
+                    f"{', '.join(map(str, known.drop('round', errors='ignore'))) or 'nothing'}; report from the runs themselves"
                 )
-        wanted = [name for name in dict.fromkeys(("round", *names)) if name in known]
-        frame: pd.DataFrame = table.select(wanted).to_pandas()
-        return frame
+        return self._curves[[name for name in dict.fromkeys(("round", *names)) if name in known]]
 
-    def last_round(self) -> Fields:
-        """Return the last evaluated round."""
+    @cached_property
+    def _last_round(self) -> Fields:
         rows = self.bundle.part("rounds", self.number)
         last: Fields = rows.slice(len(rows) - 1).to_pylist()[0]
         return last

@@ -139,6 +139,11 @@ class Run:
         """Return the configuration under dotted keys; it must not be changed."""
         return leaves(self.config)
 
+    @cached_property
+    def series(self) -> dict[str, pd.Series]:
+        """Fields over the rounds that have been worked out from its files; empty at first."""
+        return {}
+
     @property
     def begun(self) -> bool:
         """Whether a round has been recorded."""
