@@ -164,7 +164,7 @@ class Evidence:
 
     def find(self, paper: Paper, row: Row) -> MatchedRuns:
         """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return next(iter(self._read(paper, row)), self._nothing(paper, row))
+        return self._read(paper, row)[0]
 
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
@@ -173,21 +173,19 @@ class Evidence:
         can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
         choices = [self._read(paper, r) for r in rows]
-        nothing = [self._nothing(paper, r) for r in rows]
         ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
         present = [c for c in ended if c]
         common = set(present[0]).intersection(*present) if present else set()
         if not common:
-            return [c[0] if c else none for c, none in zip(choices, nothing, strict=True)]
+            return [c[0] for c in choices]
         best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
-        return [c[best][1] if c else none for c, none in zip(ended, nothing, strict=True)]
-
-    def _nothing(self, paper: Paper, row: Row) -> MatchedRuns:
-        return MatchedRuns({}, searched=paper.searched(row), setup=paper.setups[row.setup].title, reading=self.reading)
+        return [c[best][1] if c else every[-1] for c, every in zip(ended, choices, strict=True)]
 
     def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
+        """Return the settings whose runs match a row as they are read, the best first, and last one without runs."""
         title, searched = paper.setups[row.setup].title, paper.searched(row)
-        return [replace(f, searched=searched, setup=title, reading=self.reading) for f in self.choices(paper, row)]
+        found = (*self.choices(paper, row), MatchedRuns({}))
+        return [replace(f, searched=searched, setup=title, reading=self.reading) for f in found]
 
     def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from fedbench.analysis.attacks import success_of
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.departures import (
     SPLIT,
@@ -24,11 +24,16 @@ from fedbench.analysis.departures import (
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.table import Block, Cell, Column, Line, TableData
-from fedbench.core.files import Tree, keys_text
+from fedbench.config.identity import setting
+from fedbench.core.files import Tree, config_value, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Home, home_of
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Table
 from fedbench.runs.run import Run
+
+# keys of the attackers, and the values of others with which they do not attack
+_WHO = ("attack.clients", "attack.ids")
+_HONEST = {"attack.data": "none", "attack.message": "none", "attack.loss_scale": 1.0}
 
 
 def _common_column(name: str) -> Column:
@@ -220,6 +225,30 @@ def _line_of_runs(
         cells=tuple(map(Cell, values.values())),
         status="reduced" if reduced else "full",
     )
+
+
+def success_of(runs: Iterable[Run]) -> dict[Path, float]:
+    """Return the success of the attack in each run, by its directory, as a share.
+
+    It is the one that the run has recorded, for attacks on a pair of classes; otherwise 1 - accuracy / accuracy of the
+    run with the same seed and settings in which the same clients do not attack (``attack=clean``), if there is one.
+    """
+    honest: dict[Any, float] = {}
+    attacked: dict[Path, tuple[Any, float]] = {}
+    found: dict[Path, float] = {}
+    for run in runs:
+        keys = setting(run.config)
+        if not run.counts or _WHO[0] not in keys:
+            continue
+        last, rest = run.last_round(), {k: v for k, v in keys.items() if k in _WHO or not k.startswith("attack.")}
+        partner = run.meta["seed"], *sorted((k, config_value(v)) for k, v in rest.items())
+        if all(keys.get(k) == v for k, v in _HONEST.items()):
+            honest[partner] = last["accuracy_mean"]
+        elif last.get("attack_success") is None:
+            attacked[run.path] = partner, last["accuracy_mean"]
+        if last.get("attack_success") is not None:
+            found[run.path] = last["attack_success"]
+    return found | {path: 1 - got / honest[key] for path, (key, got) in attacked.items() if honest.get(key)}
 
 
 # ---- after a sweep

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from types import FunctionType, MethodType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from fedbench.config.identity import Identity, identify
 from fedbench.config.overrides import SCENARIOS
@@ -43,136 +42,6 @@ ClientStatePlace = Literal["auto", "device", "host", "file"]
 Check = Callable[[str, Any], Any]  # dotted key, value -> typed value
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The choices of the config groups; None where none was chosen, and those of scenarios by group."""
-
-    algo: str
-    data: str
-    model: str
-    experiment: str | None
-    scenarios: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class LocalConfig:
-    """The section ``local``: the local solver and the work of a client in one round.
-
-    Attributes:
-        batch_size: Examples per batch, or None for a full batch.
-        epochs: Bounds of the number of local epochs, drawn per client and round.
-    """
-
-    lr: float
-    solver: SgdOptions
-    schedule: Schedule
-    batch_size: int | None
-    epochs: tuple[int, int]
-    steps: int | None
-    crop: int
-    flip: bool
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """The section ``data``: a source, a partition and label noise.
-
-    Attributes:
-        partition: None where the source assigns examples to clients.
-        seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
-        mirrors: Servers that are asked for missing files before the published addresses.
-    """
-
-    source: Component
-    partition: Component | None
-    noise: LabelNoise
-    clients: int | None
-    test_clients: int | None
-    split: float
-    local_test: LocalTest
-    seed: int
-    download: bool
-    validation: float
-    mirrors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """The section ``engine``: how a run is simulated; None is the choice by model and device."""
-
-    mode: Mode
-    cohort_size: int | None
-    workers: int | None
-    precision: Precision
-    client_state: ClientStatePlace
-    profile: bool
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """The configuration of one run. Fields that are not listed are keys, which conf/config.yaml describes.
-
-    Attributes:
-        participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
-        evaluate_clients: Number of clients in the sample that is evaluated, or None for all clients.
-        init_path: File with the initial model, or None for a random one.
-        tracker: Its target is None for no tracker.
-        scenarios: What surrounds the method, by group.
-        tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
-        identity: Identity of the setting, the same for all seeds.
-        overrides: The overrides as typed.
-        departures: The keys that differ from the chosen experiment, each with [value there, value here].
-        stored_tree: ``tree`` as files and trackers get it, with text from environment variables unresolved.
-    """
-
-    names: Choices
-    rounds: int
-    participation: float | int
-    sampling: Sampling
-    seed: int
-    eval_every: int
-    eval_train_every: int
-    keep_clients: Literal["last", "all"] | tuple[int, ...]
-    improved_clients: bool
-    evaluate_clients: int | None
-    local: LocalConfig
-    data: DataConfig
-    device: str
-    engine: EngineConfig
-    init_path: Path | None
-    model: Component
-    algo: Component
-    tracker: Component
-    metrics: Mapping[str, Component]
-    scenarios: Mapping[str, Component]
-    data_dir: Path
-    results_dir: Path
-    force: bool
-    keep_state: bool
-    objective: str
-    tuned_on: tuple[int, ...]
-    tree: Tree
-    identity: Identity
-    overrides: tuple[str, ...]
-    departures: Mapping[str, list[Any]] = field(default_factory=dict)
-    stored_tree: Tree = field(default_factory=dict)
-
-    @property
-    def digest(self) -> str:
-        """Digest of the setting, which names the run's directory."""
-        return self.identity.digest
-
-    @property
-    def task_name(self) -> str:
-        """The experiment, or the data set where no experiment was chosen."""
-        return self.names.experiment or self.names.data
-
-    @property
-    def path(self) -> Path:
-        """The directory of the run."""
-        return self.results_dir / self.task_name / self.names.algo / self.identity.digest / f"seed_{self.seed}"
-
-
 def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
     """The value that a word stands for, or what a check returns for any other value."""
     if isinstance(value, str | None) and value in words:
@@ -202,66 +71,186 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
     return low, high
 
 
+def _count_or(key: str, value: object, *, word: str) -> int | None:
+    return None if value == word else integer(key, value, at_least=1, instead=word)
+
+
+# Types of keys; a function in one returns the value of a key, where no other annotation can say what it must be.
 _ADDRESSES = "a list of addresses that begin with http:// or https://"
 _ADDRESS = partial(text, what=_ADDRESSES, pattern="https?://.+")
 _ROUNDS = partial(several, what="last, all or a list of rounds")
-# what values of keys must be: annotations, or functions for what these cannot say
-_TOP: dict[str, Any] = {
-    "rounds": Natural,
-    "participation": _participation,
-    "sampling": Sampling,
-    "seed": partial(integer, remedy="for several seeds type -m seed=0,1,2"),
-    "eval_every": Count,
-    "eval_train_every": Count,
-    "keep_clients": partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
-    "improved_clients": bool,
-    "metrics": Component.of,
-    "device": partial(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
-    "data_dir": partial(text, what="a directory", made=user_path),
-    "results_dir": partial(text, what="a directory", made=user_path),
-    "force": bool,
-    "keep_state": bool,
-    "objective": partial(text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
-    "tuned_on": partial(several, what="a list of seeds"),
-    "model": Component.of,
-    "algo": Component.of,
-    "tracker": Component.of,
+Section: TypeAlias = Annotated[Component, Component.of]
+OptionalSection: TypeAlias = Annotated[Component | None, _component]
+Directory: TypeAlias = Annotated[Path, partial(text, what="a directory", made=user_path)]
+AutoCount: TypeAlias = Annotated[int | None, partial(_count_or, word="auto")]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices of the config groups; None where none was chosen, and those of scenarios by group."""
+
+    algo: str
+    data: str
+    model: str
+    experiment: str | None
+    scenarios: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """The section ``local``: the local solver and the work of a client in one round.
+
+    Attributes:
+        batch_size: Examples per batch, or None for a full batch.
+        epochs: Bounds of the number of local epochs, drawn per client and round.
+    """
+
+    lr: Positive
+    solver: SgdOptions
+    schedule: Schedule
+    batch_size: Annotated[int | None, partial(_count_or, word="full")]
+    epochs: Annotated[tuple[int, int], _epochs]
+    steps: Count | None
+    crop: Natural
+    flip: bool
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The section ``data``: a source, a partition and label noise.
+
+    Attributes:
+        partition: None where the source assigns examples to clients.
+        seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
+        mirrors: Servers that are asked for missing files before the published addresses.
+    """
+
+    source: Section
+    partition: OptionalSection
+    noise: LabelNoise
+    clients: Count | None
+    test_clients: Count | None
+    split: PositiveShare
+    local_test: LocalTest
+    seed: Annotated[int, partial(_or, words={None: None}, check=partial(integer, remedy="use null for the run's seed"))]
+    download: bool
+    validation: BelowOne
+    mirrors: Annotated[
+        tuple[str, ...],
+        partial(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """The section ``engine``: how a run is simulated; None is the choice by model and device."""
+
+    mode: Mode
+    cohort_size: AutoCount
+    workers: AutoCount
+    precision: Precision
+    client_state: ClientStatePlace
+    profile: bool
+
+
+@dataclass(frozen=True)
+class TopKeys:
+    """The keys of a run that are in no section, and its components; conf/config.yaml describes them.
+
+    Attributes:
+        participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
+        tracker: Its target is None for no tracker.
+    """
+
+    rounds: Natural
+    participation: Annotated[float | int, _participation]
+    sampling: Sampling
+    seed: Annotated[int, partial(integer, remedy="for several seeds type -m seed=0,1,2")]
+    eval_every: Count
+    eval_train_every: Count
+    keep_clients: Annotated[
+        Literal["last", "all"] | tuple[int, ...],
+        partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
+    ]
+    improved_clients: bool
+    device: Annotated[
+        str,
+        partial(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
+    ]
+    model: Section
+    algo: Section
+    tracker: Section
+    data_dir: Directory
+    results_dir: Directory
+    force: bool
+    keep_state: bool
+    objective: Annotated[str, partial(text, what="auto or a column of rounds.jsonl, such as accuracy_mean")]
+    tuned_on: Annotated[tuple[int, ...], partial(several, what="a list of seeds")]
+
+
+@dataclass(frozen=True)
+class RunConfig(TopKeys):
+    """The configuration of one run.
+
+    Attributes:
+        evaluate_clients: Number of clients in the sample that is evaluated, or None for all clients.
+        init_path: File with the initial model, or None for a random one.
+        scenarios: What surrounds the method, by group.
+        tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
+        identity: Identity of the setting, the same for all seeds.
+        overrides: The overrides as typed.
+        departures: The keys that differ from the chosen experiment, each with [value there, value here].
+        stored_tree: ``tree`` as files and trackers get it, with text from environment variables unresolved.
+    """
+
+    names: Choices
+    evaluate_clients: int | None
+    local: LocalConfig
+    data: DataConfig
+    engine: EngineConfig
+    init_path: Path | None
+    metrics: Mapping[str, Component]
+    scenarios: Mapping[str, Component]
+    tree: Tree
+    identity: Identity
+    overrides: tuple[str, ...]
+    departures: Mapping[str, list[Any]] = field(default_factory=dict)
+    stored_tree: Tree = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the setting, which names the run's directory."""
+        return self.identity.digest
+
+    @property
+    def task_name(self) -> str:
+        """The experiment, or the data set where no experiment was chosen."""
+        return self.names.experiment or self.names.data
+
+    @property
+    def path(self) -> Path:
+        """The directory of the run."""
+        return self.results_dir / self.task_name / self.names.algo / self.identity.digest / f"seed_{self.seed}"
+
+
+def _keys(section: type, *others: str) -> Tree:
+    """Return the types of the keys of a section; its other fields are made of several keys."""
+    return {name: hint for name, hint in get_type_hints(section, include_extras=True).items() if name not in others}
+
+
+_TOP = _keys(TopKeys) | dict.fromkeys(SCENARIOS, OptionalSection) | {"metrics": Section}
+_LOCAL = _keys(LocalConfig, "solver", "schedule") | {"optimizer": Literal["sgd"]}
+_DATA = _keys(DataConfig, "noise")
+_ENGINE = _keys(EngineConfig)
+_ONE_KEY: dict[str, Tree] = {  # sections
+    "init": {
+        "path": Annotated[
+            Path | None,
+            partial(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path)),
+        ]
+    },
+    "evaluate": {"clients": Annotated[int | None, partial(_count_or, word="all")]},
 }
-_LOCAL: dict[str, Any] = {
-    "optimizer": Literal["sgd"],
-    "lr": Positive,
-    "batch_size": Count | Literal["full"],
-    "epochs": _epochs,
-    "steps": Count | None,
-    "crop": Natural,
-    "flip": bool,
-}
-_DATA: dict[str, Any] = {
-    "source": Component.of,
-    "partition": _component,
-    "clients": Count | None,
-    "test_clients": Count | None,
-    "split": PositiveShare,
-    "local_test": LocalTest,
-    "seed": Natural | None,
-    "download": bool,
-    "mirrors": partial(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
-    "validation": BelowOne,
-}
-_ENGINE: dict[str, Any] = {
-    "mode": Mode,
-    "cohort_size": Count | Literal["auto"],
-    "workers": Count | Literal["auto"],
-    "precision": Precision,
-    "client_state": ClientStatePlace,
-    "profile": bool,
-}
-_ONE_KEY: dict[str, dict[str, Any]] = {  # sections
-    "init": {"path": partial(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path))},
-    "evaluate": {"clients": Count | Literal["all"]},
-}
-_NUMBERS = ("batch_size", "cohort_size", "workers", "clients")  # keys that take a word instead, which stands for None
-_TOP |= dict.fromkeys(SCENARIOS, _component)
 TOP_KEYS = {*_TOP, *_ONE_KEY, "local", "engine", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}
 _SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
@@ -282,7 +271,7 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     local, tree["local"] = _checked("local", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
     engine, tree["engine"] = _checked("engine", tree["engine"], _ENGINE, {*_ENGINE})
     data, tree["data"] = _checked("data", tree["data"], _DATA)
-    init, evaluate = (_checked(name, tree[name], checks, {*checks})[0] for name, checks in _ONE_KEY.items())
+    init, evaluate = (_checked(name, tree[name], kinds, {*kinds})[0] for name, kinds in _ONE_KEY.items())
     _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
     top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in tree["metrics"].items()}
     for key in ("metrics", *SCENARIOS):  # without them, configuration and identity are those from before there were any
@@ -317,13 +306,13 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     )
 
 
-def _checked(name: str, section: Any, checks: Mapping[str, Any], known: Set[str] = frozenset()) -> tuple[Tree, Tree]:
+def _checked(name: str, section: Any, kinds: Tree, known: Set[str] = frozenset()) -> tuple[Tree, Tree]:
     """The typed values of a section, and the section with 1000 instead of 1e3 where a value is an integer.
 
     Args:
         name: Dotted key of the section; empty for the whole configuration.
         section: The section.
-        checks: What values of keys must be; keys that are missing are null.
+        kinds: The types of keys; keys that are missing are null.
         known: All keys that the section may have; empty for any.
     """
     Component.of(name, section)  # it is a section
@@ -331,16 +320,9 @@ def _checked(name: str, section: Any, checks: Mapping[str, Any], known: Set[str]
     for key in (k for k in section if known and k not in known):
         hint = nearest(f"{where}{key}", [f"{where}{other}" for other in known])
         raise RequestError(f"unknown key {where}{key}{hint or '; `fedbench --cfg job` shows the keys'}")
-    values = {key: _value(f"{where}{key}", section.get(key), check) for key, check in checks.items()}
-    values |= {key: None for key in _NUMBERS if isinstance(values.get(key), str)}
+    values = {key: declared(f"{where}{key}", section.get(key), kind) for key, kind in kinds.items()}
     integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
     return values, section | integers
-
-
-def _value(key: str, value: object, check: Any) -> Any:
-    """Return the value of a key as an annotation declares it, or as a function returns it."""
-    own = isinstance(check, partial | FunctionType | MethodType)
-    return check(key, value) if own else declared(key, value, check)
 
 
 def _refuse_contradictions(top: Tree, last_rate: float) -> None:

@@ -65,7 +65,12 @@ def _read(annotation: object, names: dict[str, Any]) -> object:
 
 
 def declared(name: str, value: object, hint: object) -> Any:
-    """Return a value as an annotation declares it, as ``checked`` does."""
+    """Return a value as an annotation declares it, as ``checked`` does.
+
+    A function in the annotation, ``Annotated[int, function]``, returns the value of a key for what no other says.
+    """
+    if get_origin(hint) is Annotated and callable(own := get_args(hint)[1]):
+        return own(name, value)
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     words = [w for part in parts if get_origin(part) is Literal for w in get_args(part)]
     words += [None] if NoneType in parts else []

@@ -15,7 +15,7 @@ from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, free_bytes, keep_memory
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.ranks import ALONE, Alone
+from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task, example_losses
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
@@ -36,7 +36,7 @@ def make_engine(
     config: EngineConfig,
     cohort: int,
     cores: int | None = None,
-    ranks: Alone = ALONE,
+    ranks: Ranks = ALONE,
 ) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules.
 

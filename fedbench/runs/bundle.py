@@ -19,8 +19,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, reduce
-from operator import getitem
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +43,7 @@ _FOLDERS = re.compile(  # in JSON, those of absolute paths
     """,
     re.X,
 )
-# of a file: its folders, a slash at the end, and the digest in a published run
-_BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$| \(\w{10}\)$")
+_BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$")  # of a file: its folders, and a slash at the end
 DOCUMENTS = ("moments",)  # of diagnostics, that are kept
 _NO_RUNS = pa.table({"run": pa.array([], pa.int64())})
 
@@ -174,9 +172,10 @@ class BundledRun(Run):
         known, last = self._curves.columns, self._last_round
         for name in names:
             if name not in known and last.get(name) is not None:
+                kept = ", ".join(key for key in map(str, known) if key != "round")
                 raise RequestError(
                     f"{self.path}: {name} is kept at some rounds only; at all rounds the bundle has "
-                    f"{', '.join(map(str, known.drop('round', errors='ignore'))) or 'nothing'}; report from the runs themselves"
+                    f"{kept or 'nothing'}; report from the runs themselves"
                 )
         return self._curves[[name for name in dict.fromkeys(("round", *names)) if name in known]]
 
@@ -198,14 +197,11 @@ class BundledRun(Run):
 
 
 def as_published(run: Run) -> Run:
-    """Return a run that names no directories of this machine; user files go by name and content."""
+    """Return a run that names no directories of this machine; its facts have the digests of user files."""
     config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
     typed = [text for text in run.meta.get("overrides", ()) if text.partition("=")[0] not in _DIRECTORIES]
     content = json.dumps([config, {**run.meta, "overrides": typed}])
     config, meta = json.loads(_FOLDERS.sub("", content))
-    for key, text in named_files(run).items():
-        *sections, last = key.split(".")
-        reduce(getitem, sections, config)[last] = text
     return replace(run, config=config, meta=meta)
 
 

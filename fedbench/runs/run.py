@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.targets import present, renamed
+from fedbench.core.errors import reason_of
 from fedbench.core.files import Tree, check_files, content_checksum, from_yaml, leaves, read_with_checksum
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _reading(file: Path) -> Iterator[Path]:
     try:
         yield file
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        fault = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        fault = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
         raise DamagedRun(f"{file.parent}: {file.name}: {fault}; force=true trains it again") from error
 
 

@@ -55,14 +55,11 @@ def statuses(root: Path, verify: bool = False, brief: bool = False) -> Iterator[
         brief: Whether nothing more is said of those that are done, whose configurations are then not read.
     """
     for path in run_folders(root):
-        if brief and is_done(path) and _says_done(path / "meta.json"):
+        meta = path / "meta.json"
+        if brief and is_done(path) and meta.exists() and b'"status": "done"' in meta.read_bytes():
             yield RunStatus(path, "done")
         elif is_done(path) or (path / "config.yaml").exists():
             yield status_of(path, verify)
-
-
-def _says_done(meta: Path) -> bool:
-    return meta.exists() and b'"status": "done"' in meta.read_bytes()
 
 
 def status_of(path: Path, verify: bool = False) -> RunStatus:

@@ -30,7 +30,6 @@ from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.task import Task
 from fedbench.simulation.turn import Scenario, of_clients, recorded
 
@@ -308,7 +307,7 @@ class TrainingSession:
         if p.engine.limits.errors:  # memory has run out, and less was done at once
             engine |= {"cohort_size": p.engine.cohort_size, "workers": p.engine.workers}
             engine["memory_errors"] = p.engine.limits.errors
-        if isinstance(p.engine.ranks, Ranks):
+        if p.engine.ranks.world_size > 1:
             engine["bytes_sent"] = p.engine.ranks.sent
         status = "done" if self.finite else "diverged"
         meta = meta | {

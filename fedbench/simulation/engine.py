@@ -27,7 +27,7 @@ from fedbench.core.files import replacing, writing
 from fedbench.core.types import Oracle, State, nbytes
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.ranks import ALONE, Alone, Ranks
+from fedbench.simulation.ranks import ALONE, Ranks
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -93,7 +93,7 @@ class Engine:
         workers: int = 1,
         kernel: DenseKernel | None = None,
         automatic: bool = False,
-        ranks: Alone = ALONE,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.oracle, self.mode, self.kernel, self.ranks = oracle, mode, kernel, ranks
         self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
@@ -141,7 +141,7 @@ class Engine:
             alone: Whether all of it is done by this process.
         """
         items = list(items)
-        if isinstance(self.ranks, Ranks) and not alone:
+        if self.ranks.world_size > 1 and not alone:
             return self.ranks.map(partial(self.map, alone=True), f, items, take, self.workers, allocation_failed)
         work: Callable[[T], Any] = f if take is None else lambda item: take(item, f(item))
         if self.workers == 1 or len(items) == 1:
@@ -177,7 +177,7 @@ class Engine:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                if not allocation_failed(error) or (isinstance(self.ranks, Ranks) and error is not self.ranks.raised):
+                if not allocation_failed(error) or (self.ranks.world_size > 1 and error is not self.ranks.raised):
                     raise  # of several processes all do less at once, or all end
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors

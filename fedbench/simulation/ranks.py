@@ -31,48 +31,16 @@ _ALIGNED = 16  # bytes; where tensors begin in what is sent
 _HELD = 4  # outcomes that are held for each thread before they are exchanged, where they are not all kept
 
 
-class Alone:
-    """A run in this process alone, which needs to exchange nothing.
+class Ranks:
+    """The processes that share a run, of which this is one: those that torchrun has started, or this one alone.
+
+    Args:
+        device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and by gloo if not. None
+            if it is alone: then nothing is exchanged.
 
     Attributes:
         world_size: Number of processes.
         rank: The number of this one, from 0; the first writes the files of the run.
-    """
-
-    world_size, rank = 1, 0
-
-    def broadcast(self, value: T) -> T:
-        """Return in every process what the first gives."""
-        return value
-
-    def all_gather(self, value: T) -> list[T]:
-        """Return what the processes give, in their order."""
-        return [value]
-
-    def agreed(self, round: int, w: Tensor, signal: int | None) -> int | None:
-        """Return a signal that has come to any of the processes after a round, or None.
-
-        Args:
-            round: The number of the round.
-            w: The model [P] after it.
-            signal: The signal that has come to this process, or None.
-
-        Raises:
-            RuntimeError: If the processes have come to different models.
-        """
-        return signal
-
-
-ALONE = Alone()
-
-
-class Ranks(Alone):
-    """The processes that torchrun has started for one run, of which this is one.
-
-    Args:
-        device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and by gloo if not.
-
-    Attributes:
         sent: Bytes of tensors that this process has sent to each of the others.
         raised: The last error that ``map`` has raised, in all processes.
 
@@ -80,15 +48,17 @@ class Ranks(Alone):
         LostProcess: By every method, if another process cannot be reached.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.world_size, self.rank, self.device, self.sent = 1, 0, device, 0
+        self.raised: Exception | None = None
+        if device is None:
+            return
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
             # data or a round may take any time; a process that has ended is noticed by its connections
             dist.init_process_group(backend, timeout=timedelta(days=7))
             atexit.register(dist.destroy_process_group)
         self.world_size, self.rank = dist.get_world_size(), dist.get_rank()
-        self.device, self.sent = device, 0
-        self.raised: Exception | None = None
 
     def map(
         self,
@@ -163,6 +133,8 @@ class Ranks(Alone):
 
     def broadcast(self, value: T) -> T:
         """Return in every process what the first gives."""
+        if self.world_size == 1:
+            return value
         found: list[Any] = [value]
         with _reached():
             dist.broadcast_object_list(found)
@@ -171,13 +143,26 @@ class Ranks(Alone):
 
     def all_gather(self, value: T) -> list[T]:
         """Return what the processes give, in their order."""
+        if self.world_size == 1:
+            return [value]
         values: list[Any] = [None] * self.world_size
         with _reached():
             dist.all_gather_object(values, value)
         return values
 
     def agreed(self, round: int, w: Tensor, signal: int | None) -> int | None:
-        """Return a signal that has come to any of the processes after a round, or None."""
+        """Return a signal that has come to any of the processes after a round, or None.
+
+        Args:
+            round: The number of the round.
+            w: The model [P] after it.
+            signal: The signal that has come to this process, or None.
+
+        Raises:
+            RuntimeError: If the processes have come to different models.
+        """
+        if self.world_size == 1:
+            return signal
         given = self.all_gather(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
         if len({state for state, _ in given}) > 1:
             raise RuntimeError(
@@ -211,6 +196,9 @@ class Ranks(Alone):
             tensors = [p[:n].view(t).view(s) for p, n, (s, t) in zip(parts, sizes, forms, strict=True)]
             everything.append(_Unpacker(BytesIO(head), tensors).load())
         return everything
+
+
+ALONE = Ranks()
 
 
 class _Packer(pickle.Pickler):

@@ -334,7 +334,7 @@ BAD = [
     (["keep_clients=first"], "keep_clients must be last, all or a list of rounds"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
     (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),
-    (["data.clients=0"], "data.clients must be an integer >= 1"),
+    (["data.clients=0"], "data.clients must be null or an integer >= 1"),
     (["data=leaf_json"], "data.train is required; type data.train=..."),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),

@@ -170,4 +170,4 @@ def test_a_sweep_of_two_partitions_ends_with_two_tables(fed, tmp_path):
     assert fed("report", "results", "--into", "out")[0] == 0
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and str(tmp_path).encode() in p.read_bytes()]
     columns = pd.read_parquet(tmp_path / "out" / "runs.parquet")
-    assert columns["config.data.file"].str.fullmatch(r"one two\.npz \(\w{10}\)").all()
+    assert set(columns["config.data.file"]) == {"one two.npz"}
