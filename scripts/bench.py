@@ -49,9 +49,9 @@ from fedbench.models.lstm import LSTM
 from fedbench.runs.build import device_of
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.recorder import Recorder, peak_memory_bytes
-from fedbench.runs.training import PreparedRun, Session
+from fedbench.runs.training import PreparedRun, TrainingSession
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.ranks import Ranks
+from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
@@ -224,7 +224,7 @@ def fed_rounds(
     data: FederatedDataset,
     rounds: int,
     folder: Path,
-    ranks: Ranks | None = None,
+    ranks: Ranks = ALONE,
     mode: str = "auto",
 ) -> Iterator[tuple[float, float]]:
     """Yield (seconds of training, seconds of recording) of the first ``rounds`` rounds of a longer run of fedbench."""
@@ -247,7 +247,7 @@ def fed_rounds(
         sampler=sampler,
         tracker=None,
     )
-    session = Session(prepared, Recorder(folder))
+    session = TrainingSession(prepared, Recorder(folder))
     snapshots = session.snapshots()
     session.record(next(snapshots))
     for _ in range(rounds):

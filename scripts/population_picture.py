@@ -28,7 +28,7 @@ import torch
 from fedbench.config.compose import compose_run
 from fedbench.runs.build import build
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.training import Session
+from fedbench.runs.training import TrainingSession
 
 ROOT = Path(__file__).parent.parent
 FIXED = ["data=synthetic_1_1", "data.source.most=5", "participation=100", "rounds=200", "eval_every=20"]
@@ -54,7 +54,7 @@ def point(overrides: list[str]) -> dict[str, float]:
     prepared = build(compose_run([*overrides, "engine.workers=1"]))
     data = time.process_time() - begun
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(prepared, Recorder(Path(folder) / "run"))
+        session = TrainingSession(prepared, Recorder(Path(folder) / "run"))
         snapshots = session.snapshots()
         while True:
             begun = time.process_time()

@@ -26,7 +26,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.models.vgg import VGG11
 from fedbench.runs.process import WORLD_SIZE, available_cores
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.ranks import Ranks
+from fedbench.simulation.ranks import ALONE, Ranks
 
 METHODS = {"fedavg": 1, "scaffold": 3}  # vectors of a client that travel; SCAFFOLD: two uploads and a state
 
@@ -49,19 +49,19 @@ MEASURED["VGG-11"] = Workload("4 clients, 64 images each, batch 32", images, vgg
 
 def measure(rounds: int) -> None:
     """Print a line of JSON per workload and method, in the first of the processes."""
-    ranks = Ranks(CPU) if WORLD_SIZE > 1 else None
+    ranks = Ranks(CPU) if WORLD_SIZE > 1 else ALONE
     torch.set_num_threads(1)
     for name, w in MEASURED.items():
         data = w.data().to(CPU, torch.float32)
         size = sum(p.numel() for p in w.model().parameters())
         for method in METHODS:
-            before = ranks.sent if ranks else 0
+            before = ranks.sent
             with tempfile.TemporaryDirectory() as folder:
                 seconds = [train for train, _ in fed_rounds(ALGORITHMS[method](), w, data, rounds, Path(folder), ranks)]
-            sent = ((ranks.sent if ranks else 0) - before) / rounds
+            sent = (ranks.sent - before) / rounds
             paper = 4 * size * METHODS[method] * data.num_clients / WORLD_SIZE
             row = {"workload": name, "method": method, "seconds": min(seconds[1:]), "sent": sent, "paper": paper}
-            if ranks is None or not ranks.number:
+            if not ranks.rank:
                 print(json.dumps(row), flush=True)
 
 

@@ -37,7 +37,8 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.runs.build_engine import make_engine
 from fedbench.simulation.engine import StateAllocator
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import simulate
+from fedbench.simulation.loop import Simulation, simulate
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def point(
     taking = int(participation) if participation > 1 else participation
     w = task.init(generator(0, Purpose.INIT))
     stages = [Stage(ALGORITHMS[algorithm](), ROUNDS + 1)]
-    rounds = simulate(stages, task, data, work, engine, w, 0, sample_cohort(taking), states)
+    measurements = Measurements(task, engine)
+    simulation = Simulation(stages, data, work, measurements, w, 0, sample_cohort(taking), states)
+    rounds = simulate(simulation)
     next(rounds)
     next(rounds)
     seconds, steps = [], []
