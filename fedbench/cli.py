@@ -33,7 +33,7 @@ from fedbench.runs.process import (
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
-_MOST_ARGUMENTS = 10_000  # which take 2 s to parse, and 200,000 an hour
+_MOST_ARGUMENTS = 10_000  # these take 2 s to parse, 200,000 an hour
 _TURN = 10.0  # seconds that the first process has for it at most
 _FILES = {"compare": "tune"}  # the module of a word, where it has another name
 
@@ -145,8 +145,8 @@ def _explained(error: BaseException, loud: bool, forced: bool) -> int:
         return _fail(str(error), 1)
     if loud:
         traceback.print_exc()
-    if isinstance(error, RequestError | MemoryError):
-        return _fail(str(error) or "not enough memory", 2)
+    if isinstance(error, RequestError):
+        return _fail(str(error), 2)
     return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
 
 

@@ -1,6 +1,6 @@
 """``fedbench clean [DIR ...]`` lists runs that failed, or are in another state, and with ``--yes`` removes them.
 
-So it does with what killed processes were writing.
+It does the same with the temporary directories of killed processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedbench.runs.run import LOCK, is_done
 from fedbench.runs.status import GONE, RunStatus, statuses
 
 _RESUMED = ("interrupted", GONE)  # the same command goes on with these
-_TEMPORARY = (".fedbench-*", ".*.removed", ".tmp*", "*.part")
+_TEMPORARY = (".fedbench-????????", ".seed_*.removed")  # of reports, and of runs that were being removed
 _HOUR = 3600.0  # seconds
 
 
@@ -48,15 +48,13 @@ def carry_out(asked: Namespace) -> int:
 
 
 def _remove_leftovers(folders: Iterable[Path], yes: bool) -> None:
-    """List or remove the temporary files of processes that were killed: those untouched for an hour."""
+    """List or remove the temporary directories of processes that were killed: those untouched for an hour."""
     old = time.time() - _HOUR
-    paths = [p for folder in folders for name in _TEMPORARY for p in folder.rglob(name) if p.stat().st_mtime < old]
-    for path in paths:
-        print(f"{'removed' if yes else 'left by a killed process, --yes removes it'}: {path}")
-        if yes and path.is_dir():
-            shutil.rmtree(path)
-        elif yes:
-            path.unlink()
+    for path in [path for folder in folders for name in _TEMPORARY for path in folder.rglob(name)]:
+        if path.is_dir() and path.stat().st_mtime < old:
+            print(f"{'removed' if yes else 'left by a killed process, --yes removes it'}: {path}")
+            if yes:
+                shutil.rmtree(path)
 
 
 def _removed(run: RunStatus) -> bool:

@@ -19,7 +19,7 @@ from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
-from fedbench.reports.write import Written, name_left_out, write_report
+from fedbench.reports.write import name_left_out, write_report
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
@@ -85,8 +85,8 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
     return runs, store.damaged
 
 
-def _report(folder: Path, asked: Namespace, into: Path | None) -> Written:
-    """Write a report and return its tables, or those of the comparison, and where it is."""
+def _report(folder: Path, asked: Namespace, into: Path | None) -> tuple[str, list[str]]:
+    """Write a report and return its tables, or those of the comparison, with where it is, and what is left out."""
     if asked.paper is not None:
         choice("--paper", asked.paper, papers())
 

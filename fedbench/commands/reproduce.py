@@ -114,7 +114,8 @@ def _carry_out(
             composer = Composer(own)
             start(typed, composer, [composer.config(typed[0])] * len(typed), where, launcher, ended)
     ids = list(dict.fromkeys(run.paper.id for run in runs))
-    print(f"\n{write_report(results, papers=ids, parts=names).text}")
+    text, left_out = write_report(results, papers=ids, parts=names)
+    print(f"\n{text}")
     found = outcomes(runs, faults, ended, common)
     late = sum(e.status == "planned" for e in found) if over else 0
     if late:
@@ -125,7 +126,7 @@ def _carry_out(
         print(f"\n{len(wrong)} of {len(runs)} runs are not finished, {len(wrong) - len(with_data)} for lack of data")
     for e in with_data:
         print(f"{' '.join(e.overrides)}: {e.error or e.status}")
-    return 1 if with_data else 0
+    return 1 if with_data or left_out else 0
 
 
 def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:

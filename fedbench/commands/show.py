@@ -12,7 +12,7 @@ from fedbench.analysis.data_text import title_of
 from fedbench.core.errors import RequestError
 from fedbench.core.files import keys_text, user_path
 from fedbench.core.metrics import metric_info
-from fedbench.runs.run import Run, read_run
+from fedbench.runs.run import Run, read_run, run_folders
 from fedbench.runs.status import status_of
 
 _WIDTH = 32  # of a curve, in characters
@@ -42,7 +42,7 @@ def carry_out(asked: Namespace) -> int:
 
 def _located(path: Path) -> Path:
     """The directory of the one run at or below a path."""
-    found = [p.parent for p in sorted(path.rglob("meta.json"))]
+    found = run_folders(path)
     if not found:
         raise RequestError(f"{path} has no run; type the directory that a run prints as its last line")
     if len(found) > 1:

@@ -24,6 +24,7 @@ from fedbench.core.errors import (
 from fedbench.core.files import Tree, config_value, user_path
 from fedbench.core.options import (
     BelowOne,
+    Check,
     Count,
     LabelNoise,
     Natural,
@@ -39,10 +40,9 @@ LocalTest = Literal["auto", "split", "official", "central", "others"]
 Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
-Check = Callable[[str, Any], Any]  # dotted key, value -> typed value
 
 
-def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
+def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Callable[[str, Any], Any]) -> Any:
     """The value that a word stands for, or what a check returns for any other value."""
     if isinstance(value, str | None) and value in words:
         return words[value]
@@ -79,10 +79,10 @@ def _count_or(key: str, value: object, *, word: str) -> int | None:
 _ADDRESSES = "a list of addresses that begin with http:// or https://"
 _ADDRESS = partial(text, what=_ADDRESSES, pattern="https?://.+")
 _ROUNDS = partial(several, what="last, all or a list of rounds")
-Section: TypeAlias = Annotated[Component, Component.of]
-OptionalSection: TypeAlias = Annotated[Component | None, _component]
-Directory: TypeAlias = Annotated[Path, partial(text, what="a directory", made=user_path)]
-AutoCount: TypeAlias = Annotated[int | None, partial(_count_or, word="auto")]
+Section: TypeAlias = Annotated[Component, Check(Component.of)]
+OptionalSection: TypeAlias = Annotated[Component | None, Check(_component)]
+Directory: TypeAlias = Annotated[Path, Check(text, what="a directory", made=user_path)]
+AutoCount: TypeAlias = Annotated[int | None, Check(_count_or, word="auto")]
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class LocalConfig:
     lr: Positive
     solver: SgdOptions
     schedule: Schedule
-    batch_size: Annotated[int | None, partial(_count_or, word="full")]
-    epochs: Annotated[tuple[int, int], _epochs]
+    batch_size: Annotated[int | None, Check(_count_or, word="full")]
+    epochs: Annotated[tuple[int, int], Check(_epochs)]
     steps: Count | None
     crop: Natural
     flip: bool
@@ -132,12 +132,12 @@ class DataConfig:
     test_clients: Count | None
     split: PositiveShare
     local_test: LocalTest
-    seed: Annotated[int, partial(_or, words={None: None}, check=partial(integer, remedy="use null for the run's seed"))]
+    seed: Annotated[int, Check(_or, words={None: None}, check=partial(integer, remedy="use null for the run's seed"))]
     download: bool
     validation: BelowOne
     mirrors: Annotated[
         tuple[str, ...],
-        partial(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
+        Check(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
     ] = ()
 
 
@@ -163,19 +163,19 @@ class TopKeys:
     """
 
     rounds: Natural
-    participation: Annotated[float | int, _participation]
+    participation: Annotated[float | int, Check(_participation)]
     sampling: Sampling
-    seed: Annotated[int, partial(integer, remedy="for several seeds type -m seed=0,1,2")]
+    seed: Annotated[int, Check(integer, remedy="for several seeds type -m seed=0,1,2")]
     eval_every: Count
     eval_train_every: Count
     keep_clients: Annotated[
         Literal["last", "all"] | tuple[int, ...],
-        partial(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
+        Check(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
     ]
     improved_clients: bool
     device: Annotated[
         str,
-        partial(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
+        Check(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
     ]
     model: Section
     algo: Section
@@ -184,8 +184,8 @@ class TopKeys:
     results_dir: Directory
     force: bool
     keep_state: bool
-    objective: Annotated[str, partial(text, what="auto or a column of rounds.jsonl, such as accuracy_mean")]
-    tuned_on: Annotated[tuple[int, ...], partial(several, what="a list of seeds")]
+    objective: Annotated[str, Check(text, what="auto or a column of rounds.jsonl, such as accuracy_mean")]
+    tuned_on: Annotated[tuple[int, ...], Check(several, what="a list of seeds")]
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ _ONE_KEY: dict[str, Tree] = {  # sections
     "init": {
         "path": Annotated[
             Path | None,
-            partial(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path)),
+            Check(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path)),
         ]
     },
-    "evaluate": {"clients": Annotated[int | None, partial(_count_or, word="all")]},
+    "evaluate": {"clients": Annotated[int | None, Check(_count_or, word="all")]},
 }
 TOP_KEYS = {*_TOP, *_ONE_KEY, "local", "engine", "data"}
 _SOLVER = {f.name for f in fields(SgdOptions)}

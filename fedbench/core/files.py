@@ -38,7 +38,7 @@ _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
     errno.ENOENT: "its directory was removed meanwhile",
-    errno.ESTALE: "wait until that process has ended",
+    errno.EBUSY: "wait until that process has ended",
 }
 
 

@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -26,6 +27,10 @@ class Range:
     at_least: float | None = None
     below: float | None = None
     at_most: float | None = None
+
+
+class Check(partial[Any]):
+    """A function of a key and a value that returns what the value stands for, in the annotation of a key."""
 
 
 Positive: TypeAlias = Annotated[float, Range(above=0)]
@@ -67,9 +72,9 @@ def _read(annotation: object, names: dict[str, Any]) -> object:
 def declared(name: str, value: object, hint: object) -> Any:
     """Return a value as an annotation declares it, as ``checked`` does.
 
-    A function in the annotation, ``Annotated[int, function]``, returns the value of a key for what no other says.
+    A check in the annotation, ``Annotated[int, Check(function)]``, returns the value where no other can say it.
     """
-    if get_origin(hint) is Annotated and callable(own := get_args(hint)[1]):
+    if get_origin(hint) is Annotated and isinstance(own := get_args(hint)[1], Check):
         return own(name, value)
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     words = [w for part in parts if get_origin(part) is Literal for w in get_args(part)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,10 +52,10 @@ class Examples:
         return np.zeros(len(self.y), dtype=bool) if self.held_out is None else self.held_out
 
 
-def origin(name: str, genuine: bool, kind: str = "md5") -> tuple[tuple[str, ...], tuple[str, ...]]:
+def origin(name: str, genuine: bool, kind: str = "md5") -> dict[str, Any]:
     """The fields ``sources`` and ``unofficial`` for files that agree with the published checksums or do not."""
     note = f"{name}: official files" if genuine else f"{name}: not the official files ({kind} differs)"
-    return (note,), () if genuine else (note,)
+    return {"sources": (note,), "unofficial": () if genuine else (note,)}
 
 
 def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:

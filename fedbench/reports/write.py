@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -38,18 +37,6 @@ SUMMARY_FILE = "summary.json"
 COMPARED = "compared"  # folder of a comparison in a report
 
 
-class Written(NamedTuple):
-    """A report that has been written.
-
-    Attributes:
-        text: Its tables, and where it is.
-        left_out: Messages about runs that are left out, since their files cannot be read or have changed.
-    """
-
-    text: str
-    left_out: list[str]
-
-
 def write_report(
     folder: Path,
     into: Path | None = None,
@@ -59,7 +46,7 @@ def write_report(
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
     chapters: tuple[Chapter, ...] = (),
     footer: str = "",
-) -> Written:
+) -> tuple[str, list[str]]:
     """Write the report of all runs in a directory, and name the runs that are left out on the standard error.
 
     Args:
@@ -73,6 +60,10 @@ def write_report(
         compare: Compares runs of the report, and the text is this comparison; None for none.
         chapters: Further chapters of the page.
         footer: Text at the end of the page.
+
+    Returns:
+        Its tables and where it is, and messages about runs that are left out, since their files cannot be read or have
+        changed.
 
     Raises:
         RequestError: If the folder has no runs, its bundle is damaged, or ``into`` has a page that is none of a report.
@@ -111,13 +102,13 @@ def write_report(
     name_left_out(damaged)
     written = f"written: {target / PAGE}"
     if compared is not None:
-        return Written(f"{compared_text(compared)}\n\n{written}", damaged)
+        return f"{compared_text(compared)}\n\n{written}", damaged
     own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
     own += [text for report in content.papers for text in _of_paper(report, parts)]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
     totals = [fill(text, WIDTH) for text in totals] if parts else totals
-    return Written("\n".join([*own, *totals, written]), damaged)
+    return "\n".join([*own, *totals, written]), damaged
 
 
 def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ _TABLES = ("runs", "rounds", "curves", "clients")
 _FOLDERS = re.compile(  # in JSON, those of absolute paths
     r"""
     (?<=["']) ~?/ (?:[^"'/:;]+/)+ (?=[^"'/:;]+["'])  # in quotes, perhaps with blanks
-    | (?: (?<=\\[nrt]) | (?<![\w.:/~}]) ) ~?/ (?:[^\s/'"=,\\]+/)* (?=[^\s/"])  # but in no address
+    | (?: (?<=\\[nrt]) | (?<![\w.:/~}]) ) ~?/ (?:[^\s/"',\\]+/)+ (?=[^\s/"])  # but in no address
     """,
     re.X,
 )
@@ -153,15 +153,17 @@ class BundledRun(Run):
         """Whether there is a per-client table."""
         return len(self.bundle.part("clients", self.number)) > 0
 
-    @cached_property
-    def _rounds(self) -> pd.DataFrame:
-        frame: pd.DataFrame = self.bundle.part("rounds", self.number).to_pandas()
+    def _frame(self, name: str) -> pd.DataFrame:
+        frame: pd.DataFrame = self.bundle.part(name, self.number).to_pandas()
         return frame
 
     @cached_property
+    def _rounds(self) -> pd.DataFrame:
+        return self._frame("rounds")
+
+    @cached_property
     def _curves(self) -> pd.DataFrame:
-        frame: pd.DataFrame = self.bundle.part("curves", self.number).to_pandas()
-        return frame
+        return self._frame("curves")
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return these keys at all evaluated rounds.
@@ -187,8 +189,7 @@ class BundledRun(Run):
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""
-        frame: pd.DataFrame = self.bundle.part("clients", self.number).to_pandas()
-        return frame
+        return self._frame("clients")
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""
@@ -200,7 +201,10 @@ def as_published(run: Run) -> Run:
     """Return a run that names no directories of this machine; its facts have the digests of user files."""
     config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
     typed = [text for text in run.meta.get("overrides", ()) if text.partition("=")[0] not in _DIRECTORIES]
-    content = json.dumps([config, {**run.meta, "overrides": typed}])
+    content = json.dumps([config, {**run.meta, "overrides": typed}], ensure_ascii=False)
+    for key in run.meta.get("files", ()):
+        for file in np.ravel(run.flat[key]):
+            content = content.replace(file, re.sub(".*/(?=.)", "", file))
     config, meta = json.loads(_FOLDERS.sub("", content))
     return replace(run, config=config, meta=meta)
 

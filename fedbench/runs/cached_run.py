@@ -176,9 +176,9 @@ def _locked(path: Path) -> FileLock:
 def _put_away(path: Path, keep_state: bool) -> None:
     """Remove the checkpoint of a finished run, or keep it as the state that a longer run continues from."""
     folder = path / CHECKPOINT
-    if keep_state and any(folder.glob("round_*")):
-        shutil.rmtree(path / STATE, ignore_errors=True)
+    if keep_state and (folder / MANIFEST).exists():
         kept = {MANIFEST, *checked_checkpoint(folder)["sealed"]}
+        shutil.rmtree(path / STATE, ignore_errors=True)
         for file in folder.iterdir():
             if file.is_dir():  # the memory of the run, of which the checkpoint has a copy
                 shutil.rmtree(file)

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, install_hint
+from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.pool import PATIENCE, Ended, Runs, attempt, carry_out, note
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
@@ -258,8 +259,9 @@ class OnRay:
                 self._doubted.pop(flight.target, None)
         for flight in self._flying.values():
             if flight.key in saved:
-                flight.recorder.check_lock()
-                with suppress(self._ray.exceptions.RayError):  # lost with its node: the checkpoint before it counts
+                # lost with its node, or another process has the run: the checkpoint before it counts
+                with suppress(self._ray.exceptions.RayError, NotWritten):
+                    flight.recorder.check_lock()
                     unpack(self._ray.get(saved[flight.key][0], timeout=SILENT_SECONDS), flight.config.path)
 
     def _end(self, flight: _Flight, ref: Any) -> None:
@@ -277,8 +279,11 @@ class OnRay:
         except errors.RayError as error:
             self._again(flight, f"has lost its process ({str(error).partition('.')[0]})", DOUBT_SECONDS)
             return
-        flight.recorder.check_lock()
-        unpack(files, flight.config.path)
+        try:
+            flight.recorder.check_lock()
+            unpack(files, flight.config.path)
+        except NotWritten as error:
+            ended = Ended(tuple(flight.overrides), "failed", error=str(error))
         if ended.status in ("done", "diverged"):
             ended = replace(ended, outcome=Outcome(read_run(flight.config.path), fresh=True))
         self._close(flight, ended)

@@ -62,7 +62,7 @@ class Recorder:
     def guard(self, lock: Path) -> None:
         """Write only as long as the file of a lock, which is held now, is neither removed nor replaced.
 
-        What a killed process was writing is removed.
+        Files that a killed process left unfinished are removed.
         """
         self._lock = lock, lock.stat()
         with writing(self.path):
@@ -79,7 +79,12 @@ class Recorder:
             return
         file, held = self._lock
         if not file.exists() or not os.path.samestat(file.stat(), held):
-            raise NotWritten(self.path, OSError(errno.ESTALE, "its .lock was removed, and another process may have it"))
+            raise NotWritten(self.path, OSError(errno.EBUSY, "its .lock was removed, and another process may have it"))
+
+    def _check_rounds(self, length: int) -> None:
+        """Refuse to write if rounds.jsonl has another length than this process has left it with."""
+        if length != self._length:
+            raise OSError(errno.EBUSY, "another process has written to rounds.jsonl")
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
@@ -93,6 +98,7 @@ class Recorder:
 
     def begin(self, config: Fields, meta: Fields) -> None:
         """Write the resolved configuration and the first facts of the run."""
+        self.check_lock()
         replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True)
         self.write_meta(meta)
 
@@ -105,8 +111,7 @@ class Recorder:
         """Append a line to ``rounds.jsonl``."""
         self.check_lock()
         with writing(self.rounds), self.rounds.open("ab") as file:
-            if file.tell() != self._length:
-                raise OSError(errno.ESTALE, "another process has written to it")
+            self._check_rounds(file.tell())
             self._length += file.write(to_json(row).encode() + b"\n")
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
@@ -218,8 +223,10 @@ class Recorder:
         with writing(self.path):
             names = (*_FILES, "meta.json", *(f"{name}.json" for name in documents))
             files = [self.path / name for name in names if (self.path / name).exists()]
+            sealed = _on_disk(files)
             self.check_lock()
-            replace_file(self.path / DONE, with_checksum({"sealed": _on_disk(files)}), lasting=True)
+            self._check_rounds(sealed[self.rounds.name][0])
+            replace_file(self.path / DONE, with_checksum({"sealed": sealed}), lasting=True)
             to_disk(self.path)
 
 

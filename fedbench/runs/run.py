@@ -171,7 +171,6 @@ class Run:
 
     @cached_property
     def _rounds(self) -> pd.DataFrame:
-        import pyarrow as pa
         import pyarrow.json
 
         with _reading(self.path / "rounds.jsonl") as file:
@@ -180,7 +179,7 @@ class Run:
             if not whole:
                 raise ValueError("it has no round")
             options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))  # a column has one type
-            table: pd.DataFrame = pyarrow.json.read_json(pa.BufferReader(whole), read_options=options).to_pandas()
+            table: pd.DataFrame = pyarrow.json.read_json(io.BytesIO(whole), read_options=options).to_pandas()
             if not table["round"].is_monotonic_increasing or not table["round"].is_unique:
                 raise ValueError("its rounds do not ascend: two processes have written to it")
             last = int(table["round"].iloc[-1])

@@ -111,12 +111,12 @@ class FinishedMeanwhile:
 def test_what_killed_processes_were_writing_is_listed_and_removed(fed, runs, tmp_path):
     """Untouched for an hour: what is younger, another process may be writing."""
     results = tmp_path / "results"
-    old = [results / ".fedbench-abc", results / ".seed_0.removed", runs["done"] / ".tmpAbCdEf"]
-    for path in (*old[:2], results / ".fedbench-new"):
+    old = [results / ".fedbench-abcd_123", results / ".seed_0.removed"]
+    kept = [results / ".fedbench-just_new", results / ".fedbench-of-a-user", results / ".removed"]
+    for path in (*old, *kept):
         path.mkdir()
         (path / "file").touch()
-    old[2].touch()
-    for path in old:
+    for path in (*old, *kept[1:]):
         os.utime(path, (0, 0))
     before = sorted(results.rglob("*"))
     lines = fed("clean")[1]
@@ -126,4 +126,4 @@ def test_what_killed_processes_were_writing_is_listed_and_removed(fed, runs, tmp
     assert sorted(results.rglob("*")) == before
     fed("clean", "--yes")
     gone = {p for p in set(before) - set(results.rglob("*")) if not p.is_relative_to(runs["failed"].parent)}
-    assert gone == {*old, *(path / "file" for path in old[:2])}
+    assert gone == {*old, *(path / "file" for path in old)}

@@ -15,6 +15,6 @@ def mixed(tmp_path_factory):
     root = tmp_path_factory.mktemp("mixed") / "results"
     fill(root)
     with contextlib.redirect_stderr(io.StringIO()) as err:
-        said = write_report(root).text
+        said = write_report(root)[0]
     tables = root / "report" / "tables"
     return SimpleNamespace(root=root, report=root / "report", tables=tables, said=said, warned=err.getvalue())

@@ -75,7 +75,7 @@ def shelf(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # one figure, which needs no runs
         patch.setattr(write, "paper_figures", lambda *given: drawn(figure, given[-1], [("", curves, [line])]))
         patch.setattr(write, "judge_readings", lambda *_: {ADOPTED: next(verdicts, decide([]))})
-        said = write_report(root, place / PAPER.id).text
+        said = write_report(root, place / PAPER.id)[0]
     (place / "contest").mkdir()
     (place / "contest" / "index.html").write_text("<!DOCTYPE html><title>A contest &amp; its ranks</title>")
     return SimpleNamespace(place=place, said=said, whole=write_overview(place))

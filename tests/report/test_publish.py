@@ -105,8 +105,9 @@ def test_a_published_report_names_files_of_the_user_without_their_directories(tm
     """Everywhere: configuration, overrides, sources, departures and errors; what has no absolute path stays."""
     own = "/home/some one/data"
     keys = {"data.file": f"{own}/x y.npz", "data.root": "/srv/photos/", "init.path": "/srv/w.safetensors"}
+    keys |= {"data.codes": "/srv/Jörg's = run/x, y/codes", "data.here": "."}
     keys |= {"data.partition.file": "/srv/parts.json", "data.train": ["/srv/a.json", "/srv/b.json"], "note": "/srv/n"}
-    error = f"OSError: no '{own}/x y.npz'\n/srv/code/mine.py line 3; see https://one.org/a/b, n/a"
+    error = f"OSError: no '{own}/x y.npz'\n/srv/code/r=1/ö/mine.py line 3 of 3 /4; see https://one.org/a/b, n/a"
     paths = fake(tmp_path / "runs", None, "fedavg", keys=keys, seeds=(0,))
     paths += fake(tmp_path / "runs", None, "qfedavg", keys=keys, seeds=(0,), status="failed", error=error)
     for path in paths:
@@ -116,17 +117,17 @@ def test_a_published_report_names_files_of_the_user_without_their_directories(tm
         edit(path / "meta.json", lambda _, meta=meta: json.dumps(meta))
     write_report(tmp_path / "runs", tmp_path / "one")
     for name, content in files(tmp_path / "one").items():
-        assert not [part for part in (b"/srv", b"/home", b"some one") if part in content], name
+        assert not [part for part in (b"/srv", b"/home", b"some one", b"J\xc3", b"u00f6") if part in content], name
     row = pd.read_parquet(tmp_path / "one" / "runs.parquet").iloc[0]
     assert row["config.data.file"] == "x y.npz"
     assert json.loads(row["config.data.train"]) == ["a.json", "b.json"]
-    assert row["config.data.root"] == "photos/"
+    assert [row[f"config.data.{key}"] for key in ("root", "codes", "here")] == ["photos/", "codes", "."]
     assert (row["config.init.path"], row["config.note"]) == ("w.safetensors", "n")
     done, failed = sorted(Results(tmp_path / "one"), key=lambda run: run.meta["algo"])
     assert done.meta["overrides"] == ["data.file='x y.npz'", "init.path=w.safetensors", "q=0.1"]
     assert (done.meta["sources"], set(done.meta["files"].values())) == (["NumPy archive: x.npz"], {64 * "a"})
     assert done.meta["departures"]["data.train"] == [None, ["a.json", "b.json"]]
-    assert failed.meta["error"] == "OSError: no 'x y.npz'\nmine.py line 3; see https://one.org/a/b, n/a"
+    assert failed.meta["error"] == "OSError: no 'x y.npz'\nmine.py line 3 of 3 /4; see https://one.org/a/b, n/a"
     write_report(tmp_path / "one", tmp_path / "two")
     assert files(tmp_path / "one") == files(tmp_path / "two")
 

@@ -64,7 +64,7 @@ def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     monkeypatch.chdir(tmp_path)
-    said = write_report(Path("elsewhere")).text
+    said = write_report(Path("elsewhere"))[0]
     one, other = files(mixed.report), files(tmp_path / "elsewhere" / "report")
     assert set(one) == set(other)
     for name in one:
@@ -336,7 +336,7 @@ def test_links_lead_to_runs_that_are_there(mixed):
 
 def test_a_paper_without_runs_is_a_report(tmp_path):
     """No data were available: no row of the page has runs."""
-    said = write_report(tmp_path, papers=("fafed",)).text
+    said = write_report(tmp_path, papers=("fafed",))[0]
     assert "FAFED" in said
     assert len(pd.read_parquet(tmp_path / "report" / "runs.parquet")) == 0
     rows = rows_of(tmp_path / "report" / "tables" / "fafed_table_s1.csv")

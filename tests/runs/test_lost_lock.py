@@ -40,6 +40,7 @@ def begun(tmp_path):
 
 
 WRITES = {
+    "begin": lambda r: r.begin({"rounds": 9}, META),
     "append": lambda r: r.append({"round": 1}),
     "meta": lambda r: r.write_meta(META),
     "clients": lambda r: r.keep_clients(1, {"client": [0]}),
@@ -71,8 +72,10 @@ def test_a_round_follows_the_one_before_it_alone(begun):
     begun.append({"round": 1})
     with begun.rounds.open("a") as other:
         other.write('{"round": 1}\n')
-    with pytest.raises(NotWritten, match="another process has written to it"):
-        begun.append({"round": 2})
+    for write in ("append", "finish"):
+        with pytest.raises(NotWritten, match=r"another process has written to rounds\.jsonl; wait until"):
+            WRITES[write](begun)
+    assert not read_run(begun.path).done
     with pytest.raises(DamagedRun, match="its rounds do not ascend: two processes have written to it"):
         read_run(begun.path).rounds()
 

@@ -15,7 +15,7 @@ from fedbench.core.errors import RequestError, number
 from fedbench.core.options import Count, NonNegative, Positive
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
-Draw = Callable[[int], np.ndarray]  # number of tries -> counts [tries, classes, clients]
+Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]  # shares [tries, K, N], examples per class [K] -> counts
 
 _TRIES = 10, 10_000  # fewest and most draws for one request
 _CELLS = 2_000_000  # about the most numbers drawn for one request
@@ -234,39 +234,42 @@ def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: np.random.Generat
     return remaining
 
 
-def draw_until_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients: int, min_size: int) -> np.ndarray:
-    """Draw until every client has ``min_size`` examples, a bounded number of times.
+def deal_dirichlet(
+    cut_classes: Cut, y: np.ndarray, clients: int, rng: np.random.Generator, *, alpha: float, min_size: int
+) -> list[np.ndarray]:
+    """Draw shares q ~ Dir(α 1_N) of every class, a bounded number of times, until all clients have enough examples.
 
     Args:
-        draw: Function that returns several draws of counts at once.
-        total: Number of examples.
-        classes: Number of classes K.
-        alpha: Concentration of the Dirichlet distribution.
+        cut_classes: Function that returns counts [tries, K, N] for several draws at once.
+        y: Labels [T] of K classes.
         clients: Number of clients N.
+        rng: Random generator of the draws.
+        alpha: Concentration of the Dirichlet distribution.
         min_size: Lowest number of examples per client.
 
     Returns:
-        Counts [K, N] of the first draw that gives every client enough.
+        The examples of every client, by the first draw that gives all of them enough.
 
     Raises:
         RequestError: If no such draw exists or was found.
     """
-    require_examples(total, clients, min_size)
-    cells = classes * clients
+    require_examples(len(y), clients, min_size)
+    sizes = np.unique(y, return_counts=True)[1]  # [K]
+    cells = len(sizes) * clients
     tries = tries_for(cells)
     most, done, block = 0, 0, 1
     while done < tries:
-        counts = draw(min(block, tries - done))
+        shares = rng.dirichlet(np.full(clients, alpha), (min(block, tries - done), len(sizes)))
+        counts = cut_classes(shares, sizes)
         smallest = counts.sum(1).min(1)  # [tries]
         if smallest.max() >= min_size:
-            found: np.ndarray = counts[np.argmax(smallest >= min_size)]
-            return found
+            return deal(y, counts[np.argmax(smallest >= min_size)], rng)
         most, done = max(most, int(smallest.max())), done + len(counts)
         block = max(1, min(2 * block, _BLOCK // cells))
 
     raise RequestError(
         f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
-        f"data.partition.min_size={min_size} of the {total} examples in {tries} tries; the smallest client had at "
+        f"data.partition.min_size={min_size} of the {len(y)} examples in {tries} tries; the smallest client had at "
         f"most {most}; raise data.partition.alpha, or lower data.clients or data.partition.min_size"
     )
 

@@ -7,6 +7,7 @@ variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.part
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.data.partitions.basic import (
     cut,
     deal,
-    draw_until_enough,
+    deal_dirichlet,
     lognormal_weights,
     require_examples,
     restrict_shares,
@@ -45,14 +46,8 @@ def dirichlet(
     Raises:
         RequestError: If no draw meets ``min_size``.
     """
-    sizes = np.unique(y, return_counts=True)[1]  # [K]
-
-    def draw(tries: int) -> np.ndarray:
-        q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
-        return _balanced(q, sizes, rng) if balance else cut(q, sizes)
-
-    counts = draw_until_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
-    return deal(y, counts, rng)
+    cut_classes = partial(_balanced, rng=rng) if balance else cut
+    return deal_dirichlet(cut_classes, y, clients, rng, alpha=alpha, min_size=min_size)
 
 
 def dirichlet_sample(

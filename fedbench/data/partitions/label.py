@@ -14,7 +14,7 @@ from fedbench.core.options import Count, Natural, NonNegative, Positive, Positiv
 from fedbench.data.partitions.basic import (
     by_label,
     deal,
-    draw_until_enough,
+    deal_dirichlet,
     evenly,
     require_examples,
     restrict_shares,
@@ -244,14 +244,11 @@ def bernoulli_dirichlet(
     Raises:
         RequestError: If no draw meets ``min_size``.
     """
-    sizes = np.unique(y, return_counts=True)[1]
 
-    def draw(tries: int) -> np.ndarray:
-        q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
-        return rng.multinomial(sizes, restrict_shares(q, _bernoulli(q.shape, p, rng), rng))
+    def cut_classes(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        return rng.multinomial(sizes, restrict_shares(shares, _bernoulli(shares.shape, p, rng), rng))
 
-    counts = draw_until_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
-    return deal(y, counts, rng)
+    return deal_dirichlet(cut_classes, y, clients, rng, alpha=alpha, min_size=min_size)
 
 
 def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np.ndarray:

@@ -6,7 +6,7 @@ import gzip
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def with_labels(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.n
     return images[:, None], labels.astype(np.int64)
 
 
-def standard(how: Standardise, mean: float, std: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+def standard(how: Standardise, mean: float, std: float) -> dict[str, Any]:
     """The fields ``mean`` and ``std`` of images of one channel.
 
     Args:
@@ -97,8 +97,8 @@ def standard(how: Standardise, mean: float, std: float) -> tuple[tuple[float, ..
         std: Their standard deviation, likewise.
     """
     if how == "pixel":
-        return None, None
-    return ((mean,), (std,)) if how == "channel" else ((0.0,), (1.0,))
+        return {}
+    return {"mean": (mean,), "std": (std,)} if how == "channel" else {"mean": (0.0,), "std": (1.0,)}
 
 
 def per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:

@@ -71,12 +71,10 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
                 raise ValueError(f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}")
             xs.append(content["data"].reshape(len(y), 3, 32, 32))
             ys.append(y)
-    sources, unofficial = origin(files.what, files.genuine(paths))
     return Examples(
         x=np.concatenate(xs),
         y=np.concatenate(ys),
         classes=classes,
         held_out=np.repeat([path.name.startswith("test") for path in paths], [len(y) for y in ys]),
-        sources=sources,
-        unofficial=unofficial,
+        **origin(files.what, files.genuine(paths)),
     )

@@ -51,15 +51,11 @@ def load(
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     x, labels, trained, genuine = read_sets(FILES, data_dir, download=download)
     rows, y, count = keep(labels, classes, 10)
-    mean, std = standard(standardise, 0.2860, 0.3530)  # of the training images
-    sources, unofficial = origin("Fashion-MNIST", genuine)
     return Examples(
         x=per_pixel(x[rows], x[:trained]) if standardise == "pixel" else x[rows],
         y=y,
         classes=count,
         held_out=rows >= trained,
-        mean=mean,
-        std=std,
-        sources=sources,
-        unofficial=unofficial,
+        **standard(standardise, 0.2860, 0.3530),  # of the training images
+        **origin("Fashion-MNIST", genuine),
     )

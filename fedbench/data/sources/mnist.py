@@ -42,15 +42,11 @@ def load(
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
     x, y, trained, genuine = read_sets(FILES, data_dir, download=download)
-    mean, std = standard(standardise, 0.1307, 0.3081)  # of the training images
-    sources, unofficial = origin("MNIST", genuine)
     return Examples(
         x=per_pixel(x, x) if standardise == "pixel" else x,
         y=y,
         classes=10,
         held_out=None if pool else np.arange(len(y)) >= trained,
-        mean=mean,
-        std=std,
-        sources=sources,
-        unofficial=unofficial,
+        **standard(standardise, 0.1307, 0.3081),  # of the training images
+        **origin("MNIST", genuine),
     )

@@ -76,14 +76,16 @@ def _examples(
     train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
-    notes, unofficial = origin("WikiText-2", FILES[0].genuine(files), "sha1")
-    notes += (f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",)
+    facts = origin("WikiText-2", FILES[0].genuine(files), "sha1")
+    facts["sources"] += (f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",)
     if held_out is not None:
         path = files[1 if held_out == "valid" else 2]
         test = words(path)[:first]
         strange = sum(w not in known for w in test)
         parts.append(streams(np.array([known.get(w, known[UNKNOWN]) for w in test]), clients, 1, length, path.name))
-        notes += (f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted",)
+        facts["sources"] += (
+            f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted",
+        )
     x, y, owner = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Examples(
         x=x,
@@ -92,9 +94,8 @@ def _examples(
         owner=owner,
         names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
-        sources=notes,
-        unofficial=unofficial,
         tokens=len(known),
+        **facts,
     )
 
 
