@@ -31,7 +31,7 @@ def data_facts(run: Run) -> Tree:
 
 
 def data_text(facts: Tree, experiment: str | None = None) -> str:
-    """Return a title: the experiment of a paper, else the data, after an experiment of no paper.
+    """Return a title: a paper's experiment, or the data, preceded by the experiment if it is not a paper's.
 
     The data are 'CIFAR-10, shards (shards_per_client=2), 100 clients, participation 0.1', say.
 

@@ -182,7 +182,7 @@ class Evidence:
         return [c[best][1] if c else every[-1] for c, every in zip(ended, choices, strict=True)]
 
     def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
-        """Return the settings whose runs match a row as they are read, the best first, and last one without runs."""
+        """Return the settings whose runs match a row as they are read, best first, followed by an empty one."""
         title, searched = paper.setups[row.setup].title, paper.searched(row)
         found = (*self.choices(paper, row), MatchedRuns({}))
         return [replace(f, searched=searched, setup=title, reading=self.reading) for f in found]

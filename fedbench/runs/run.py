@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 DONE = "DONE"  # file of a complete run, written last
 CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not complete
-LOCK = ".lock"  # file that the process holds which works on the run
+LOCK = ".lock"  # lock file, held by the process that works on the run
 NODE = ".node"  # file with the name of the node of a cluster that the run is on
 STATE = "state"  # directory of the checkpoint that a longer run continues from
 MANIFEST = "manifest.json"  # file of a checkpoint, with the checksums of the others

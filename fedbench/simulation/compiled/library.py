@@ -70,7 +70,7 @@ def _compiler() -> list[str] | None:
 
 
 def _place(version: str) -> Path:
-    """Return the path of the library in the user's cache, which only the user may enter, but for its checksum.
+    """Return the path of the library without its checksum, in the user's cache, which only the user may enter.
 
     It is named by all that the library depends on: its source, the flags, the compiler's version and the processor.
     """
