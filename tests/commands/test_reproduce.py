@@ -23,7 +23,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
-from fedbench.reports.write import Written
 from fedbench.reproduce import carry_out as carrying_out
 from fedbench.reproduce.carry_out import missing_files, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations
@@ -50,7 +49,7 @@ def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
 
     def written(folder, papers, parts):
-        return Written(f"written: {folder}", [])
+        return f"written: {folder}", []
 
     monkeypatch.setattr("fedbench.commands.reproduce.write_report", written)
 
