@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, descent
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import BelowOne, NonNegative, Positive
+from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
 from fedbench.core.types import ClientInfo, Need, State
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
@@ -22,8 +22,8 @@ def adafedadam(
     *,
     alpha: NonNegative = 1.0,
     server_lr: Positive = 1e-3,
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.999,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.999,
     eps: Positive = 1e-8,
     step_scale: Literal["one", "certainty", "certainty_after_6"] = "certainty",
     inverse_rate: Literal["ratio", "loss"] = "loss",

@@ -7,11 +7,13 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, keep_variables, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import Share
+from fedbench.core.options import UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
-def apfl(local: Optimizer = SGD, *, alpha: Share = 0.5, adaptive: bool = False, weights: Weights = "size") -> Algorithm:
+def apfl(
+    local: Optimizer = SGD, *, alpha: UnitInterval = 0.5, adaptive: bool = False, weights: Weights = "size"
+) -> Algorithm:
     """APFL (Deng, Kamani & Mahdavi, 2020): FedAvg, and on every client a mixture with a model v_k of its own.
 
     A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the moving local model;
@@ -20,7 +22,7 @@ def apfl(local: Optimizer = SGD, *, alpha: Share = 0.5, adaptive: bool = False, 
 
     Args:
         local: The local solver, plain SGD.
-        alpha: Share α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
+        alpha: UnitInterval α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
         adaptive: Whether α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before the first step of every round,
             on the batch of that step.
         weights: Weights p_k, by number of training examples ("size") or "uniform".

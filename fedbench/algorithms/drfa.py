@@ -13,7 +13,7 @@ from fedbench.algorithms.shared.gram import project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import BelowOne, Natural, NonNegative, PositiveShare
+from fedbench.core.options import HalfOpenUnit, Natural, NonNegative, PositiveShare
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 _UNIFORM = "each measured loss stands for those of N/C clients"
@@ -26,7 +26,7 @@ def drfa(
     snapshot: Literal["start", "end", "random"] | Natural = "end",
     snapshot_weights: Literal["lambda", "uniform"] = "lambda",
     init: Literal["uniform", "size"] = "uniform",
-    floor: BelowOne = 0.0,
+    floor: HalfOpenUnit = 0.0,
     decay: PositiveShare = 1.0,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:

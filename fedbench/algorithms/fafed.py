@@ -9,15 +9,15 @@ import torch
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import BelowOne, Positive, Share
+from fedbench.core.options import HalfOpenUnit, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fafed(
     local: Optimizer = SGD,
     *,
-    alpha: Share = 0.1,
-    beta: BelowOne = 0.9,
+    alpha: UnitInterval = 0.1,
+    beta: HalfOpenUnit = 0.9,
     rho: Positive = 0.01,
     decay_w: Positive | None = None,
     variant: Literal["paper", "code", "stateless"] = "paper",

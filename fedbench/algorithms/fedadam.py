@@ -6,14 +6,14 @@ from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, adagrad, adam, amsgrad, yogi
-from fedbench.core.options import BelowOne, NonNegative, Positive
+from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
 
 
 def fedadagrad(
     local: Optimizer = SGD,
     *,
     server_lr: Positive = 0.1,
-    beta1: BelowOne = 0.0,
+    beta1: HalfOpenUnit = 0.0,
     tau: Positive = 1e-3,
     v0: NonNegative | None = None,
     weights: Weights = "size",
@@ -41,8 +41,8 @@ def fedadam(
     local: Optimizer = SGD,
     *,
     server_lr: Positive = 0.1,
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.99,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.99,
     tau: Positive = 1e-3,
     v0: NonNegative | None = None,
     bias_correction: bool = False,
@@ -77,8 +77,8 @@ def fedyogi(
     local: Optimizer = SGD,
     *,
     server_lr: Positive = 0.1,
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.99,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.99,
     tau: Positive = 1e-3,
     v0: NonNegative | None = None,
     weights: Weights = "size",
@@ -107,8 +107,8 @@ def fedams(
     local: Optimizer = SGD,
     *,
     server_lr: Positive = 0.1,
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.99,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.99,
     tau: Positive = 1e-3,
     option: Literal[1, 2] = 1,
     bias_correction: bool = False,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, sgd
-from fedbench.core.options import BelowOne, Positive
+from fedbench.core.options import HalfOpenUnit, Positive
 
 
 def fedavgm(
     local: Optimizer = SGD,
     *,
     server_lr: Positive = 1.0,
-    beta: BelowOne = 0.9,
+    beta: HalfOpenUnit = 0.9,
     nesterov: bool = False,
     weights: Weights = "size",
 ) -> Algorithm:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import BelowOne, Positive
+from fedbench.core.options import HalfOpenUnit, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
@@ -26,8 +26,8 @@ ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
 def fedcada(
     local: Optimizer = SGD,
     *,
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.999,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.999,
     eps: Positive = 1e-8,
     adjust: Literal["plus", "square", "sin", "sqrt", "identity", "adam"] = "plus",
     counter: Literal["round", "step"] = "round",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fedbench.algorithms.shared.averages import blended, mean_gradient
 from fedbench.core.algorithm import Algorithm, Weights
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import Positive, Share
+from fedbench.core.options import Positive, UnitInterval
 
 
 def fedcm(
-    local: Optimizer = SGD, *, alpha: Share = 0.1, server_lr: Positive = 1.0, weights: Weights = "uniform"
+    local: Optimizer = SGD, *, alpha: UnitInterval = 0.1, server_lr: Positive = 1.0, weights: Weights = "uniform"
 ) -> Algorithm:
     """FedCM (Xu et al., 2021): every local step goes partly along the mean gradient m of the round before.
 
@@ -18,7 +18,7 @@ def fedcm(
 
     Args:
         local: The local solver, plain SGD.
-        alpha: Share α in [0, 1] of the client's own gradient.
+        alpha: UnitInterval α in [0, 1] of the client's own gradient.
         server_lr: The server's step size η_g, for Δ_k (the paper's is for gradients: ours times η_l τ_k).
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 

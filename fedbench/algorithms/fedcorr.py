@@ -18,7 +18,7 @@ from fedbench.algorithms.shared.local_steps import pulled, with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
 from fedbench.core.errors import RequestError, WrongValue, typed
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, Share
+from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, UnitInterval
 from fedbench.core.randomness import one_by_one, sample_cohort
 from fedbench.core.types import Lab, State
 
@@ -33,8 +33,8 @@ def fedcorr(
     iterations: Natural | None = None,
     rounds1: Natural | None = None,
     frac2: PositiveShare | None = None,
-    relabel_ratio: Share = 0.5,
-    confidence_thres: Share = 0.5,
+    relabel_ratio: UnitInterval = 0.5,
+    confidence_thres: UnitInterval = 0.5,
     beta: NonNegative = 5.0,
     neighbours: Count = 20,
     mixup: bool = True,

@@ -10,22 +10,22 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, chain, sgd, without
-from fedbench.core.options import BelowOne, Count, Inside, NonNegative, Share
+from fedbench.core.options import Count, HalfOpenUnit, NonNegative, OpenUnit, UnitInterval
 from fedbench.core.types import ClientInfo, State
 
 
 def fedfa(
     local: Optimizer = SGD,
     *,
-    alpha: Share = 0.5,
-    beta: Share = 0.5,
-    gamma_s: BelowOne = 0.5,
-    gamma_c: BelowOne = 0.9,
+    alpha: UnitInterval = 0.5,
+    beta: UnitInterval = 0.5,
+    gamma_s: HalfOpenUnit = 0.5,
+    gamma_c: HalfOpenUnit = 0.9,
     b: Count = 1,
     server_lr: NonNegative | None = None,
     acc_at: Literal["after", "before"] = "after",
     server_sign: Literal[-1, 1] = -1,
-    c: Inside = 1e-6,
+    c: OpenUnit = 1e-6,
 ) -> Algorithm:
     """FedFa (Huang et al., 2020): double momentum, weights by training accuracy and frequency of participation.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import Natural, Positive, Share
+from fedbench.core.options import Natural, Positive, UnitInterval
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
 _STILL = 1e-12  # a direction this short, in units of the longest update, is rounding
@@ -22,7 +22,7 @@ _STILL = 1e-12  # a direction this short, in units of the longest update, is rou
 def fedfv(
     local: Optimizer = SGD,
     *,
-    alpha: Share = 0.1,
+    alpha: UnitInterval = 0.1,
     tau: Natural = 1,
     history: Literal["code", "paper"] = "code",
     server_lr: Positive = 1.0,
@@ -36,7 +36,7 @@ def fedfv(
 
     Args:
         local: The local solver.
-        alpha: Share α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
+        alpha: UnitInterval α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
         tau: Number τ of rounds whose updates can conflict; above 1 the server keeps an update of every client.
         history: Which rounds are meant: a = τ-1, ..., 0, so that this round's updates count too ("code"), or
             a = τ, ..., 1, absent clients alone ("paper").
@@ -85,7 +85,7 @@ def without_conflicts(k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, 
         k: Inner products of M updates [M, M], float64; those of the cohort come first.
         age: Rounds since each of them was made [M].
         cohort: The cohort, with its losses.
-        alpha: Share of its clients, those with the highest losses, whose updates are kept.
+        alpha: UnitInterval of its clients, those with the highest losses, whose updates are kept.
         ages: Ages of the updates that it is held against, in their order.
     """
     host, old, loss, ids = (v.numpy(force=True) for v in (k, age, cohort.probe["loss"], cohort.id))

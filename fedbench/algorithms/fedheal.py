@@ -12,14 +12,14 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import Share
+from fedbench.core.options import UnitInterval
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
 
 def fedheal(
     local: Optimizer = SGD,
     *,
-    beta: Share = 0.4,
+    beta: UnitInterval = 0.4,
     threshold: float = 0.3,
     distance: Literal["whole", "tensor"] = "whole",
     tensors: Sequence[int] | None = None,
@@ -34,7 +34,7 @@ def fedheal(
     Args:
         local: The local solver.
         beta: Weight β in [0, 1] of the present distances.
-        threshold: Share of equal signs above which a coordinate is sent.
+        threshold: UnitInterval of equal signs above which a coordinate is sent.
         distance: "whole" is the norm of the flat update (the paper); "tensor" is the sum of the norms of the model's
             tensors (the authors' code).
         tensors: Number of values of each tensor of the model; a run gives it.

@@ -8,14 +8,14 @@ from torch import Tensor
 from fedbench.algorithms.shared.gram import gram, shortest_combination
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import Positive, Share
+from fedbench.core.options import Positive, UnitInterval
 from fedbench.core.types import ClientInfo, State
 
 
 def fedmgda(
     local: Optimizer = SGD,
     *,
-    eps: Share = 0.5,
+    eps: UnitInterval = 0.5,
     server_lr: Positive = 1.0,
     normalize: bool = True,
     prior: Weights = "size",

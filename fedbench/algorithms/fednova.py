@@ -7,11 +7,11 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, sgd
-from fedbench.core.options import BelowOne
+from fedbench.core.options import HalfOpenUnit
 from fedbench.core.types import ClientInfo, State
 
 
-def fednova(local: Optimizer = SGD, *, server_momentum: BelowOne = 0.0, weights: Weights = "size") -> Algorithm:
+def fednova(local: Optimizer = SGD, *, server_momentum: HalfOpenUnit = 0.0, weights: Weights = "size") -> Algorithm:
     """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
 
     a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,

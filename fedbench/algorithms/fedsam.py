@@ -8,7 +8,7 @@ from fedbench.algorithms.shared.averages import mean_gradient
 from fedbench.algorithms.shared.local_steps import uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import NonNegative, Positive, Share
+from fedbench.core.options import NonNegative, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
@@ -38,7 +38,7 @@ def mofedsam(
     local: Optimizer = SGD,
     *,
     rho: NonNegative = 0.1,
-    alpha: Share = 0.1,
+    alpha: UnitInterval = 0.1,
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
@@ -50,7 +50,7 @@ def mofedsam(
     Args:
         local: The local solver, plain SGD.
         rho: Radius ρ.
-        alpha: Share α in [0, 1] of the client's own gradient (the paper's β).
+        alpha: UnitInterval α in [0, 1] of the client's own gradient (the paper's β).
         server_lr: The server's step size η_g.
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 

@@ -11,7 +11,7 @@ from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drif
 from fedbench.algorithms.shared.local_steps import uphill
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent, start_from_client
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import NonNegative, Positive, Share
+from fedbench.core.options import NonNegative, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
@@ -19,7 +19,7 @@ def fedspeed(
     local: Optimizer = SGD,
     *,
     prox: Positive = 0.1,
-    alpha: Share = 1.0,
+    alpha: UnitInterval = 1.0,
     rho: NonNegative = 0.1,
     server: Literal["cohort", "all"] = "cohort",
     examples: Sequence[int] | None = None,
@@ -32,7 +32,7 @@ def fedspeed(
     Args:
         local: The local solver, plain SGD.
         prox: Strength of the proximal term, 1/λ in the paper.
-        alpha: Share α in [0, 1] of the gradient at ŵ.
+        alpha: UnitInterval α in [0, 1] of the gradient at ŵ.
         rho: Radius ρ.
         server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean of the u_k of all N
             clients (the authors' code). The same if every client takes part.

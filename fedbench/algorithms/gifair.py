@@ -9,14 +9,14 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.options import BelowOne
+from fedbench.core.options import HalfOpenUnit
 from fedbench.core.types import ClientInfo, State
 
 
 def gifair(
     local: Optimizer = SGD,
     *,
-    share: BelowOne = 0.5,
+    share: HalfOpenUnit = 0.5,
     form: Literal["server", "local"] = "server",
     rank_at: Literal["before", "last"] = "before",
     weights: Weights = "size",

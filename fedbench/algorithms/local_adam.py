@@ -13,14 +13,14 @@ from fedbench.core.algorithm import (
     start_from_client,
 )
 from fedbench.core.optim import SGD, Optimizer, adam, chain, without
-from fedbench.core.options import BelowOne, Positive
+from fedbench.core.options import HalfOpenUnit, Positive
 
 
 def local_adam(
     local: Optimizer = SGD,
     *,
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.999,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.999,
     eps: Positive = 1e-8,
     state: Literal["persist", "reset"] = "persist",
     weights: Weights = "uniform",

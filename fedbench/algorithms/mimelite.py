@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.algorithms.shared.averages import blended
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import BelowOne, Positive
+from fedbench.core.options import HalfOpenUnit, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
@@ -18,8 +18,8 @@ def mimelite(
     local: Optimizer = SGD,
     *,
     base: Literal["momentum", "adam"] = "momentum",
-    beta1: BelowOne = 0.9,
-    beta2: BelowOne = 0.99,
+    beta1: HalfOpenUnit = 0.9,
+    beta2: HalfOpenUnit = 0.99,
     eps: Positive = 1e-3,
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",

@@ -6,11 +6,11 @@ import torch
 
 from fedbench.core.algorithm import Algorithm, keep_variables, start_from_client
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import BelowOne, NonNegative
+from fedbench.core.options import HalfOpenUnit, NonNegative
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
-def naive_adaptive(local: Optimizer = SGD, *, beta: BelowOne = 0.5, eps: NonNegative = 0.0) -> Algorithm:
+def naive_adaptive(local: Optimizer = SGD, *, beta: HalfOpenUnit = 0.5, eps: NonNegative = 0.0) -> Algorithm:
     """FedAvg with each client's own second moment (Wu et al., AAAI 2023, Alg. 1: their counter-example).
 
     v_k <- β v_k + (1-β) g², kept between rounds and never shared, from 0; w <- w - η_l g / (√v_k + ε), without bias

@@ -9,14 +9,14 @@ import torch
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import Positive, Share
+from fedbench.core.options import Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def stem(
     local: Optimizer = SGD,
     *,
-    alpha: Share = 0.1,
+    alpha: UnitInterval = 0.1,
     decay_w: Positive | None = None,
     init_step: Literal["plain", "none"] = "plain",
 ) -> Algorithm:

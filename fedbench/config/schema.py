@@ -23,9 +23,9 @@ from fedbench.core.errors import (
 )
 from fedbench.core.files import Tree, config_value, user_path
 from fedbench.core.options import (
-    BelowOne,
     Check,
     Count,
+    HalfOpenUnit,
     LabelNoise,
     Natural,
     Positive,
@@ -134,7 +134,7 @@ class DataConfig:
     local_test: LocalTest
     seed: Annotated[int, Check(_or, words={None: None}, check=partial(integer, remedy="use null for the run's seed"))]
     download: bool
-    validation: BelowOne
+    validation: HalfOpenUnit
     mirrors: Annotated[
         tuple[str, ...],
         Check(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),

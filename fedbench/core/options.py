@@ -35,10 +35,10 @@ class Check(partial[Any]):
 
 Positive: TypeAlias = Annotated[float, Range(above=0)]
 NonNegative: TypeAlias = Annotated[float, Range(at_least=0)]
-Share: TypeAlias = Annotated[float, Range(at_least=0, at_most=1)]
+UnitInterval: TypeAlias = Annotated[float, Range(at_least=0, at_most=1)]
 PositiveShare: TypeAlias = Annotated[float, Range(above=0, at_most=1)]
-BelowOne: TypeAlias = Annotated[float, Range(at_least=0, below=1)]  # such as a momentum
-Inside: TypeAlias = Annotated[float, Range(above=0, below=1)]
+HalfOpenUnit: TypeAlias = Annotated[float, Range(at_least=0, below=1)]  # such as a momentum
+OpenUnit: TypeAlias = Annotated[float, Range(above=0, below=1)]
 Count: TypeAlias = Annotated[int, Range(at_least=1)]
 Natural: TypeAlias = Annotated[int, Range(at_least=0)]
 
@@ -117,7 +117,7 @@ class SgdOptions:
         RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
     """
 
-    momentum: BelowOne = 0.0
+    momentum: HalfOpenUnit = 0.0
     nesterov: bool = False
     weight_decay: NonNegative = 0.0
     clip_norm: Positive | None = None
@@ -139,8 +139,8 @@ class LabelNoise:
             right; "pair" replaces it by the next class with that probability.
     """
 
-    clients: Share
-    level: Share
+    clients: UnitInterval
+    level: UnitInterval
     kind: Literal["uniform", "pair"]
 
     def __post_init__(self) -> None:
@@ -164,7 +164,7 @@ class Schedule:
         decay_factor: φ in (0, 1], of "decay" and "step".
         decay_every: Number of rounds from one decay to the next, of "decay".
         decay_at: Numbers of rounds after which the rate decays, ascending, of "step".
-        decay_to: Share f in [0, 1) of the rate that "cosine" falls to.
+        decay_to: UnitInterval f in [0, 1) of the rate that "cosine" falls to.
         rounds: Number of rounds T of the run.
 
     Raises:
@@ -175,7 +175,7 @@ class Schedule:
     decay_factor: float | None = None
     decay_every: Count = 1
     decay_at: tuple[int, ...] | None = None
-    decay_to: BelowOne = 0.0
+    decay_to: HalfOpenUnit = 0.0
     rounds: int = 0
 
     def __post_init__(self) -> None:

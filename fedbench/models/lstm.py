@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError
 from fedbench.core.errors import sizes as sizes_of
-from fedbench.core.options import BelowOne, Count
+from fedbench.core.options import Count, HalfOpenUnit
 from fedbench.core.randomness import dropout
 from fedbench.models.base import ModelTraits
 
@@ -79,7 +79,7 @@ class LSTM(nn.Module):
         hidden: Count,
         layers: Count,
         dense: Sequence[int] = (),
-        dropout: BelowOne = 0.0,
+        dropout: HalfOpenUnit = 0.0,
         every: bool = False,
     ) -> None:
         super().__init__()

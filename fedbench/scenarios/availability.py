@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedbench.core.errors import WrongValue
-from fedbench.core.options import BelowOne, Count, NonNegative, Positive, PositiveShare, Range, Share
+from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, Range, UnitInterval
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
 from fedbench.scenarios.draws import Population, normal, of_clients, shuffled, traits, uniform
 
@@ -48,7 +48,7 @@ class Availability:
         return found | ({"weights": f"availability.weights={self.weights}"} if self.weights != "renormalise" else {})
 
 
-def bernoulli(*, p: BelowOne = 0.1, weights: Weights = "renormalise") -> Availability:
+def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Availability:
     """Every result is lost with probability p, independently of everything else.
 
     Args:
@@ -66,8 +66,8 @@ def clients(
     power: float = 1.0,
     concentration: Positive = 0.1,
     mean: PositiveShare = 0.5,
-    floor: Share | None = None,
-    p: BelowOne = 0.0,
+    floor: UnitInterval | None = None,
+    p: HalfOpenUnit = 0.0,
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
@@ -137,7 +137,7 @@ def cyclic(
     mean: PositiveShare = 0.5,
     amplitude: Annotated[float, Range(at_least=0, at_most=0.5)] = 0.3,
     period: Positive = 20.0,
-    spread: Share = 1.0,
+    spread: UnitInterval = 1.0,
     population: Population,
 ) -> Availability:
     """Availability changes over the rounds: groups in turn (Cho et al., ICML 2023), or day and night.
@@ -177,7 +177,7 @@ def stragglers(
     sigma: NonNegative = 1.0,
     jitter: NonNegative = 0.0,
     deadline: Positive = 1.0,
-    share: Share = 0.5,
+    share: UnitInterval = 0.5,
     late: Literal["drop", "partial"] = "drop",
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
@@ -190,7 +190,7 @@ def stragglers(
         sigma: Deviation of the logarithm of a client's speed.
         jitter: Deviation of that of a round, on top of it.
         deadline: Time of a round over the mean number of planned steps, where a step takes 1 at speed 1.
-        share: Share of late clients, in [0, 1].
+        share: UnitInterval of late clients, in [0, 1].
         late: ``drop``: late clients are left out; ``partial``: they send what they have.
         weights: ``renormalise`` or ``zero``, of the clients that are not left out.
         population: All clients.

@@ -24,7 +24,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Averaging
 from fedbench.core.errors import RequestError, WrongValue, number
 from fedbench.core.files import Tree
-from fedbench.core.options import Inside, NonNegative, Positive, Range
+from fedbench.core.options import NonNegative, OpenUnit, Positive, Range
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State
 from fedbench.scenarios.draws import Population, normal, of_clients, uniform
@@ -49,7 +49,7 @@ class Privacy:
         delta: δ; None is 1/N^1.1.
         clip: Bound on the norm of an update; ``adaptive``; or infinity, for no noise.
         sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one size.
-        quantile: Share γ of the updates that an adaptive bound leaves as they are.
+        quantile: UnitInterval γ of the updates that an adaptive bound leaves as they are.
         clip_lr: Rate η_C of its logarithm.
         clip_start: The first bound.
         count_noise: Deviation σ_b of the noise on the number of unclipped updates; None is m̃/20.
@@ -61,10 +61,10 @@ class Privacy:
     population: Population
     noise: Annotated[float, Range(at_least=0, at_most=1e6)] | None = None
     epsilon: Annotated[float, Range(above=0, at_most=1000)] | None = None
-    delta: Inside | None = None
+    delta: OpenUnit | None = None
     clip: float | str = 1.0
     sampling: Literal["poisson", "fixed"] = "poisson"
-    quantile: Inside = 0.5
+    quantile: OpenUnit = 0.5
     clip_lr: NonNegative = 0.2
     clip_start: Positive = 0.1
     count_noise: NonNegative | None = None

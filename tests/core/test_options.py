@@ -10,7 +10,7 @@ import torch
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Count, NonNegative, Positive, Range, Schedule, Share, checked
+from fedbench.core.options import Count, NonNegative, Positive, Range, Schedule, UnitInterval, checked
 
 
 def factors(rounds=6, **options):
@@ -93,7 +93,7 @@ def test_a_schedule_is_part_of_the_identity_and_a_constant_rate_is_not():
 
 def _declares(
     lr: Positive | None = None,
-    share: Share = 0.5,
+    share: UnitInterval = 0.5,
     scale: NonNegative | Literal["auto"] = "auto",
     count: Count | Literal["auto"] = 1,
     kind: Literal["a", 1] = "a",

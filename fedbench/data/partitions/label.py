@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer
-from fedbench.core.options import Count, Natural, NonNegative, Positive, PositiveShare, Share
+from fedbench.core.options import Count, Natural, NonNegative, Positive, PositiveShare, UnitInterval
 from fedbench.data.partitions.basic import (
     by_label,
     deal,
@@ -127,7 +127,9 @@ def consecutive_classes(
     return owned
 
 
-def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: Share = 0.95) -> list[np.ndarray]:
+def similarity(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: UnitInterval = 0.95
+) -> list[np.ndarray]:
     """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
     Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it
