@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Count, NonNegative, Positive
 
@@ -30,7 +30,7 @@ def ditto(
     Identity: the global model is FedAvg's; λ = 0 is separate local training.
     Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.
     """
-    solver = descent(local, lr=personal_lr, extra=Pull(lam))
+    solver = descent(local, lr=personal_lr, extra=ProximalTerm(lam))
     personal = Algorithm(
         start=lambda msg, client, info: {**solver["start"](msg, client, info), "w": client["personal"]},
         step=solver["step"],

@@ -20,7 +20,7 @@ from fedbench.core.errors import RequestError, WrongValue, typed
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, UnitInterval
 from fedbench.core.randomness import one_by_one, sample_cohort
-from fedbench.core.types import Lab, State
+from fedbench.core.types import PredictFn, State
 
 Changed: TypeAlias = tuple[State, State, Tensor]
 
@@ -77,16 +77,20 @@ def fedcorr(
     mixed = with_mixup if mixup else lambda algo: algo
     refuse_without_mixtures()  # a missing package is reported now and not in the middle of a run
 
-    def after_visit(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
-        server = note_visit(server, ids, y, lab, neighbours)
+    def after_visit(
+        t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, predict_fn: PredictFn
+    ) -> Changed:
+        server = note_visit(server, ids, y, predict_fn, neighbours)
         if (t + 1) % clients == 0:  # an iteration is over
-            server = estimate_levels(server, y, lab)
-            y = corrected(server, y, lab, confidence_thres, relabel_ratio)
+            server = estimate_levels(server, y, predict_fn)
+            y = corrected(server, y, predict_fn, confidence_thres, relabel_ratio)
             client_states = {**client_states, "mu": server["level"].unsqueeze(1).to(client_states["mu"].dtype)}
         return server, client_states, y
 
-    def after_second(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
-        return server, client_states, corrected(server, y, lab, confidence_thres, None) if t + 1 == second else y
+    def after_second(
+        t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, predict_fn: PredictFn
+    ) -> Changed:
+        return server, client_states, corrected(server, y, predict_fn, confidence_thres, None) if t + 1 == second else y
 
     def begin(w: Tensor, N: int) -> State:
         return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}

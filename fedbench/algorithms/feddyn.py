@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
-from fedbench.core.algorithm import Algorithm, Averaging, Pull, by_weight, descent, start_from_client
+from fedbench.core.algorithm import Algorithm, Averaging, ProximalTerm, by_weight, descent, start_from_client
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
@@ -45,7 +45,7 @@ def feddyn(
     is -2 (1/C) Σ Δ_k for any α.
     """
     without(local, method="feddyn", reason="the u_k settle at the clients' gradients only under plain SGD")
-    extra: Extra = Pull(alpha, "drift")
+    extra: Extra = ProximalTerm(alpha, "drift")
     if weights == "size":
         if examples is None:
             raise RequestError("weights=size needs the training examples of all clients: pass examples=[...]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative, Positive
 
@@ -22,4 +22,4 @@ def fedprox(
     Deviation: all clients finish their local work; the paper's stragglers are ``availability=stragglers`` with
         kind=share and late=partial.
     """
-    return Algorithm(**descent(local, extra=Pull(mu)), **server_descent(lr=server_lr), weights=weights)
+    return Algorithm(**descent(local, extra=ProximalTerm(mu)), **server_descent(lr=server_lr), weights=weights)

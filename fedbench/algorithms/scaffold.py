@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, Shift, by_weight, descent
+from fedbench.core.algorithm import Algorithm, Averaging, GradientShift, by_weight, descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
@@ -46,7 +46,7 @@ def scaffold(
         count = num_clients if examples is None else sum(n > 0 for n in examples)
         return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), count)}
 
-    solver = descent(local, extra=Shift("shift"))  # line 10
+    solver = descent(local, extra=GradientShift("shift"))  # line 10
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**solver["start"](msg, client, info), "shift": msg["c"] - client["c"]}

@@ -62,7 +62,7 @@ class ServerPart(TypedDict):
 
 
 @dataclass(frozen=True)
-class Pull:
+class ProximalTerm:
     """The gradient strength · (w - w^t + offset) of a proximal term, w^t the broadcast model; an ``Extra``.
 
     Attributes:
@@ -80,7 +80,7 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Shift:
+class GradientShift:
     """A term that stays the same during the local phase; an ``Extra``.
 
     Attributes:
@@ -143,8 +143,9 @@ def descent(
 ) -> LocalPart:
     """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
 
-    The arguments are those of ``Descent``. An ``extra`` that is a ``Pull`` or ``Shift`` can be carried out by compiled
-    code, and is ignored if ``gradient`` is given; the variable ``scale`` is made by the method's own ``start``.
+    The arguments are those of ``Descent``. Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a
+    ``GradientShift``. An ``extra`` is ignored if ``gradient`` is given. The method's own ``start`` makes the variable
+    ``scale``.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

@@ -27,8 +27,8 @@ class Batch(NamedTuple):
     key: Tensor | None = None  # [A] int64: keys of the draws of this training step; None draws nothing
 
 
-class Examined(NamedTuple):
-    """M training examples, client by client."""
+class Predictions(NamedTuple):
+    """The outputs of a model on M training examples, client by client."""
 
     rows: Tensor  # [M] rows of the data set
     logits: Tensor  # [M, classes]
@@ -153,9 +153,9 @@ Instruct: TypeAlias = Callable[[State, ClientInfo], State]
 # (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update`` needs of their making
 Propose: TypeAlias = Callable[[State, State, ClientInfo], State]
 # (model w [P], clients [c], labels [T]) -> its outputs on all their training examples
-Lab: TypeAlias = Callable[[Tensor, np.ndarray, Tensor], Examined]
-# (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels
-After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
+PredictFn: TypeAlias = Callable[[Tensor, np.ndarray, Tensor], Predictions]
+# (round of the stage, cohort, server state, client states [N, ...], labels [T], predict_fn) -> new states and labels
+After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, PredictFn], tuple[State, State, Tensor]]
 
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:

@@ -23,7 +23,7 @@ _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; the
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
 
 
-class Outcome(NamedTuple):
+class PartResult(NamedTuple):
     """What the local phase of one part leaves, of c clients."""
 
     uploads: State  # [c, ...]; those that are held
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     size: int  # of all uploads, in bytes
 
 
-class Trained:
+class CohortResult:
     """The outcome of the local phase of a cohort, put together from its parts; several threads may call the methods.
 
     Sums are formed in the order of the parts, whichever finishes first.
@@ -65,39 +65,39 @@ class Trained:
         self.types: dict[str, torch.dtype] = {}
         self._lock = threading.Lock()
 
-    def put(self, total: State, rows: Tensor | slice, some: State) -> None:
+    def store(self, total: State, rows: Tensor | slice, some: State) -> None:
         """Copy what the clients at ``rows`` have to their places in ``total``."""
         for name, v in some.items():
             if name not in total:
                 total.setdefault(name, v.new_empty(self.count, *v.shape[1:]))  # of two threads', one is kept
             total[name][rows] = v
 
-    def take(self, item: tuple[int, Part], found: Outcome) -> None:
+    def add(self, item: tuple[int, Part], result: PartResult) -> None:
         """Take in the outcome of a numbered part, and add its sums to those of the parts before it."""
         number, part = item
-        self.put(self.after, part.rows, found.after)
-        self.put(self.uploads, part.rows, found.uploads)
+        self.store(self.after, part.rows, result.after)
+        self.store(self.uploads, part.rows, result.uploads)
         if self._home is None:
-            self.put(self.client_states, part.rows, found.states)
+            self.store(self.client_states, part.rows, result.states)
         else:
-            write_rows(self._home, self._ids[part.rows], found.states)
+            write_rows(self._home, self._ids[part.rows], result.states)
         with self._lock:
             self._missing[part.positions] = False
-            self.bytes_up += found.size
-            self.types |= found.types
-            self._waiting[number] = found.sums
+            self.bytes_up += result.size
+            self.types |= result.types
+            self._waiting[number] = result.sums
             while self._next in self._waiting:
-                self._add(self._waiting.pop(self._next))
+                self._add_sums(self._waiting.pop(self._next))
                 self._next += 1
 
     def missing(self) -> np.ndarray:
         """The positions of the clients that have not finished; the parts are numbered from 0 again."""
         for number in sorted(self._waiting):  # an allocation error has left a gap before these
-            self._add(self._waiting.pop(number))
+            self._add_sums(self._waiting.pop(number))
         self._next = 0
         return np.flatnonzero(self._missing)
 
-    def _add(self, sums: State) -> None:
+    def _add_sums(self, sums: State) -> None:
         for name, v in sums.items():
             self.sums[name] = self.sums[name].add_(v) if name in self.sums else v
 
@@ -156,7 +156,7 @@ class Cohort:
         weights: State | None = None,
         in_place: bool = False,
         size: Callable[[State], int] = nbytes,
-    ) -> Trained:
+    ) -> CohortResult:
         """Carry out the local phase of the whole cohort; outcomes are in the order of ``ids``.
 
         Args:
@@ -177,16 +177,16 @@ class Cohort:
         compiled = plain and kernel is not None and kernel.carries_out(algo.step) and kernel.reads(self.data)
         held = len(self.ids) * nbytes({"w": msg["w"]})
         summed = weights if held > (SHARE_BYTES if compiled else _HELD_BYTES) else {}  # part by part
-        trained = Trained(info.id, clients if in_place else None)
+        trained = CohortResult(info.id, clients if in_place else None)
         measured = algo.needs & {"loss_after", "accuracy_after"}
 
-        def work(item: tuple[int, Part]) -> Outcome:
+        def work(item: tuple[int, Part]) -> PartResult:
             part = item[1]
             own = info.take(part.rows)
             states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
             uploads, states, last = part.local_phase(algo, msg, states, own, round)
             sums = {k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()}
-            return Outcome(
+            return PartResult(
                 uploads={k: v for k, v in uploads.items() if k not in summed},
                 after=part.measured(last["w"], own.n, measured) if measured else {},
                 states=states,
@@ -196,7 +196,7 @@ class Cohort:
             )
 
         self.engine.within_memory(
-            lambda: self.engine.map(work, enumerate(self._cut(compiled, trained.missing())), trained.take),
+            lambda: self.engine.map(work, enumerate(self._cut(compiled, trained.missing())), trained.add),
             "clients",
             lambda: max(len(part.positions) for part in self._cut(compiled, trained.missing())),
             "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "

@@ -312,8 +312,8 @@ class Round:
 def after_round(simulation: Simulation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
     """The snapshot with the states and labels that a stage changes after its round ``t``."""
     old, clients = snapshot.data, snapshot.clients
-    lab = partial(simulation.measurements.examined, old)
-    server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, old.y, lab)
+    predict_fn = partial(simulation.measurements.predictions, old)
+    server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, old.y, predict_fn)
     # client states stay where they are: a checkpoint may hold that place, not the tensor
     clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in clients.items()}
     return snapshot._replace(server=server, clients=clients, data=old if y is old.y else old.relabelled(y))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Examined, State, upload
+from fedbench.core.types import Batch, Predictions, State, upload
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine, Limits
 from fedbench.simulation.local_work import balanced, chunks
@@ -69,10 +69,10 @@ class Measurements:
         return torch.stack([plan.means(w)[0] for w in models], 1)
 
     @torch.no_grad()
-    def examined(self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
+    def predictions(self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor) -> Predictions:
         """The logits of a model w [P] on the training examples of the clients ``ids``; y [T] are the labels."""
         plan = ExamplePlan(self.task, data, data.train, ids, self.engine)
-        return Examined(plan.index, plan.logits(w), y.index_select(0, plan.index))
+        return Predictions(plan.index, plan.logits(w), y.index_select(0, plan.index))
 
 
 class _Group(NamedTuple):

@@ -188,13 +188,18 @@ def test_correction_takes_confident_examples_of_the_largest_losses():
     )
     y = data.y.clone()
     y[rows] = torch.tensor([2, 2, 2, 2])
-    lab = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).examined, data)
+    predict_fn = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data)
     loss = torch.zeros(len(y), dtype=D)
     loss[rows] = torch.tensor([1.0, 3.0, 2.0, 4.0], dtype=D)
     server = {"w": w, "level": torch.tensor([0.0, 0.5], dtype=D), "loss": loss}
-    assert corrected(server, y, lab, 0.5, 0.5)[rows].tolist() == [2, 2, 2, 2]  # the largest loss is not confident
-    assert corrected(server, y, lab, 0.5, 1.0)[rows].tolist() == [2, 1, 2, 2]  # two largest: one is
-    everything = corrected(server, y, lab, 0.5, None)
+    assert corrected(server, y, predict_fn, 0.5, 0.5)[rows].tolist() == [
+        2,
+        2,
+        2,
+        2,
+    ]  # the largest loss is not confident
+    assert corrected(server, y, predict_fn, 0.5, 1.0)[rows].tolist() == [2, 1, 2, 2]  # two largest: one is
+    everything = corrected(server, y, predict_fn, 0.5, None)
     assert everything[rows].tolist() == [0, 1, 0, 2]
     others = torch.ones(len(y), dtype=torch.bool).index_fill(0, rows, False)
     assert torch.equal(everything[others], y[others])
@@ -324,12 +329,14 @@ def test_too_few_rounds_are_refused():
 def test_levels_by_hand():
     """Scores 1, .9, 0, 5, 1.1, 5.2: clients 3 and 5 are noisy; of their losses 4 of 10 and none stand apart."""
     data = federation(sizes=(3, 3, 1, 10, 3, 4))
-    lab = partial(Measurements(task_for(data), Engine(make_oracle(task_for(data), "loop"), "loop", 1)).examined, data)
+    predict_fn = partial(
+        Measurements(task_for(data), Engine(make_oracle(task_for(data), "loop"), "loop", 1)).predictions, data
+    )
     lid = torch.tensor([1, 0.9, 0, 5, 1.1, 5.2], dtype=D)
     loss = torch.zeros(len(data.y), dtype=D)
     loss[data.train.of_clients(np.array([3]))] = torch.tensor([0.1, 4, 0.11, 4.1, 0.1, 4, 0.12, 4.2, 0.1, 0.1], dtype=D)
     w = torch.zeros(task_for(data).size, dtype=D)
-    level = estimate_levels({"w": w, "lid": lid, "loss": loss}, data.y, lab)["level"]
+    level = estimate_levels({"w": w, "lid": lid, "loss": loss}, data.y, predict_fn)["level"]
     assert level.tolist() == [0, 0, 0, 0.4, 0, 0]
 
 
@@ -337,9 +344,9 @@ def test_a_visit_notes_score_and_losses_of_its_client_alone():
     data = federation(sizes=(4, 6, 1))
     task = task_for(data)
     w = task.init(torch.Generator().manual_seed(0))
-    lab = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).examined, data)
+    predict_fn = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data)
     server = {"w": w, "lid": torch.tensor([1.0, 1, 1], dtype=D)}
-    noted = note_visit(note_visit(server, np.array([1]), data.y, lab, 20), np.array([2]), data.y, lab, 20)
+    noted = note_visit(note_visit(server, np.array([1]), data.y, predict_fn, 20), np.array([2]), data.y, predict_fn, 20)
     rows = data.train.of_clients(np.array([1]))
     p = task.predict(w, data.x[rows]).softmax(1)
     assert noted["lid"].tolist() == pytest.approx([1, 1 + lid_by_loops(p.numpy(), 5), 1])

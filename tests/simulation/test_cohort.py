@@ -10,7 +10,7 @@ from fedbench.core.algorithm import Averaging
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
-from fedbench.simulation.cohort import Outcome, Trained
+from fedbench.simulation.cohort import CohortResult, PartResult
 from fedbench.simulation.compiled import dense
 from fedbench.simulation.loop import Observer
 from tests.tools import CASES, case_id, close, everyone, federation, final, make, snapshots, stages_of
@@ -83,13 +83,13 @@ def test_models_of_clients_are_not_held(mode, monkeypatch):
     object.__setattr__(algo, "update", Averaging(step, rule.weights))
     part_by_part(monkeypatch)
     puts = []
-    put = Trained.put
-    monkeypatch.setattr(Trained, "put", lambda self, total, rows, some: puts.append(nbytes(some)))
+    put = CohortResult.store
+    monkeypatch.setattr(CohortResult, "store", lambda self, total, rows, some: puts.append(nbytes(some)))
     data = federation()
     final(algo, data, rounds=2, mode=mode, cohort_size=2)
     assert [len(s) for s in shapes] == [1, 1]
     assert sum(puts) == 0
-    monkeypatch.setattr(Trained, "put", put)
+    monkeypatch.setattr(CohortResult, "store", put)
     seen = []
     watcher = Observer(lambda round: round == 2, lambda exchange: seen.append(exchange))
     final(algo, data, rounds=2, mode=mode, cohort_size=2, observers=[watcher])
@@ -100,11 +100,11 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
     """1e16 + 1 - 1e16 is 0 in this order and 1 in another."""
     values = [torch.tensor([v], dtype=torch.float64) for v in (1e16, 1.0, -1e16)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        trained = Trained(torch.arange(3), None)
+        trained = CohortResult(torch.arange(3), None)
         for number in order:
             part = SimpleNamespace(positions=np.array([number]), rows=slice(number, number + 1))
             sums = {"u": values[number].clone()}
-            trained.take((number, part), Outcome({}, {}, {}, sums, {"u": torch.float64}, 8))
+            trained.add((number, part), PartResult({}, {}, {}, sums, {"u": torch.float64}, 8))
         assert trained.sums["u"].item() == 0
         assert trained.bytes_up == 24
 

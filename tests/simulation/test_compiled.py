@@ -12,7 +12,7 @@ import pytest
 import torch
 from tools import SOLVERS, close, engine_of, federation, final, make, snapshots, task_for
 
-from fedbench.core.algorithm import Algorithm, Descent, Pull, Shift, descent
+from fedbench.core.algorithm import Algorithm, Descent, GradientShift, ProximalTerm, descent
 from fedbench.core.optim import adam, chain, sgd
 from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
@@ -81,7 +81,12 @@ def test_no_example_depends_on_those_that_pass_with_it(hidden, dtype):
         assert together.item() == added
 
 
-EXTRAS = {"plain": None, "pull": Pull(0.5), "shift": Shift("shift"), "pull and offset": Pull(0.5, "shift")}
+EXTRAS = {
+    "plain": None,
+    "pull": ProximalTerm(0.5),
+    "shift": GradientShift("shift"),
+    "pull and offset": ProximalTerm(0.5, "shift"),
+}
 
 
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
@@ -243,8 +248,12 @@ def test_shares_are_balanced():
 
 
 def test_the_family_of_steps():
-    known = [Descent(), Descent(sgd(0.9, True, 0.1, 1.0), lr=0.3, extra=Pull(2.0)), Descent(extra=Shift("shift"))]
-    known.append(Descent(extra=Pull(2.0, "shift"), scale="factor"))
+    known = [
+        Descent(),
+        Descent(sgd(0.9, True, 0.1, 1.0), lr=0.3, extra=ProximalTerm(2.0)),
+        Descent(extra=GradientShift("shift")),
+    ]
+    known.append(Descent(extra=ProximalTerm(2.0, "shift"), scale="factor"))
     known.append(Descent(chain(sgd(weight_decay=0.1), sgd(0.5))))
     other = [
         Descent(adam(0.9, 0.99, 1e-8)),

@@ -151,7 +151,7 @@ def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
             if kind == "own":
                 return torch.from_numpy(evaluate(Measurements(task, engine), data, w.expand(len(ids), -1)).train_loss)
             if kind == "logits":
-                return Measurements(task, engine).examined(data, w, ids, data.y).logits
+                return Measurements(task, engine).predictions(data, w, ids, data.y).logits
             return ExamplePlan(task, data, data.train, ids, engine).gradients(w)[1]
         finally:
             engine.close()

@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import LocalPart, Shift, descent
+from fedbench.core.algorithm import GradientShift, LocalPart, descent
 from fedbench.core.types import Broadcast, ClientInfo, ServerInit, State, Update, weighted_sum
 
 
@@ -56,7 +56,7 @@ def blended(share: float) -> LocalPart:
     m must be 0.
     """
     ratio = (1 - share) / share if share else 0.0
-    solver = descent(extra=Shift("shift"), scale="share")
+    solver = descent(extra=GradientShift("shift"), scale="share")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], "shift": ratio * msg["m"], "share": torch.full_like(info.lr, share)}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedbench.core.errors import RequestError, install_hint
-from fedbench.core.types import Lab, State, upload
+from fedbench.core.types import PredictFn, State, upload
 
 _ROWS = 1024  # rows of the distance matrix computed at once
 
@@ -42,12 +42,12 @@ def output_losses(outputs: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(outputs.double(), y, reduction="none")
 
 
-def note_visit(server: State, ids: np.ndarray, y: Tensor, lab: Lab, neighbours: int) -> State:
+def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn, neighbours: int) -> State:
     """Return the server's state with the score and losses of the one client that the model has just visited.
 
     "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
     """
-    seen = lab(server["w"], ids, y)
+    seen = predict_fn(server["w"], ids, y)
     outputs = seen.logits.softmax(1)
     who = upload(ids, y.device)
     loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
@@ -58,7 +58,7 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, lab: Lab, neighbours: 
     }
 
 
-def estimate_levels(server: State, y: Tensor, lab: Lab) -> State:
+def estimate_levels(server: State, y: Tensor, predict_fn: PredictFn) -> State:
     """Return the server's state with "level" [N], the share of wrong labels of each client; 0 for a clean one.
 
     Noisy are the clients in the component of the higher scores; those without a score (fewer than three examples) are
@@ -68,7 +68,7 @@ def estimate_levels(server: State, y: Tensor, lab: Lab) -> State:
     able = np.flatnonzero(scores > 0)
     level = np.zeros(len(scores))
     for k in able[high_component(scores[able])]:
-        rows = lab(server["w"], np.array([k]), y).rows
+        rows = predict_fn(server["w"], np.array([k]), y).rows
         level[k] = high_component(server["loss"][rows].numpy(force=True)).mean()
     return {**server, "level": torch.from_numpy(level).to(server["lid"])}
 
@@ -79,19 +79,19 @@ def nearly_clean(server: State) -> np.ndarray:
     return low
 
 
-def corrected(server: State, y: Tensor, lab: Lab, confidence: float, share: float | None) -> Tensor:
+def corrected(server: State, y: Tensor, predict_fn: PredictFn, confidence: float, share: float | None) -> Tensor:
     """Return the labels [T] with those of confident examples of noisy clients replaced by the model's prediction.
 
     Args:
         server: State of the server: "w" is the model that predicts, "level" is above 0 for noisy clients.
         y: Labels [T].
-        lab: Evaluates the model on training examples.
+        predict_fn: Evaluates the model on training examples.
         confidence: Probability above which a prediction is confident.
         share: Fraction of a client's n · level largest losses that may be corrected; None: all examples may be.
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):
-        seen = lab(server["w"], np.array([k]), y)
+        seen = predict_fn(server["w"], np.array([k]), y)
         sure, guess = seen.logits.softmax(1).max(1)
         chosen = sure > confidence
         if share is not None:

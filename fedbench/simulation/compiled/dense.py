@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Descent, Pull, Shift
+from fedbench.core.algorithm import Descent, GradientShift, ProximalTerm
 from fedbench.core.types import Batch, ClientInfo, Extra, State, Step
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.local_work import LocalWork
@@ -88,7 +88,7 @@ class DenseKernel(DenseOracle):
         """Return whether a local step is of the family that the kernels know."""
         if not isinstance(step, Descent) or step.gradient is not None or step.opt.rule is None:
             return False
-        return step.extra is None or isinstance(step.extra, Pull | Shift)
+        return step.extra is None or isinstance(step.extra, ProximalTerm | GradientShift)
 
     def descend(
         self,
@@ -140,8 +140,8 @@ class DenseKernel(DenseOracle):
             decay=rule.weight_decay,
             momentum=rule.momentum,
             nesterov=rule.nesterov,
-            pull=extra.strength if isinstance(extra, Pull) else 0.0,
-            anchor=msg["w"].to(self._dtype).contiguous() if isinstance(extra, Pull) else None,
+            pull=extra.strength if isinstance(extra, ProximalTerm) else 0.0,
+            anchor=msg["w"].to(self._dtype).contiguous() if isinstance(extra, ProximalTerm) else None,
             shift=self._constant(extra, local),
             start=start,
             start_stride=start.stride(0),
@@ -155,9 +155,9 @@ class DenseKernel(DenseOracle):
 
     def _constant(self, extra: Extra | None, local: State) -> Tensor | None:
         """Return the part of an added term that stays the same during the phase, [C, P]; None if there is none."""
-        if isinstance(extra, Shift):
+        if isinstance(extra, GradientShift):
             part = local[extra.name]
-        elif isinstance(extra, Pull) and extra.offset is not None:
+        elif isinstance(extra, ProximalTerm) and extra.offset is not None:
             part = extra.strength * local[extra.offset]
         else:
             return None
