@@ -40,21 +40,21 @@ _FILES = {"compare": "tune"}  # the module of a word, where it has another name
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
+    typed = list(sys.argv[1:] if argv is None else argv)
+    loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in typed
     try:
         with _quiet() if RANK else nullcontext(), answered_by(raise_interrupted):
-            asked = carried_out([a for a in args if a != "debug=true"], loud)
+            args = execute([a for a in typed if a != "debug=true"], loud)
             sys.stdout.flush()
-            return int(asked.status)
+            return int(args.status)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        return _explained(error, loud, any(a.lower() == "force=true" for a in args))
+        return _explained(error, loud, any(a.lower() == "force=true" for a in typed))
 
 
-def carried_out(args: list[str], loud: bool = False) -> Namespace:
+def execute(argv: list[str], loud: bool = False) -> Namespace:
     """Carry out a command line and return its arguments, with ``status``, its exit status, and ``page``.
 
     The page is the file to open of those that it has written, or None.
@@ -63,40 +63,40 @@ def carried_out(args: list[str], loud: bool = False) -> Namespace:
         RequestError: If it is wrong, or a file cannot be written of a word that runs nothing.
         Exception: Whatever else ended it.
     """
-    if args[:1] == ["--version"]:
+    if argv[:1] == ["--version"]:
         print(f"fedbench {fedbench.__version__}")
         return Namespace(status=0)
-    if len(args) > _MOST_ARGUMENTS:
+    if len(argv) > _MOST_ARGUMENTS:
         raise RequestError(
-            f"got {len(args)} arguments, at most {_MOST_ARGUMENTS} are allowed; put settings into a file "
+            f"got {len(argv)} arguments, at most {_MOST_ARGUMENTS} are allowed; put settings into a file "
             "experiment/NAME.yaml in a directory for --config-dir"
         )
     top, parsers = tree()
-    if not args or args[0] in ("-h", "--help"):
+    if not argv or argv[0] in ("-h", "--help"):
         print(top.format_help(), end="")
         return Namespace(status=0)
-    word, rest = _word(args)
+    word, rest = _word(argv)
     parser = parsers[word]
     if {"-h", "--help"} & set(rest):
         print(parser.format_help(), end="")
         return Namespace(status=0)
-    asked, unknown = parser.parse_known_intermixed_args(rest)
+    args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         raise _unknown_argument(parser, unknown[0])
-    asked.word, asked.typed, asked.loud, asked.page = word, rest, loud, None
-    sweeps = word == "run" and asked.multirun and not asked.cfg
+    args.word, args.typed, args.loud, args.page = word, rest, loud, None
+    sweeps = word == "run" and args.multirun and not args.cfg
     if WORLD_SIZE > 1 and (word != "run" or sweeps):
         raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
     with answered_by(end_at_once):
         command = import_module(f"fedbench.commands.{'sweep' if sweeps else _FILES.get(word, word)}")
     try:
-        with user_code_from(getattr(asked, "config_dir", None)):
-            asked.status = command.carry_out(asked)
+        with user_code_from(getattr(args, "config_dir", None)):
+            args.status = command.execute(args)
     except NotWritten as error:
-        if "jobs" in asked:  # something has been run
+        if "jobs" in args:  # something has been run
             raise
         raise RequestError(str(error)) from error
-    return asked
+    return args
 
 
 def _word(args: list[str]) -> tuple[str, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from fedbench.cli import carried_out
+from fedbench.cli import execute
 from fedbench.config.overrides import as_value, to_overrides
 from fedbench.core.files import leaves
 from fedbench.runs.run import Run, is_done, read_run
@@ -26,8 +26,8 @@ def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None 
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
     """
-    asked = carried_out(["run", "-m", *_texts(overrides), *_flags(jobs=jobs, config_dir=config_dir)])
-    return [read_run(path) for path in dict.fromkeys(asked.paths) if path is not None and is_done(path)]
+    args = execute(["run", "-m", *_texts(overrides), *_flags(jobs=jobs, config_dir=config_dir)])
+    return [read_run(path) for path in dict.fromkeys(args.paths) if path is not None and is_done(path)]
 
 
 def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
@@ -101,4 +101,4 @@ def _flags(**given: Any) -> list[str]:
 
 def _written(word: str, *texts: str, **flags: Any) -> Path | None:
     """Carry out a word, and return the file to open of those that it has written, or None."""
-    return cast(Path | None, carried_out([word, *texts, *_flags(**flags)]).page)
+    return cast(Path | None, execute([word, *texts, *_flags(**flags)]).page)

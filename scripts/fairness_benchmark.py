@@ -29,9 +29,9 @@ from fedbench.config.overrides import as_value, options, parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves, replace_file
 from fedbench.runs.build import build
-from fedbench.runs.pool import Runs
+from fedbench.runs.executor import Executor
+from fedbench.runs.pool import RunBatch
 from fedbench.runs.run import read_run
-from fedbench.runs.where import Where
 from fedbench.tuning.request import FIRST_TUNING_SEED, read_request
 from fedbench.tuning.search import Study
 from fedbench.tuning.space import Values, search_space
@@ -64,7 +64,7 @@ def main() -> int:
             for method in (m for m in args.methods.split(",") if m not in refused):
                 entry = Entry(setting, table, method, folder, tuple(args.overrides), args.jobs)
                 if entry.weights or table != "size":
-                    entry.carry_out(args.seeds)
+                    entry.execute(args.seeds)
     return _page(args.directory)
 
 
@@ -126,7 +126,7 @@ class Entry:
         """The overrides of every run."""
         return [f"experiment=fairness/{self.setting}", f"algo={self.method}", *self.weights, *self.overrides]
 
-    def carry_out(self, seeds: int) -> None:
+    def execute(self, seeds: int) -> None:
         """Search, run the seeds with what was chosen, and write down both; what is done is not repeated."""
         trials, space = self.searched()
         metric = TABLES[self.table][1]
@@ -138,8 +138,8 @@ class Entry:
             typed = [f"{key}={as_value(value)}" for key, value in chosen.items()]
             fixed = [*self.fixed, *typed, f"results_dir={self.folder}", f"tuned_on=[{FIRST_TUNING_SEED}]"]
             config = self.composer.config(fixed)
-            runs = Runs([[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config)
-            Where(self.jobs).carry_out(runs, [config] * seeds)
+            runs = RunBatch([[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config)
+            Executor(self.jobs).execute(runs, [config] * seeds)
             facts["digest"] = config.digest
         place = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
         place.parent.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ class Entry:
     def _trials(self, texts: list[str]) -> list[Trial]:
         """Return the trials of one search, each with all values that were typed for it and its scores."""
         typed = [*self.fixed, *texts, f"results_dir={self.folder}", f"budget={_BUDGET}"]
-        study = Study(read_request("tune", typed, Where(self.jobs)), self.method, self.composer)
+        study = Study(read_request("tune", typed, Executor(self.jobs)), self.method, self.composer)
         study.check()
         found = []
         for trial in study.search().trials:

@@ -217,7 +217,7 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     (folder / "entries").mkdir(parents=True)
     (folder / "refused.json").write_text('{"stem": "why not"}')
     for table, method in (("uniform", "fedavg"), ("uniform", "fedprox"), ("worst10", "fedprox"), ("size", "fedprox")):
-        benchmark.Entry("synthetic", table, method, folder, tiny, 1).carry_out(2)
+        benchmark.Entry("synthetic", table, method, folder, tiny, 1).execute(2)
         entries[table, method] = json.loads((folder / f"entries/{table}.{method}.json").read_text())
     assert len(entries["uniform", "fedavg"]["trials"]) == 6
     trials = entries["uniform", "fedprox"]["trials"]

@@ -25,13 +25,13 @@ _TEMPORARY = (".fedbench-????????", ".seed_*.removed")  # of reports, and of run
 _HOUR = 3600.0  # seconds
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """List or remove the runs of a state, and those that are named; say how many are kept that can be resumed."""
-    folders: list[Path] = asked.folders or [Path("results")]
+    folders: list[Path] = args.folders or [Path("results")]
     at = [(folder, s) for folder in folders for s in statuses(folder)]
-    found = {s.path.resolve(): s for folder, s in at if s.state == asked.state or s.path == folder}
-    command = ["fedbench", "clean", *map(str, folders), *(["--state", asked.state] if asked.state != "failed" else [])]
-    if asked.yes and found:
+    found = {s.path.resolve(): s for folder, s in at if s.state == args.state or s.path == folder}
+    command = ["fedbench", "clean", *map(str, folders), *(["--state", args.state] if args.state != "failed" else [])]
+    if args.yes and found:
         for run in found.values():
             print(
                 f"{'removed' if _removed(run) else 'kept, a process is or was working on it'}: {run.path}", flush=True
@@ -40,7 +40,7 @@ def carry_out(asked: Namespace) -> int:
         print(f"{table_of_runs(found.values(), Path())}\n\nto remove {len(found)}: {shlex.join([*command, '--yes'])}")
     else:
         print(f"nothing to remove in {', '.join(map(str, folders))}; a finished run must be named by its directory")
-    _remove_leftovers(folders, asked.yes)
+    _remove_leftovers(folders, args.yes)
     kept = {s.path.resolve(): s.state for _, s in at if s.state in _RESUMED}
     for state, n in Counter(state for path, state in kept.items() if path not in found).items():
         print(f"kept: {n} {state}, which the same command resumes; --state {shlex.quote(state)} is for these")

@@ -13,9 +13,9 @@ from fedbench.config.overrides import CONFIG_DIR, GROUPS, options
 _CANDIDATES = "fedbench completion keys"
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Print the script of a shell, or the keys and choices that the scripts ask for."""
-    if asked.shell == "keys":
+    if args.shell == "keys":
         print("\n".join(_candidates()))
         return 0
     top, words = tree()
@@ -24,8 +24,8 @@ def carry_out(asked: Namespace) -> int:
         for action in parser._actions:
             if action.dest == "overrides":
                 action.complete = shtab.cmd(_CANDIDATES)  # type: ignore[attr-defined]
-    print(shtab.complete(top, shell=asked.shell))
-    if asked.shell == "bash":  # its first argument may be a word or a key
+    print(shtab.complete(top, shell=args.shell))
+    if args.shell == "bash":  # its first argument may be a word or a key
         print(f"_shtab_fedbench_pos_0_choices+=({' '.join(_candidates())})")
     return 0
 

@@ -15,20 +15,20 @@ from fedbench.data.partitions.given import write
 from fedbench.runs.build_data import as_given, federated, official_files, read_examples
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Carry out ``fedbench data`` and return the exit status.
 
     Raises:
         RequestError: If the data set is unknown, or data are missing.
     """
-    composer, choice = Composer(asked.config_dir), f"data={asked.name}"
-    if asked.action == "export-partition":
-        file, *overrides = asked.rest or [""]
+    composer, choice = Composer(args.config_dir), f"data={args.name}"
+    if args.action == "export-partition":
+        file, *overrides = args.rest or [""]
         if not file or "=" in file:
-            raise RequestError(f"data export-partition needs a file, as in: export-partition {asked.name} clients.json")
+            raise RequestError(f"data export-partition needs a file, as in: export-partition {args.name} clients.json")
         return _export(composer.config([choice, *overrides]), file)
-    config = composer.config([choice, *asked.rest])
-    return {"prepare": _prepare, "verify": _verify, "show": _show}[asked.action](config)
+    config = composer.config([choice, *args.rest])
+    return {"prepare": _prepare, "verify": _verify, "show": _show}[args.action](config)
 
 
 def _prepare(config: RunConfig) -> int:

@@ -23,33 +23,33 @@ _WIDTH = 110
 _SECTIONS = re.compile(r"\n\n(?:Args|Returns|Raises|Attributes):\n.*?(?=\n\n(?! )|\Z)", re.S)
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Print the choices of a group, or the card of one.
 
     Raises:
         RequestError: If the choice is unknown, or has no card.
     """
-    if asked.name is None:
-        for word in (asked.group,) if asked.group else LISTED:
-            if asked.group is None:
+    if args.name is None:
+        for word in (args.group,) if args.group else LISTED:
+            if args.group is None:
                 print(f"{word}:")
-            _print_choices(word, asked.config_dir)
+            _print_choices(word, args.config_dir)
         return 0
-    if asked.group in ("experiment", "table", "metric"):
-        raise RequestError(f"unexpected argument {asked.name}; experiments, tables and metrics have no card")
-    group = "data/partition" if asked.group == "partition" else asked.group
-    files = _files(group, asked.config_dir)
-    if asked.name not in files:
-        raise unknown_choice(group, asked.name, [*files])
-    print((_data_card if group == "data" else card)(group, asked.name, asked.config_dir))
+    if args.group in ("experiment", "table", "metric"):
+        raise RequestError(f"unexpected argument {args.name}; experiments, tables and metrics have no card")
+    group = "data/partition" if args.group == "partition" else args.group
+    files = _files(group, args.config_dir)
+    if args.name not in files:
+        raise unknown_choice(group, args.name, [*files])
+    print((_data_card if group == "data" else card)(group, args.name, args.config_dir))
     return 0
 
 
-def _print_choices(word: str, own: Path | None) -> None:
+def _print_choices(word: str, config_dir: Path | None) -> None:
     """Print a line per choice with its description."""
     rows = _metrics() if word == "metric" else table_names() if word == "table" else []
     if not rows:
-        files = _files("data/partition" if word == "partition" else word, own)
+        files = _files("data/partition" if word == "partition" else word, config_dir)
         rows = [(name, read(path).about) for name, path in files.items()]
     width = max(len(name) for name, _ in rows)
     for name, about in rows:
@@ -62,19 +62,19 @@ def _metrics() -> list[tuple[str, str]]:
     return [*rows, ("client:K", "accuracy of client K (%)"), ("val_NAME", "NAME on validation examples, for objective")]
 
 
-def _files(group: str, own: Path | None) -> dict[str, Path]:
+def _files(group: str, config_dir: Path | None) -> dict[str, Path]:
     """The config files of a group, by the name of the choice."""
-    roots = [CONFIG_DIR, *([own] if own else [])]
+    roots = [CONFIG_DIR, *([config_dir] if config_dir else [])]
     return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
 
-def _data_card(group: str, name: str, own: Path | None) -> str:
+def _data_card(group: str, name: str, config_dir: Path | None) -> str:
     """A line per fact about a data set: its defaults, licence and citation."""
-    tree, choices = Composer(own).composed([f"data={name}"])
+    tree, choices = Composer(config_dir).composed([f"data={name}"])
     target = str(tree["data"]["source"]["_target_"])
     source = citation(target)
     facts = {
-        "data": f"{name}: {read(_files(group, own)[name]).about}",
+        "data": f"{name}: {read(_files(group, config_dir)[name]).about}",
         "partition": choices.get("data/partition") or "natural: as the source records it",
         "model": choices.get("model"),
         "source": target,
@@ -84,15 +84,15 @@ def _data_card(group: str, name: str, own: Path | None) -> str:
     return "\n".join(f"{k:<9}  {v}" for k, v in facts.items() if v)
 
 
-def card(group: str, name: str, own: Path | None) -> str:
+def card(group: str, name: str, config_dir: Path | None) -> str:
     """A choice of a group as text: its docstring, and its keys with defaults, searched values and comments.
 
     Args:
         group: The config group, such as ``algo`` or ``data/partition``.
         name: The choice.
-        own: A config tree of the user's own.
+        config_dir: A directory of the user with config files and modules.
     """
-    files, section = _files(group, own), group.replace("/", ".")
+    files, section = _files(group, config_dir), group.replace("/", ".")
     about, keys = read(files[name]).about, _keys(name, files)
     target = keys.pop("_target_", Key("_target_", "", "")).value
     text = ""
@@ -103,7 +103,7 @@ def card(group: str, name: str, own: Path | None) -> str:
     except RequestError as error:  # such as a tracker without its package
         text = str(error)
     try:
-        space = {axis.key: axis.text.partition("=")[2] for axis in search_space(name, own, ())}
+        space = {axis.key: axis.text.partition("=")[2] for axis in search_space(name, config_dir, ())}
     except RequestError:  # no method, or one without a search space
         space = {}
     lines = [f"{name}: {about}" if about else name, *(["", text] if text else [])]
@@ -113,7 +113,7 @@ def card(group: str, name: str, own: Path | None) -> str:
         lines.append(f"  {section}.{key.name}: default {key.value or 'a section'}{tuned}")
         lines += textwrap.wrap(key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      ")
     first = f" {section}.{next(iter(keys))}=..." if keys else ""
-    where = f"--config-dir {own} " if own is not None and files[name].is_relative_to(own) else ""
+    where = f"--config-dir {config_dir} " if config_dir is not None and files[name].is_relative_to(config_dir) else ""
     return "\n".join([*lines, "", f"use: fedbench {where}{group}={name}{first}"])
 
 

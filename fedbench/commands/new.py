@@ -24,13 +24,13 @@ KINDS = {  # the config group of a kind, and what a run of the part is typed wit
 }
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Write the files and print their names and what to try next.
 
     Raises:
         RequestError: If the name cannot be used, or a file exists already.
     """
-    kind, name, into = asked.kind, asked.name, user_path("--into", asked.into)
+    kind, name, into = args.kind, args.name, user_path("--into", args.into)
     group, run = KINDS[kind]
     is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not keyword.iskeyword(name)
     if not is_name or hasattr(builtins, name) or name in options(group) or importlib.util.find_spec(name) is not None:

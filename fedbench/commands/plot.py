@@ -17,26 +17,26 @@ from fedbench.runs.run import Run
 _MOST_LINES, _MOST_PANELS = 24, 12
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Draw a figure and print which file was written; the status is 1 if runs are left out.
 
     Raises:
         NotWritten: If the figure cannot be written.
         RequestError: If an argument is wrong, or there is nothing to draw.
     """
-    name = f"{asked.y}_over_{asked.x}_by_{asked.by}.png".replace("/", "_").replace(":", "_")
-    file = user_path("--out", asked.out) if asked.out else asked.folder / "plots" / name
+    name = f"{args.y}_over_{args.x}_by_{args.by}.png".replace("/", "_").replace(":", "_")
+    file = user_path("--out", args.out) if args.out else args.folder / "plots" / name
     if file.suffix.removeprefix(".") not in KINDS:
         raise RequestError(f"--out must end in {', '.join('.' + k for k in KINDS)}; got {file}")
-    runs, left_out = runs_below(asked.folder)
-    for text in asked.where:
+    runs, left_out = runs_below(args.folder)
+    for text in args.where:
         runs = _chosen(runs, text)
-    panels = curve_panels(runs, [asked.y], asked.x, asked.by)
+    panels = curve_panels(runs, [args.y], args.x, args.by)
     _refuse_illegible(panels)
-    if asked.log and not any((series.y > 0).any() for panel in panels for series in panel.series):
-        raise RequestError(f"--log needs values above 0, and {asked.y} has none")
-    (asked.page,) = draw(file, plots.curves, "", panels, log_y=asked.log)
-    print(f"written: {asked.page}")
+    if args.log and not any((series.y > 0).any() for panel in panels for series in panel.series):
+        raise RequestError(f"--log needs values above 0, and {args.y} has none")
+    (args.page,) = draw(file, plots.curves, "", panels, log_y=args.log)
+    print(f"written: {args.page}")
     return 1 if left_out else 0
 
 

@@ -32,41 +32,41 @@ _NEEDS = {  # flags, and those that they go with
 }
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Print tables and where the report was written, or a comparison; the status is 1 if runs are left out.
 
     Raises:
         RequestError: If an argument is wrong.
     """
-    folder: Path = asked.folder
-    into = user_path("--into", asked.into) if asked.into else None
+    folder: Path = args.folder
+    into = user_path("--into", args.into) if args.into else None
     if into and folder.resolve().is_relative_to(into.resolve()) and not is_bundle(into):
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
-    if sum(map(bool, (asked.latex, asked.best, asked.paper))) > 1:
+    if sum(map(bool, (args.latex, args.best, args.paper))) > 1:
         raise RequestError("--latex, --best and --paper cannot be combined; type one of them")
     for flag, needed in _NEEDS.items():
-        if getattr(asked, flag) is not None and not any(getattr(asked, other) for other in needed):
+        if getattr(args, flag) is not None and not any(getattr(args, other) for other in needed):
             others = " or ".join(f"--{other}" for other in needed)
             raise RequestError(f"--{flag} is for {others}; add that or remove it")
-    columns = asked.metric and not (asked.compare or asked.latex or asked.best)
-    if columns and (into or asked.paper or asked.dated):
+    columns = args.metric and not (args.compare or args.latex or args.best)
+    if columns and (into or args.paper or args.dated):
         raise RequestError("--metric alone prints a table and writes no report; remove --into, --paper and --dated")
-    if asked.alpha is None:
-        asked.alpha = _ALPHA
+    if args.alpha is None:
+        args.alpha = _ALPHA
     left_out: Sequence[str] = ()
-    if asked.latex or asked.best or columns:
+    if args.latex or args.best or columns:
         runs, left_out = runs_below(folder)
-        if asked.latex:
-            text = _manuscript(runs, into or folder / "paper", asked)
-        elif asked.best:
-            text = best_text(best_values(runs, asked.best, asked.metric or "accuracy_mean", asked.by or "validation"))
+        if args.latex:
+            text = _manuscript(runs, into or folder / "paper", args)
+        elif args.best:
+            text = best_text(best_values(runs, args.best, args.metric or "accuracy_mean", args.by or "validation"))
         else:
-            text = closing_text(closing_tables(runs), asked.metric.split(","))
-    elif not (into or asked.paper or asked.compare) and is_collection(folder):
+            text = closing_text(closing_tables(runs), args.metric.split(","))
+    elif not (into or args.paper or args.compare) and is_collection(folder):
         text = write_overview(folder)
-        asked.page = folder / PAGE
+        args.page = folder / PAGE
     else:
-        text, left_out = _report(folder, asked, into)
+        text, left_out = _report(folder, args, into)
     print(text)
     return 1 if left_out else 0
 
@@ -85,24 +85,24 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
     return runs, store.damaged
 
 
-def _report(folder: Path, asked: Namespace, into: Path | None) -> tuple[str, list[str]]:
+def _report(folder: Path, args: Namespace, into: Path | None) -> tuple[str, list[str]]:
     """Write a report and return its tables, or those of the comparison, with where it is, and what is left out."""
-    if asked.paper is not None:
-        choice("--paper", asked.paper, papers())
+    if args.paper is not None:
+        choice("--paper", args.paper, papers())
 
     def work(runs: Sequence[Run]) -> ComparedRuns:
-        return compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, asked.alpha)
+        return compare(runs, args.compare, args.metric or "accuracy_mean", args.baseline, args.alpha)
 
     # no date by default, so that equal runs give equal bytes
-    footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if asked.dated else ""
-    asked.page = (into or folder / "report") / PAGE
-    return write_report(folder, into, asked.paper, compare=work if asked.compare else None, footer=footer)
+    footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if args.dated else ""
+    args.page = (into or folder / "report") / PAGE
+    return write_report(folder, into, args.paper, compare=work if args.compare else None, footer=footer)
 
 
-def _manuscript(runs: Sequence[Run], target: Path, asked: Namespace) -> str:
+def _manuscript(runs: Sequence[Run], target: Path, args: Namespace) -> str:
     """Write the files of a manuscript and return their names."""
-    metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
-    compared = [compare(runs, asked.compare or "algo", m, asked.baseline, asked.alpha) for m in metrics]
+    metrics = METRICS if args.metric is None else tuple(dict.fromkeys(args.metric.split(",")))
+    compared = [compare(runs, args.compare or "algo", m, args.baseline, args.alpha) for m in metrics]
     names = write_manuscript(runs, target, compared)
-    asked.page = target / names[0]
+    args.page = target / names[0]
     return "\n".join(f"written: {target / name}" for name in names)

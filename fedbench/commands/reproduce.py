@@ -12,30 +12,30 @@ from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError, number
 from fedbench.reports.write import write_report
-from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations, deadline
+from fedbench.reproduce.execute import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan, prefer_full
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
-from fedbench.runs.pool import Ended, start_importing
+from fedbench.runs.executor import Executor
+from fedbench.runs.pool import RunResult, start_importing
 from fedbench.runs.progress import duration
 from fedbench.runs.results import Results
-from fedbench.runs.where import Where
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 _LAUNCHER = ("hydra/launcher", "hydra.launcher")
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run with data is not done.
 
     Raises:
         RequestError: If the request is wrong; nothing is changed on disk.
     """
-    names = [word for word in asked.words if "=" not in word]
-    if asked.hours is not None:
-        number("--hours", asked.hours, above=0)
-    overrides = parse_overrides(word for word in asked.words if "=" in word)
+    names = [word for word in args.words if "=" not in word]
+    if args.hours is not None:
+        number("--hours", args.hours, above=0)
+    overrides = parse_overrides(word for word in args.words if "=" in word)
     for o in overrides:
         if not o.key.startswith((*_COMMON, *_LAUNCHER)):
             raise RequestError(
@@ -45,45 +45,45 @@ def carry_out(asked: Namespace) -> int:
     launcher = [o.text for o in overrides if o.key.startswith(_LAUNCHER)]
     common = [o.text for o in overrides if o.text not in launcher]
     if launcher:
-        if asked.hours is not None:
+        if args.hours is not None:
             raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")
         Composer().composed([*common, *launcher])  # it is known
     paths = compose_run(common)
     published = Results(paths.results_dir)
 
     def planned(profile: str) -> list[PlannedRun]:
-        return _of_experiment(plan(names, profile, asked.seeds, asked.readings), asked.experiment)
+        return _of_experiment(plan(names, profile, args.seeds, args.readings), args.experiment)
 
-    runs = locate(planned(asked.profile), common, published)
-    if asked.profile == "cpu":  # smoke is there to try that everything runs
+    runs = locate(planned(args.profile), common, published)
+    if args.profile == "cpu":  # smoke is there to try that everything runs
         runs = prefer_full(runs, planned("full"), common, published)
     todo = [run for run in runs if not run.done]
-    where, configs = Where.asked(asked), [run.config for run in todo if run.config is not None]
-    jobs = 1 if launcher or where.cluster else where.number(configs)
+    executor, configs = Executor.from_args(args), [run.config for run in todo if run.config is not None]
+    jobs = 1 if launcher or executor.cluster else executor.number(configs)
     durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
-    print(plan_text(names, runs, durations, lacks, jobs, asked.profile), flush=True)
-    for paper, variant in missing_variants(names) if asked.readings else ():
+    print(plan_text(names, runs, durations, lacks, jobs, args.profile), flush=True)
+    for paper, variant in missing_variants(names) if args.readings else ():
         there = f"its algorithms are in {variant.config_dir} of fedbench's repository; type the command there to run it"
         print(f"without the variant {variant.id} of {paper.id}: {there}", flush=True)
     taken = todo
-    if asked.hours is not None:
+    if args.hours is not None:
         ready = [run for run in todo if run.experiment not in lacks]
-        taken = rows_within(ready, durations.of, asked.hours * 3600, jobs)
-        print(f"{len(taken)} of {len(todo)} runs are taken within {duration(asked.hours * 3600)}", flush=True)
-    if asked.plan:
+        taken = rows_within(ready, durations.of, args.hours * 3600, jobs)
+        print(f"{len(taken)} of {len(todo)} runs are taken within {duration(args.hours * 3600)}", flush=True)
+    if args.plan:
         return 0
     left = {id(run) for run in todo} - {id(run) for run in taken}
     runs = [run for run in runs if id(run) not in left]
-    return _carry_out(names, runs, published.root, common, launcher, where, asked.hours)
+    return _execute(names, runs, published.root, common, launcher, executor, args.hours)
 
 
-def _carry_out(
+def _execute(
     names: Sequence[str],
     runs: list[PlannedRun],
     results: Path,
     common: list[str],
     launcher: list[str],
-    where: Where,
+    executor: Executor,
     hours: float | None,
 ) -> int:
     """Train what is not done, write the report and return the exit status.
@@ -94,10 +94,10 @@ def _carry_out(
         results: The results directory.
         common: Overrides for all runs.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
-        where: Where they are carried out without a launcher.
+        executor: Executes them without a launcher.
         hours: When to stop, or None.
     """
-    if not launcher and where.starts_processes:
+    if not launcher and executor.starts_processes:
         start_importing()
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -105,14 +105,14 @@ def _carry_out(
         raise not_writable(f"results_dir={results}", error) from error
     faults = unreadable_data(run for run in runs if not run.done)
     write_labels(names, results, common)
-    ended: list[Ended] = []
+    ended: list[RunResult] = []
     todo = [run for run in runs if not run.done and run.experiment not in faults]
     end: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)
     with end as over:
-        for own in dict.fromkeys(run.config_dir for run in todo):
-            typed = [[*run.overrides, *common] for run in todo if run.config_dir == own]
-            composer = Composer(own)
-            start(typed, composer, [composer.config(typed[0])] * len(typed), where, launcher, ended)
+        for config_dir in dict.fromkeys(run.config_dir for run in todo):
+            typed = [[*run.overrides, *common] for run in todo if run.config_dir == config_dir]
+            composer = Composer(config_dir)
+            start(typed, composer, [composer.config(typed[0])] * len(typed), executor, launcher, ended)
     ids = list(dict.fromkeys(run.paper.id for run in runs))
     text, left_out = write_report(results, papers=ids, parts=names)
     print(f"\n{text}")

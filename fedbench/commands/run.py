@@ -12,19 +12,19 @@ from fedbench.config.overrides import CONFIG_DIR
 from fedbench.runs.cached_run import cached_run
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Run one experiment, or show its configuration, and return the exit status: 1 if the run diverged.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    composer = Composer(asked.config_dir)
-    if asked.cfg or asked.resolve:
-        tree, choices = composer.composed(asked.overrides, resolve=asked.resolve)
-        roots = [CONFIG_DIR, *([asked.config_dir] if asked.config_dir else [])]
+    composer = Composer(args.config_dir)
+    if args.cfg or args.resolve:
+        tree, choices = composer.composed(args.overrides, resolve=args.resolve)
+        roots = [CONFIG_DIR, *([args.config_dir] if args.config_dir else [])]
         text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
         print(annotate(text, comments(choices, roots)), end="")
         return 0
-    outcome = cached_run(composer.config(asked.overrides))
+    outcome = cached_run(composer.config(args.overrides))
     outcome.say()
     return 0 if outcome.run.meta["status"] == "done" else 1

@@ -19,7 +19,7 @@ _WIDTH = 32  # of a curve, in characters
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Print one run, and draw its curves if that is asked for.
 
     Raises:
@@ -27,10 +27,10 @@ def carry_out(asked: Namespace) -> int:
         RequestError: If there is no such run, or one to be drawn is not done.
         DamagedRun: If the run's files cannot be read.
     """
-    path = _located(user_path("RUN", asked.run))
+    path = _located(user_path("RUN", args.run))
     run = read_run(path)
     print("\n".join([*_head(run), *_numbers(run), "", f"in Python: fedbench.load_results({str(path)!r})"]))
-    if asked.plot:
+    if args.plot:
         from fedbench.reports import canvas, figures, plots  # which import matplotlib
 
         panels = figures.curve_panels(

@@ -20,23 +20,23 @@ _HINTS = {
 _LINE = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Print a line per run that is not done, and how many are in which state.
 
     Raises:
         RequestError: If the directory contains no runs.
     """
-    found = list(statuses(asked.folder, asked.verify, brief=not (asked.all or asked.verify)))
+    found = list(statuses(args.folder, args.verify, brief=not (args.all or args.verify)))
     if not found:
-        raise RequestError(f"{asked.folder} contains no runs; it must be a results_dir")
-    listed = sorted((s for s in found if asked.all or s.state != "done"), key=lambda s: STATES.index(s.state))
+        raise RequestError(f"{args.folder} contains no runs; it must be a results_dir")
+    listed = sorted((s for s in found if args.all or s.state != "done"), key=lambda s: STATES.index(s.state))
     if listed:
-        print(table_of_runs(listed, asked.folder), end="\n\n")
+        print(table_of_runs(listed, args.folder), end="\n\n")
     for state in _HINTS:
         if any(s.state == state for s in listed):
             print(f"{state}: {_HINTS[state]}")
     print(_sum(found))
-    return 1 if asked.verify and any(s.state == "damaged" for s in found) else 0
+    return 1 if args.verify and any(s.state == "damaged" for s in found) else 0
 
 
 def table_of_runs(runs: Iterable[RunStatus], folder: Path) -> str:

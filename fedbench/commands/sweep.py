@@ -20,11 +20,11 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
 from fedbench.reproduce.durations import Durations
 from fedbench.runs.cached_run import not_writable
-from fedbench.runs.pool import Ended, Runs, start_importing
+from fedbench.runs.executor import Executor, announce
+from fedbench.runs.pool import RunBatch, RunResult, start_importing
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import is_done, read_run
-from fedbench.runs.where import Where, announce
 
 _MANY = 20  # configurations whose check takes seconds
 _INDEX = "planned_run"  # the axis of a launcher's sweep: the numbers of the runs
@@ -36,13 +36,13 @@ _BARE = (
 )
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Run every combination, print a table, and return the exit status: 0 if all runs are done.
 
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
     """
-    overrides = parse_overrides(asked.overrides)
+    overrides = parse_overrides(args.overrides)
     launcher = [o.text for o in overrides if o.key.startswith(("hydra.", "hydra/"))]
     axes = [o for o in overrides if o.text not in launcher]
     for text in launcher:
@@ -51,8 +51,8 @@ def carry_out(asked: Namespace) -> int:
     for axis in axes:
         if not axis.each():
             raise RequestError(f"{axis.text} has no list of values; type some, or use `fedbench tune`")
-    where, composer = Where.asked(asked), Composer(asked.config_dir)
-    todo = check_combinations(axes, composer, starts=not launcher and where.starts_processes)
+    executor, composer = Executor.from_args(args), Composer(args.config_dir)
+    todo = check_combinations(axes, composer, starts=not launcher and executor.starts_processes)
     # a directory that cannot be written to is refused once, and not by every run
     for results in {config.results_dir for config in todo}:
         try:
@@ -61,24 +61,24 @@ def carry_out(asked: Namespace) -> int:
             raise not_writable(f"results_dir={results}", error) from error
     runs = combinations(axes)
     configs = todo or [composer.config(runs[0])]
-    ended: list[Ended] = []
+    ended: list[RunResult] = []
     try:
-        start(runs, composer, configs, where, launcher, ended, asked.loud)
+        start(runs, composer, configs, executor, launcher, ended, args.loud)
     except KeyboardInterrupt:
-        _close(ended, asked.config_dir, configs[0].results_dir)
+        _close(ended, args.config_dir, configs[0].results_dir)
         raise
     paths = {e.overrides: e.path for e in ended}
-    asked.paths = [paths.get(tuple(run)) for run in runs]
-    return _close(ended, asked.config_dir, configs[0].results_dir)
+    args.paths = [paths.get(tuple(run)) for run in runs]
+    return _close(ended, args.config_dir, configs[0].results_dir)
 
 
 def start(
     runs: Sequence[Sequence[str]],
     composer: Composer,
     configs: Sequence[RunConfig],
-    where: Where,
+    executor: Executor,
     launcher: Sequence[str],
-    ended: list[Ended],
+    ended: list[RunResult],
     loud: bool = False,
 ) -> None:
     """Carry out runs and add their results to ``ended``, however it ends.
@@ -87,7 +87,7 @@ def start(
         runs: Overrides per run.
         composer: Composes their configurations.
         configs: Configurations of the runs that are not done, by which the number at a time is chosen.
-        where: Where they are carried out without a launcher.
+        executor: Executes them without a launcher.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
         ended: The list of results.
         loud: Print the traceback of a failed run.
@@ -100,18 +100,18 @@ def start(
             f"hydra.sweep.dir={quoted(str(folder.resolve()))}",
             f"+{_INDEX}=range(0,{len(runs)})",
         ]
-        batches = composer.multirun(partial(_job, runs, composer.own, loud), typed)
+        batches = composer.multirun(partial(_job, runs, composer.config_dir, loud), typed)
         ended += [job.return_value for batch in batches for job in batch]
         (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's; logs of the launcher stay
         with suppress(OSError):  # a directory that has something in it stays
             for empty in (folder, folder.parent):
                 empty.rmdir()
         return
-    if where.cluster is None:
-        announce(len(configs), where.number(configs))
+    if executor.cluster is None:
+        announce(len(configs), executor.number(configs))
     else:
         runs = sorted(runs, key=_expected(composer, configs[0].results_dir), reverse=True)
-    where.carry_out(Runs(runs, composer.config, composer.own, loud), configs, ended)
+    executor.execute(RunBatch(runs, composer.config, composer.config_dir, loud), configs, ended)
 
 
 def _expected(composer: Composer, results: Path) -> Callable[[Sequence[str]], tuple[bool, float]]:
@@ -127,11 +127,13 @@ def _expected(composer: Composer, results: Path) -> Callable[[Sequence[str]], tu
     return lambda run: of(tuple(text for text in run if not text.startswith("seed=")))
 
 
-def _job(runs: Sequence[Sequence[str]], own: Path | None, loud: bool, config: Any) -> Ended:
+def _job(runs: Sequence[Sequence[str]], config_dir: Path | None, loud: bool, config: Any) -> RunResult:
     """Carry out one of the runs, where a launcher calls it, and return its result."""
     # on a terminal, the bars of several processes would be drawn over one another
     with hidden() if sys.stderr.isatty() else nullcontext():
-        (ended,) = Where(1).carry_out(Runs([runs[int(config[_INDEX])]], Composer(own).config, own, loud), [])
+        (ended,) = Executor(1).execute(
+            RunBatch([runs[int(config[_INDEX])]], Composer(config_dir).config, config_dir, loud), []
+        )
     return ended
 
 
@@ -182,7 +184,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, starts
     return todo
 
 
-def _close(ended: Sequence[Ended], config_dir: Path | None, results: Path) -> int:
+def _close(ended: Sequence[RunResult], config_dir: Path | None, results: Path) -> int:
     """Print the results of a sweep and return its exit status."""
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
     for e in ended:

@@ -26,17 +26,17 @@ from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
 from fedbench.reproduce.durations import Durations
-from fedbench.runs.pool import Ended
+from fedbench.runs.executor import Executor
+from fedbench.runs.pool import RunResult
 from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
-from fedbench.runs.where import Where
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned
 
 
-def carry_out(asked: Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Tune methods, compare them if that is asked for, and write tables, a page and a config file.
 
     Returns:
@@ -45,33 +45,33 @@ def carry_out(asked: Namespace) -> int:
     Raises:
         RequestError: If the request is wrong.
     """
-    request, composer = read_request(asked.word, asked.overrides, Where.asked(asked)), Composer(asked.config_dir)
-    studies = [Study(request, method, composer, asked.loud) for method in request.methods]
+    request, composer = read_request(args.word, args.overrides, Executor.from_args(args)), Composer(args.config_dir)
+    studies = [Study(request, method, composer, args.loud) for method in request.methods]
     for study in studies:
         study.check()
-    if asked.word == "compare":  # before anything is trained
+    if args.word == "compare":  # before anything is trained
         if request.baseline is not None:
             choice("baseline", request.baseline, request.methods)
         own = {name for study in studies for name in study.config.metrics}
         choice("metric", request.metric, [*(k for k, m in CATALOGUE.items() if m.formula is None), *sorted(own)])
     print(f"fedbench: {_outlook(request, studies)}", file=sys.stderr, flush=True)
     found = [study.search() for study in studies]
-    command = shlex.join(["fedbench", asked.word, *asked.typed])
+    command = shlex.join(["fedbench", args.word, *args.typed])
     text, chapter = _write_search(studies, found, command)
     print(f"\n{text}")
-    asked.page = _folder(studies) / PAGE
+    args.page = _folder(studies) / PAGE
     chosen = [(study, tuned) for study, tuned in zip(studies, found, strict=True) if tuned.best is not None]
-    ended: list[Ended] = []
-    if asked.word == "compare":
+    ended: list[RunResult] = []
+    if args.word == "compare":
         if len(chosen) < 2:
             raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
         configs = [study.config for study, _ in chosen for _ in request.table_seeds]
-        start(table_runs(request, chosen), composer, configs, request.where, (), ended, asked.loud)
+        start(table_runs(request, chosen), composer, configs, request.executor, (), ended, args.loud)
         for e in ended:
             if e.error:
                 print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
         runs = [read_run(e.path) for e in ended if e.path is not None]
-        text, asked.page = _write_comparison(request, studies, runs, chapter)
+        text, args.page = _write_comparison(request, studies, runs, chapter)
         print(f"\n{text}")
     return 0 if len(chosen) == len(studies) and all(e.status == "done" for e in ended) else 1
 
@@ -82,7 +82,7 @@ def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
     rounds = [Durations(config.results_dir).per_round(study.config) for study in studies]
     runs = (trials + seeds) * len(studies)
     configs = [study.config for study in studies]
-    jobs = request.where.number((configs * runs)[:runs])  # of a cluster, those of this machine
+    jobs = request.executor.number((configs * runs)[:runs])  # of a cluster, those of this machine
     known = [seconds for seconds in rounds if seconds is not None]
     time = f"about {duration(sum(known) * config.rounds * runs / len(studies) / jobs)}"
     if len(known) < len(rounds):

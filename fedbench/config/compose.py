@@ -68,17 +68,19 @@ class Composer:
         RequestError: If a file of the user's would never be read, since fedbench has another under the same name.
     """
 
-    def __init__(self, own: Path | None = None) -> None:
-        self.own = own
-        self._search = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own.resolve()}')}]"]
-        self._composed = _composed if own is None else {}
+    def __init__(self, config_dir: Path | None = None) -> None:
+        self.config_dir = config_dir
+        self._search = [] if config_dir is None else [f"hydra.searchpath=[{quoted(f'file://{config_dir.resolve()}')}]"]
+        self._composed = _composed if config_dir is None else {}
         self._baselines: dict[tuple[str, str], Tree] = {}
-        if own is None:
+        if config_dir is None:
             return
-        for file in sorted(path for group in GROUPS for path in (own / group).rglob("*.yaml")):
-            twin = CONFIG_DIR / file.relative_to(own)
+        for file in sorted(path for group in GROUPS for path in (config_dir / group).rglob("*.yaml")):
+            twin = CONFIG_DIR / file.relative_to(config_dir)
             if twin.is_file() and twin.read_bytes() != file.read_bytes():
-                raise RequestError(f"{file} is hidden by fedbench's own {file.relative_to(own)}; give it another name")
+                raise RequestError(
+                    f"{file} is hidden by fedbench's own {file.relative_to(config_dir)}; give it another name"
+                )
 
     def config(self, texts: Sequence[str]) -> RunConfig:
         """The configuration that overrides make.

@@ -26,7 +26,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import Outcome, continue_shorter
-from fedbench.runs.pool import PATIENCE, Ended, Runs, attempt, carry_out, note
+from fedbench.runs.pool import PATIENCE, RunBatch, RunResult, attempt, execute, note
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import Going, PoolView
 from fedbench.runs.ray_task import Key, Mailbox, packed, sent, unpack, work
@@ -110,7 +110,7 @@ class OnRay:
         RequestError: If Ray is not installed, the cluster cannot be reached, or no node can carry out a run.
     """
 
-    def __init__(self, runs: Runs, cluster: Cluster, found: list[Ended]) -> None:
+    def __init__(self, runs: RunBatch, cluster: Cluster, found: list[RunResult]) -> None:
         self._runs, self._found = runs, found
         self._view = PoolView(len(runs.overrides))
         self._ray = _connected(cluster)
@@ -199,12 +199,12 @@ class OnRay:
     def _begun(self, number: int, overrides: Sequence[str]) -> _Flight | None:
         """Return a run that is to be carried out, with its lock; None if it is over, or another process is at it."""
         self._busy.discard(number)
-        config = attempt(overrides, self._runs.own, partial(self._runs.compose, overrides))
-        if isinstance(config, Ended):
+        config = attempt(overrides, self._runs.config_dir, partial(self._runs.compose, overrides))
+        if isinstance(config, RunResult):
             note(self._runs, config, self._found)
             return None
         if is_done(config.path) and not config.force and not (config.path / CHECKPOINT).exists():
-            note(self._runs, carry_out(self._runs, config, overrides), self._found)
+            note(self._runs, execute(self._runs, config, overrides), self._found)
             return None
         from fedbench.runs.recorder import Recorder  # imports torch, which takes seconds
 
@@ -275,7 +275,7 @@ class OnRay:
             self._lost.append(flight)
             return
         except errors.TaskCancelledError:
-            ended, files = Ended(tuple(flight.overrides), "interrupted"), {}
+            ended, files = RunResult(tuple(flight.overrides), "interrupted"), {}
         except errors.RayError as error:
             self._again(flight, f"has lost its process ({str(error).partition('.')[0]})", DOUBT_SECONDS)
             return
@@ -283,7 +283,7 @@ class OnRay:
             flight.recorder.check_lock()
             unpack(files, flight.config.path)
         except NotWritten as error:
-            ended = Ended(tuple(flight.overrides), "failed", error=str(error))
+            ended = RunResult(tuple(flight.overrides), "failed", error=str(error))
         if ended.status in ("done", "diverged"):
             ended = replace(ended, outcome=Outcome(read_run(flight.config.path), fresh=True))
         self._close(flight, ended)
@@ -297,9 +297,11 @@ class OnRay:
                 print(f"fedbench: {' '.join(flight.overrides)} {why} on {flight.node}: again", file=sys.stderr)
             self._lost.append(flight)
         else:
-            self._close(flight, Ended(tuple(flight.overrides), "failed", error=f"it {why}, for the {ATTEMPTS}rd time"))
+            self._close(
+                flight, RunResult(tuple(flight.overrides), "failed", error=f"it {why}, for the {ATTEMPTS}rd time")
+            )
 
-    def _close(self, flight: _Flight, ended: Ended) -> None:
+    def _close(self, flight: _Flight, ended: RunResult) -> None:
         """Let go of a run and note its result."""
         if is_done(flight.config.path):  # a process that waits creates it again, and finds DONE
             (flight.config.path / LOCK).unlink(missing_ok=True)

@@ -42,7 +42,7 @@ _idle = threading.Event()  # of this process, if it is one of a pool: whether it
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunResult:
     """The result of one of several runs.
 
     Attributes:
@@ -61,25 +61,25 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunBatch:
     """Runs that are carried out together.
 
     Attributes:
         overrides: The overrides of each run.
         compose: Composes the configuration of a run from its overrides.
-        own: A config tree of the user's own.
+        config_dir: A directory of the user with config files and modules.
         loud: Print the traceback of a failed run.
         quiet: Do not print the results.
     """
 
     overrides: Sequence[Sequence[str]]
     compose: Callable[[Sequence[str]], RunConfig]
-    own: Path | None = None
+    config_dir: Path | None = None
     loud: bool = False
     quiet: bool = False
 
 
-def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
+def execute_all(runs: RunBatch, jobs: int, gpus: Sequence[str], found: list[RunResult]) -> None:
     """Carry out runs; a failure never stops the others.
 
     Args:
@@ -96,42 +96,44 @@ def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]
         _Places(runs, jobs, gpus, found).work_through()
         return
     for overrides in runs.overrides:
-        config = attempt(overrides, runs.own, partial(runs.compose, overrides))
-        note(runs, config if isinstance(config, Ended) else carry_out(runs, config, overrides), found)
+        config = attempt(overrides, runs.config_dir, partial(runs.compose, overrides))
+        note(runs, config if isinstance(config, RunResult) else execute(runs, config, overrides), found)
         if (outcome := found[-1].outcome) is not None and outcome.signal is not None:
             raise Interrupted(outcome.signal)
 
 
-def carry_out(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> Ended:
+def execute(runs: RunBatch, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> RunResult:
     """Return the result of one run; ``cores`` is the number that it may use, or None for all of this process."""
-    outcome = attempt(overrides, runs.own, lambda: cached_run(config, cores), runs.loud)
-    if isinstance(outcome, Ended):
+    outcome = attempt(overrides, runs.config_dir, lambda: cached_run(config, cores), runs.loud)
+    if isinstance(outcome, RunResult):
         begun = outcome.status == "failed" and (config.path / "meta.json").exists()
         return replace(outcome, path=config.path if begun else None)
-    return Ended(tuple(overrides), outcome.run.meta["status"], outcome.run.path, outcome=outcome)
+    return RunResult(tuple(overrides), outcome.run.meta["status"], outcome.run.path, outcome=outcome)
 
 
-def attempt(overrides: Sequence[str], own: Path | None, step: Callable[[], T], loud: bool = False) -> T | Ended:
+def attempt(
+    overrides: Sequence[str], config_dir: Path | None, step: Callable[[], T], loud: bool = False
+) -> T | RunResult:
     """Return the result of a step of a run, or that of a run which an error has ended in it.
 
     Raises:
         KeyboardInterrupt: If the error came up during a signal.
     """
     try:
-        with user_code_from(own):
+        with user_code_from(config_dir):
             return step()
     except Exception as error:
         if (cause := interruption(error)) is not None:
             raise cause from None
         if isinstance(error, RequestError):
-            return Ended(tuple(overrides), "refused", error=str(error))
+            return RunResult(tuple(overrides), "refused", error=str(error))
         if loud:
             traceback.print_exc()
         text = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-        return Ended(tuple(overrides), "failed", error=text)
+        return RunResult(tuple(overrides), "failed", error=text)
 
 
-def note(runs: Runs, result: Ended, found: list[Ended]) -> None:
+def note(runs: RunBatch, result: RunResult, found: list[RunResult]) -> None:
     """Add the result of a run to those that are found, and print it unless the runs are quiet."""
     if result.outcome is not None and not runs.quiet:
         result.outcome.say()
@@ -156,14 +158,14 @@ class _Places:
         found: The list that results are added to.
     """
 
-    def __init__(self, runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
+    def __init__(self, runs: RunBatch, jobs: int, gpus: Sequence[str], found: list[RunResult]) -> None:
         self._runs, self._found = runs, found
         self._sent = replace(runs, overrides=())  # what a process needs to know of all of them
         self._view = PoolView(len(runs.overrides))
         self._cores = max(1, available_cores() // jobs)
         self._visible = [{VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
         self._pools: dict[int, ProcessPoolExecutor] = {}
-        self._at_work: dict[Future[Ended], tuple[int, RunConfig, Sequence[str]]] = {}  # with the place of each
+        self._at_work: dict[Future[RunResult], tuple[int, RunConfig, Sequence[str]]] = {}  # with the place of each
         self._others = set(multiprocessing.active_children())
 
     def work_through(self) -> None:
@@ -171,8 +173,8 @@ class _Places:
         with self._view.bars:
             try:
                 for overrides in self._runs.overrides:
-                    config = attempt(overrides, self._runs.own, partial(self._runs.compose, overrides))
-                    if isinstance(config, Ended):
+                    config = attempt(overrides, self._runs.config_dir, partial(self._runs.compose, overrides))
+                    if isinstance(config, RunResult):
                         note(self._runs, config, self._found)
                         continue
                     while len(self._at_work) == len(self._visible):
@@ -206,7 +208,7 @@ class _Places:
             except BrokenProcessPool:
                 del self._pools[place]
                 short = "its process was killed; if memory was short, run fewer at a time (--jobs)"
-                result = Ended(tuple(overrides), "failed", error=short)
+                result = RunResult(tuple(overrides), "failed", error=short)
             note(self._runs, result, self._found)
         self._view.look([e.status for e in self._found], [going(config) for _, config, _ in self._at_work.values()])
 
@@ -233,13 +235,13 @@ def _prepare(environment: Mapping[str, str]) -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def _work(runs: Runs, config: RunConfig, overrides: Sequence[str], cores: int) -> Ended:
+def _work(runs: RunBatch, config: RunConfig, overrides: Sequence[str], cores: int) -> RunResult:
     _idle.clear()
     try:
         with answered_by(raise_interrupted), hidden():
-            return carry_out(runs, config, overrides, cores)
+            return execute(runs, config, overrides, cores)
     except KeyboardInterrupt:
-        return Ended(tuple(overrides), "interrupted", config.path)
+        return RunResult(tuple(overrides), "interrupted", config.path)
     finally:
         _idle.set()
 

@@ -16,7 +16,7 @@ import fedbench
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file, to_disk
-from fedbench.runs.pool import Ended, Runs, carry_out
+from fedbench.runs.pool import RunBatch, RunResult, execute
 from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import CHECKPOINT, DONE, LOCK, MANIFEST, NODE
@@ -40,14 +40,14 @@ class Sent:
         environment: Variables that configurations may refer to.
     """
 
-    runs: Runs
+    runs: RunBatch
     cores: int
     versions: tuple[str, ...]
     folder: str
     environment: dict[str, str]
 
 
-def sent(runs: Runs, cores: int) -> Sent:
+def sent(runs: RunBatch, cores: int) -> Sent:
     """Return what all tasks get of this process."""
     kept = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
     return Sent(replace(runs, overrides=()), cores, _versions(), str(Path.cwd()), kept)
@@ -115,7 +115,7 @@ def work(
     files: Files,
     mailbox: Any,
     put: Callable[[Files], Any],
-) -> tuple[Ended, Files]:
+) -> tuple[RunResult, Files]:
     """Carry out a run in a scratch directory, and return its result and its files.
 
     Args:
@@ -162,9 +162,9 @@ def work(
         threading.Thread(target=beat, daemon=True).start()  # however long a round takes
         try:
             with answered_by(raise_interrupted), hidden(report):
-                ended = carry_out(sent.runs, config, overrides, sent.cores)
+                ended = execute(sent.runs, config, overrides, sent.cores)
         except KeyboardInterrupt:
-            ended = Ended(tuple(overrides), "interrupted")
+            ended = RunResult(tuple(overrides), "interrupted")
         finally:
             over.set()
         return replace(ended, path=None, outcome=None), packed(config.path)

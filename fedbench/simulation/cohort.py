@@ -174,7 +174,7 @@ class Cohort:
         """
         kernel, weights = self.engine.kernel, weights or {}
         plain = not self.work.random and not self.work.augment
-        compiled = plain and kernel is not None and kernel.carries_out(algo.step) and kernel.reads(self.data)
+        compiled = plain and kernel is not None and kernel.supports(algo.step) and kernel.reads(self.data)
         held = len(self.ids) * nbytes({"w": msg["w"]})
         summed = weights if held > (SHARE_BYTES if compiled else _HELD_BYTES) else {}  # part by part
         trained = CohortResult(info.id, clients if in_place else None)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError, choice, integer
-from fedbench.runs.where import HERE, Where
+from fedbench.runs.executor import HERE, Executor
 
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
@@ -27,7 +27,7 @@ class TuningRequest:
         seeds: The tuning seeds, over which a trial is averaged.
         sampler: Where trials come from.
         pruning: Whether bad trials end early.
-        where: Where runs are carried out.
+        executor: Executes the runs.
         table_seeds: The seeds of the table, for a comparison.
         metric: The metric of the table, for a comparison.
         baseline: The method that all others are compared with, or None for all pairs.
@@ -39,19 +39,19 @@ class TuningRequest:
     seeds: tuple[int, ...]
     sampler: str
     pruning: str
-    where: Where
+    executor: Executor
     table_seeds: tuple[int, ...] = ()
     metric: str = "accuracy_mean"
     baseline: str | None = None
 
 
-def read_request(word: Literal["tune", "compare"], args: Sequence[str], where: Where = HERE) -> TuningRequest:
+def read_request(word: Literal["tune", "compare"], args: Sequence[str], executor: Executor = HERE) -> TuningRequest:
     """Return the request that arguments make.
 
     Args:
         word: The command.
         args: ``KEY=VALUE`` texts: keys of the command, and overrides of the runs.
-        where: Where runs are carried out.
+        executor: Executes the runs.
 
     Raises:
         RequestError: If a key or value is wrong.
@@ -90,7 +90,7 @@ def read_request(word: Literal["tune", "compare"], args: Sequence[str], where: W
         seeds=tuning,
         sampler=choice("sampler", own.get("sampler", "random"), ("random", "tpe")),
         pruning=choice("pruning", own.get("pruning", "none"), ("none", "halving")),
-        where=where,
+        executor=executor,
         table_seeds=table,
         metric=str(own.get("metric", "accuracy_mean")),
         baseline=str(own["baseline"]) if "baseline" in own else None,

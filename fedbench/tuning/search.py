@@ -26,7 +26,7 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import keys_text
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
 from fedbench.runs.cached_run import depends_on_rounds
-from fedbench.runs.pool import Ended, Runs
+from fedbench.runs.pool import RunBatch, RunResult
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest
@@ -114,7 +114,7 @@ class Study:
     @cached_property
     def space(self) -> tuple[Axis, ...]:
         """The axes of the search."""
-        return search_space(self.method, self.composer.own, self.request.overrides)
+        return search_space(self.method, self.composer.config_dir, self.request.overrides)
 
     @cached_property
     def metric(self) -> MetricInfo:
@@ -276,14 +276,16 @@ class Study:
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = [(trial, self.overrides(trial.values, seed, rounds)) for trial in trials for seed in self.request.seeds]
-        runs = Runs([run for _, run in tasks], self.composer.config, self.composer.own, self.loud, quiet=True)
+        runs = RunBatch(
+            [run for _, run in tasks], self.composer.config, self.composer.config_dir, self.loud, quiet=True
+        )
         ended = (
-            {e.overrides: e for e in self.request.where.carry_out(runs, [self.config] * len(tasks))} if tasks else {}
+            {e.overrides: e for e in self.request.executor.execute(runs, [self.config] * len(tasks))} if tasks else {}
         )
         for trial, run in tasks:
             trial.scores.setdefault(rounds, []).append(self._score(ended[tuple(run)]))
 
-    def _score(self, ended: Ended) -> float | None:
+    def _score(self, ended: RunResult) -> float | None:
         """Return the metric of a run; None if it diverged or failed.
 
         Raises:

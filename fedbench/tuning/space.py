@@ -67,7 +67,7 @@ class Axis:
         return f"{self.key}={f'tag(log,{interval})' if self.log else interval}"
 
 
-def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> tuple[Axis, ...]:
+def search_space(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> tuple[Axis, ...]:
     """Return the axes along which a method is tuned.
 
     They are those that all methods share and those of the method's file ``tune/<algo>.yaml``, in the user's own config
@@ -76,14 +76,14 @@ def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> 
 
     Args:
         algo: The method.
-        own: A config tree of the user's own.
+        config_dir: A directory of the user with config files and modules.
         overrides: What was typed.
 
     Raises:
         RequestError: If the method has no space, a file is malformed, or several values are given of a key that cannot
             be tuned.
     """
-    given = [*_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"), *_of_method(algo, own, overrides)]
+    given = [*_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"), *_of_method(algo, config_dir, overrides)]
     found: dict[str, Axis] = {}
     for o in [*parse_overrides(given), *overrides]:
         if not o.sweeps:
@@ -110,14 +110,18 @@ def axis_of(o: Override) -> Axis:
     return Axis(o.key, low=low, high=high, log="log" in o.tags)
 
 
-def _of_method(algo: str, own: Path | None, overrides: Sequence[Override]) -> list[str]:
+def _of_method(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> list[str]:
     """Return the lines of a method's file as overrides; none without a file if the command line has a space."""
-    for root in (own, CONFIG_DIR):
+    for root in (config_dir, CONFIG_DIR):
         if root is not None and (file := root / "tune" / f"{algo}.yaml").is_file():
             return _read(file)
     if any(o.sweeps and o.key.startswith("algo.") for o in overrides):
         return []
-    place = f"{own}/tune/{algo}.yaml" if own is not None else f"tune/{algo}.yaml in a directory for --config-dir"
+    place = (
+        f"{config_dir}/tune/{algo}.yaml"
+        if config_dir is not None
+        else f"tune/{algo}.yaml in a directory for --config-dir"
+    )
     raise RequestError(
         f"algo={algo} has no search space{nearest(algo, options('tune'))}; write {place}, with lines such as "
         "algo.mu: 0.01,0.1,1 (an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"

@@ -10,7 +10,7 @@ from report_runs import call
 from test_reproduce import SETUPS, SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
 
 from fedbench.reports.write import write_report
-from fedbench.reproduce.carry_out import write_labels
+from fedbench.reproduce.execute import write_labels
 from fedbench.reproduce.plan import locate, plan
 from fedbench.runs import training as runner
 

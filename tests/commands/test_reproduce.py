@@ -23,9 +23,9 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
-from fedbench.reproduce import carry_out as carrying_out
-from fedbench.reproduce.carry_out import missing_files, rows_within, unreadable_data, write_labels
+from fedbench.reproduce import execute as execution
 from fedbench.reproduce.durations import Durations
+from fedbench.reproduce.execute import missing_files, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.plan import chosen, locate, plan, table_names
 from fedbench.runs import training as runner
 from fedbench.runs.progress import duration
@@ -573,7 +573,7 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
             return None
         raise RequestError(f"no {config.data.source.target}")
 
-    monkeypatch.setattr(carrying_out, "read_examples", reading)
+    monkeypatch.setattr(execution, "read_examples", reading)
     faults = unreadable_data(jobs)
     assert len(read) == 2
     assert set(faults) == set(SETUPS)
@@ -633,7 +633,7 @@ def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
     data = federation([2, 3, 1], [4, 0, 9])
     data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
     calls = []
-    monkeypatch.setattr(carrying_out, "federated", lambda config: calls.append(config.task_name) or data)
+    monkeypatch.setattr(execution, "federated", lambda config: calls.append(config.task_name) or data)
     write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [])
     skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
     experiments = [f"adafedadam/table{skew}" for skew in skews]

@@ -506,7 +506,7 @@ def test_states_in_a_file_are_those_in_memory(name, tmp_path):
     ],
 )
 def test_which_local_phases_compiled_code_takes(name, options, known):
-    assert DenseKernel.carries_out(make(name, **options).step) == known
+    assert DenseKernel.supports(make(name, **options).step) == known
 
 
 @pytest.mark.parametrize("name", ["feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"])

@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster as Nodes
 from fedbench.config.compose import Composer
 from fedbench.runs import on_ray
 from fedbench.runs.on_ray import Cluster, OnRay
-from fedbench.runs.pool import Runs
+from fedbench.runs.pool import RunBatch
 
 SEEDS = 6
 
@@ -50,7 +50,9 @@ def main():
     thread.start()
     on_ray.SILENT_SECONDS = 10.0
     found = []
-    OnRay(Runs(overrides(results, rounds), Composer().config, quiet=True), Cluster(nodes.address), found).work_through()
+    OnRay(
+        RunBatch(overrides(results, rounds), Composer().config, quiet=True), Cluster(nodes.address), found
+    ).work_through()
     thread.join()
     print("states", *(e.status for e in found))
     print("happened", *happened)

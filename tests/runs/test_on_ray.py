@@ -17,7 +17,7 @@ from fedbench.commands.sweep import _expected
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs.on_ray import _Flight
-from fedbench.runs.pool import Runs
+from fedbench.runs.pool import RunBatch
 from fedbench.runs.ray_task import Mailbox, packed, sent, unpack, work
 
 NODES = Path(__file__).with_name("ray_nodes.py")
@@ -100,7 +100,7 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0.0)
     typed = ["data=synthetic_leaf", "data.clients=8", "algo=scaffold", "rounds=7", f"results_dir={tmp_path}"]
     config = compose_run(typed)
-    facts, first, second = sent(Runs([], compose_run, quiet=True), 1), Box(), Box()
+    facts, first, second = sent(RunBatch([], compose_run, quiet=True), 1), Box(), Box()
     ended, whole = work(facts, config, typed, (0, 1), {}, first, same)
     assert ended.status == "done"
     assert list(first.saved()) == list(range(1, 8))
@@ -114,7 +114,7 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
 
 def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
     typed = ["data=synthetic_leaf", "rounds=1", f"results_dir={tmp_path}"]
-    facts = replace(sent(Runs([], compose_run), 1), versions=("fedbench 9", "Python 3.11", "torch 2"))
+    facts = replace(sent(RunBatch([], compose_run), 1), versions=("fedbench 9", "Python 3.11", "torch 2"))
     with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
         work(facts, compose_run(typed), typed, (0, 1), {}, Box(), same)
 

@@ -14,9 +14,9 @@ import pytest
 from command_line import FAST, models
 
 from fedbench.config.compose import compose_run
-from fedbench.runs import progress, where
+from fedbench.runs import executor, progress
+from fedbench.runs.executor import Executor
 from fedbench.runs.progress import Going, PoolView, going
-from fedbench.runs.where import Where
 
 LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
 
@@ -118,8 +118,8 @@ def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch)
     """1 GiB for a dense model, 4 GiB for others; of runs that may be on a GPU, one for each."""
     dense, other, placed = (compose_run(texts) for texts in ([], ["data=mnist_iid", "model=cnn"], ["device=cuda:1"]))
     gpus = []
-    monkeypatch.setattr(where, "available_cores", lambda: 4)
-    monkeypatch.setattr(where, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(executor, "available_cores", lambda: 4)
+    monkeypatch.setattr(executor, "visible_gpus", lambda: gpus)
     for free, configs, jobs in (
         (16, [dense] * 9, 4),
         (16, [dense] * 3, 3),
@@ -127,21 +127,23 @@ def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch)
         (3.5, [dense] * 9, 3),
         (3.5, [dense, other] * 5, 1),
     ):
-        monkeypatch.setattr(where.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30}))
-        assert Where().number(configs) == jobs
+        monkeypatch.setattr(
+            executor.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30})
+        )
+        assert Executor().number(configs) == jobs
     gpus += ["0", "1"]
-    assert Where().number([dense] * 9) == 2
-    assert (Where(3).number([dense] * 9), Where(3).number([dense])) == (3, 1)
-    assert [where.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [gpus, [], []]
+    assert Executor().number([dense] * 9) == 2
+    assert (Executor(3).number([dense] * 9), Executor(3).number([dense])) == (3, 1)
+    assert [executor.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [gpus, [], []]
 
 
 def test_gpus_are_those_that_the_environment_names(monkeypatch):
-    installed = [where.Path("/dev/nvidia0"), where.Path("/dev/nvidia1")]
-    monkeypatch.setattr(where.Path, "glob", lambda *_: iter(installed))
+    installed = [executor.Path("/dev/nvidia0"), executor.Path("/dev/nvidia1")]
+    monkeypatch.setattr(executor.Path, "glob", lambda *_: iter(installed))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert where.visible_gpus() == ["0", "1"]
+    assert executor.visible_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3e,-1")
-    assert where.visible_gpus() == ["1", "GPU-3e"]
+    assert executor.visible_gpus() == ["1", "GPU-3e"]
 
 
 def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):

@@ -262,8 +262,8 @@ def test_the_family_of_steps():
         Descent(extra=lambda msg, local, info: local["w"]),
         lambda oracle, msg, local, batch, info: local,
     ]
-    assert all(DenseKernel.carries_out(step) for step in known)
-    assert not any(DenseKernel.carries_out(step) for step in other)
+    assert all(DenseKernel.supports(step) for step in known)
+    assert not any(DenseKernel.supports(step) for step in other)
 
 
 def test_only_dense_models_are_expressible():

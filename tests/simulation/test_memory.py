@@ -31,7 +31,7 @@ class Short:
 
     def __getattr__(self, name):
         what = getattr(self._inner, name)
-        plain = ("most_clients", "reads", "carries_out", "task", "threads", "weighted_sum", "examples")
+        plain = ("most_clients", "reads", "supports", "task", "threads", "weighted_sum", "examples")
         return what if name in plain else self._guarded(name, what)
 
     def _guarded(self, name, what):

@@ -11,8 +11,8 @@ from fedbench.tuning.space import Axis, search_space
 LR = Axis("local.lr", low=1e-4, high=1.0, log=True)
 
 
-def space(algo, *typed, own=None):
-    return search_space(algo, own, parse_overrides(typed))
+def space(algo, *typed, config_dir=None):
+    return search_space(algo, config_dir, parse_overrides(typed))
 
 
 @pytest.mark.parametrize("algo", options("algo"))
@@ -90,7 +90,7 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
         space("mine")
     (tmp_path / "tune").mkdir()
     (tmp_path / "tune" / "mine.yaml").write_text("algo.x: interval(0,2)\nlocal.momentum: 0,0.9\n")
-    assert [a.text for a in space("mine", own=tmp_path)] == [
+    assert [a.text for a in space("mine", config_dir=tmp_path)] == [
         "local.lr=tag(log,interval(0.0001,1))", "algo.x=interval(0,2)", "local.momentum=0,0.9",
     ]  # fmt: skip
     assert [a.key for a in space("mine", "algo.x=1,2")] == ["local.lr", "algo.x"]  # or on the command line
@@ -111,7 +111,7 @@ def test_a_malformed_space_is_refused(tmp_path, content, text):
     (tmp_path / "tune").mkdir()
     (tmp_path / "tune" / "mine.yaml").write_text(content)
     with pytest.raises(RequestError, match=text):
-        space("mine", own=tmp_path)
+        space("mine", config_dir=tmp_path)
 
 
 def test_what_is_no_key_of_a_method_has_one_value():

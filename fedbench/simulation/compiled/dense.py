@@ -84,7 +84,7 @@ class DenseKernel(DenseOracle):
         return numbers and data.tokens is None and data.y.dim() == 1 and data.x.is_contiguous()
 
     @staticmethod
-    def carries_out(step: Step) -> bool:
+    def supports(step: Step) -> bool:
         """Return whether a local step is of the family that the kernels know."""
         if not isinstance(step, Descent) or step.gradient is not None or step.opt.rule is None:
             return False
@@ -110,7 +110,7 @@ class DenseKernel(DenseOracle):
             ids: The clients [C].
             tau: Their numbers of local steps [C].
             order: Key of the order of the examples.
-            step: A step that ``carries_out`` accepts.
+            step: A step that ``supports`` accepts.
             msg: The broadcast.
             local: The local variables before the first step.
             info: Facts of the clients, leaves [C, 1].

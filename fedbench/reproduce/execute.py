@@ -16,7 +16,7 @@ from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
 from fedbench.runs.build_data import federated, official_files, read_examples
 from fedbench.runs.bundle import FOLDER
-from fedbench.runs.pool import Ended
+from fedbench.runs.pool import RunResult
 from fedbench.runs.results import PUBLISHED
 from fedbench.runs.run import DamagedRun, is_done, read_run
 
@@ -110,8 +110,8 @@ def _label_counts(experiment: str, common: Sequence[str]) -> str:
 
 
 def outcomes(
-    runs: Iterable[PlannedRun], faults: Mapping[str, str], ended: Iterable[Ended] = (), common: Sequence[str] = ()
-) -> list[Ended]:
+    runs: Iterable[PlannedRun], faults: Mapping[str, str], ended: Iterable[RunResult] = (), common: Sequence[str] = ()
+) -> list[RunResult]:
     """Return the result of each planned run; that of a run without one has the status ``planned``.
 
     Args:
@@ -124,7 +124,7 @@ def outcomes(
     return [errors.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment)) for run in runs]
 
 
-def _outcome(run: PlannedRun, fault: str | None) -> Ended:
+def _outcome(run: PlannedRun, fault: str | None) -> RunResult:
     assert run.path is not None
     status, error = run.published, ""
     if is_done(run.path):
@@ -134,4 +134,4 @@ def _outcome(run: PlannedRun, fault: str | None) -> Ended:
             status, error = (status, "") if status else ("failed", str(damage))
     elif not status:
         status, error = ("planned", "") if fault is None else ("refused", fault)
-    return Ended(tuple(run.overrides), status, error=error)
+    return RunResult(tuple(run.overrides), status, error=error)

@@ -15,7 +15,7 @@ import psutil
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.on_ray import Cluster, OnRay
-from fedbench.runs.pool import VISIBLE, Ended, Runs, carry_out_all
+from fedbench.runs.pool import VISIBLE, RunBatch, RunResult, execute_all
 from fedbench.runs.process import available_cores
 
 _DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
@@ -23,7 +23,7 @@ _OTHER_BYTES = 4 * 2**30  # for a run of any other model
 
 
 @dataclass(frozen=True)
-class Where:
+class Executor:
     """Where runs are carried out: in processes of this machine, or on a Ray cluster.
 
     Attributes:
@@ -35,22 +35,22 @@ class Where:
     cluster: Cluster | None = None
 
     @classmethod
-    def asked(cls, asked: Namespace) -> Where:
+    def from_args(cls, args: Namespace) -> Executor:
         """Return what the options ``--jobs``, ``--on``, ``--run-cpus`` and ``--run-gpus`` of a command ask for.
 
         Raises:
             RequestError: If they contradict one another.
         """
-        if asked.on is None:
-            if asked.run_cpus or asked.run_gpus:
+        if args.on is None:
+            if args.run_cpus or args.run_gpus:
                 raise RequestError("--run-cpus and --run-gpus say what a run has on a Ray cluster; add --on ray")
-            return cls(asked.jobs)
-        if asked.jobs is not None:
+            return cls(args.jobs)
+        if args.jobs is not None:
             raise RequestError(
                 "--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs"
             )
-        address = os.environ.get("RAY_ADDRESS") if asked.on == "ray" else asked.on
-        return cls(None, Cluster(address and address.removeprefix("ray://"), asked.run_cpus or 1.0, asked.run_gpus))
+        address = os.environ.get("RAY_ADDRESS") if args.on == "ray" else args.on
+        return cls(None, Cluster(address and address.removeprefix("ray://"), args.run_cpus or 1.0, args.run_gpus))
 
     @property
     def starts_processes(self) -> bool:
@@ -71,7 +71,9 @@ class Where:
         places = len(shared_gpus(configs)) if on_gpu else available_cores()
         return max(1, min(places, len(configs), int(room)))
 
-    def carry_out(self, runs: Runs, configs: Sequence[RunConfig], ended: list[Ended] | None = None) -> list[Ended]:
+    def execute(
+        self, runs: RunBatch, configs: Sequence[RunConfig], ended: list[RunResult] | None = None
+    ) -> list[RunResult]:
         """Return the results of runs, in the order in which they ended; a failure never stops the others.
 
         Args:
@@ -83,16 +85,16 @@ class Where:
             RequestError: If the cluster cannot be reached.
             KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
         """
-        found: list[Ended] = [] if ended is None else ended
+        found: list[RunResult] = [] if ended is None else ended
         if self.cluster is None:
-            carry_out_all(runs, self.number(configs), shared_gpus(configs), found)
+            execute_all(runs, self.number(configs), shared_gpus(configs), found)
         else:
             gpus = 0.0 if configs and all(config.device == "cpu" for config in configs) else self.cluster.gpus
             OnRay(runs, replace(self.cluster, gpus=gpus), found).work_through()
         return found
 
 
-HERE = Where()
+HERE = Executor()
 
 
 def announce(runs: int, jobs: int) -> None:
