@@ -25,8 +25,8 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.draws import Population
-from fedbench.scenarios.surroundings import Surroundings
+from fedbench.scenarios.population import Population
+from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.checks import checked
 from fedbench.simulation.compiled.dense import DenseKernel
@@ -36,8 +36,8 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.scenario import Attackers, Scenario
 from fedbench.simulation.task import Task
-from fedbench.simulation.turn import Attackers, Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -339,7 +339,7 @@ def scenario_of(
     if "defence" in groups:
         attackers = 0 if attack is None else len(attack.who)
         layers.append(Defence(population=everybody, attackers=attackers, **groups["defence"]))
-    return Surroundings(everybody, layers=layers, attackers=attack or Attackers())
+    return ScenarioStack(everybody, layers=layers, attackers=attack or Attackers())
 
 
 def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:

@@ -27,15 +27,15 @@ from fedbench.runs.method import method_of
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
-from fedbench.scenarios.draws import Population
-from fedbench.scenarios.surroundings import surround
+from fedbench.scenarios.population import Population
+from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine, allocation_failed
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.ranks import ALONE, Ranks
+from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task
-from fedbench.simulation.turn import Scenario
 
 _FEW = 2  # examples that a model of the user's own is tried on
 
@@ -87,7 +87,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     if config.scenarios:
         drawn = config.participation, sum(s.rounds for s in stages), config.sampling == "size"
         everybody = Population(config.seed, data, work, *drawn, task.layout.shapes)
-        scenario = surround(config.scenarios, config.algo, stages, everybody)
+        scenario = build_scenarios(config.scenarios, config.algo, stages, everybody)
         data = scenario.attackers.changed(data)
     engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
     sample, size = None, config.evaluate_clients

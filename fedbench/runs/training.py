@@ -30,8 +30,8 @@ from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.scenario import Scenario, of_clients, recorded
 from fedbench.simulation.task import Task
-from fedbench.simulation.turn import Scenario, of_clients, recorded
 
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint

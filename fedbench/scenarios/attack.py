@@ -19,12 +19,12 @@ from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
 from fedbench.data.dataset import FederatedDataset
-from fedbench.scenarios.draws import Population, normal, shuffled
-from fedbench.scenarios.surroundings import At
+from fedbench.scenarios.population import Population, normal, shuffled
+from fedbench.scenarios.scenario_stack import RoundContext
 from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
 from fedbench.simulation.evaluation import Evaluation, evaluate
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.turn import OWN, Attackers, Models, Turn
+from fedbench.simulation.scenario import OWN, Attackers, Models, RoundPlan
 
 T = TypeVar("T")
 _MAJORITY = 3.0  # ζ of ALIE in a round in which the attackers need no supporters
@@ -150,9 +150,9 @@ class Attack(Attackers):
             found["attack_success"] = float(taken.correct.sum() / examples) if examples else float("nan")
         return found
 
-    def wrap(self, algo: Algorithm, at: At) -> Algorithm:
+    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
         """The method whose attackers report other losses and send other vectors."""
-        bad = np.isin(at.ids, self.who)
+        bad = np.isin(context.ids, self.who)
         if self.loss_scale != 1:
             algo = _reporting(algo, torch.from_numpy(self.who), self.loss_scale)
         if not len(self.who):
@@ -166,14 +166,14 @@ class Attack(Attackers):
                 return uploads, states
             rows = upload(np.flatnonzero(bad), cohort.id.device)
             sent = {
-                name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, at))
+                name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, context))
                 for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
             }
             return uploads | sent, states
 
         return replace(algo, deliver=deliver)
 
-    def _forged(self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, at: At) -> Tensor:
+    def _forged(self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, context: RoundContext) -> Tensor:
         """What the attackers send instead of their vectors, [a, P].
 
         Args:
@@ -181,7 +181,7 @@ class Attack(Attackers):
             bad: The positions of the attackers [a].
             cohort: The cohort.
             place: Place of the vector's name among all of the method.
-            at: The round.
+            context: The round.
         """
         own, size = rows[bad], rows.shape[1]
         usual: dict[str, float | Tensor] = {"ipm": 0.5, "scale": 1 / cohort.p[bad].double().sum()}
@@ -189,7 +189,7 @@ class Attack(Attackers):
         if self.message in ("scale", "sign_flip"):
             return own * (scale if self.message == "scale" else -scale)
         if self.message == "gaussian":
-            base, ids = key(at.seed, Purpose.FORGED, at.round), cohort.id[bad][:, None]
+            base, ids = key(context.seed, Purpose.FORGED, context.round), cohort.id[bad][:, None]
             coordinate, radii = torch.arange(size, device=rows.device) + place * size, scale * lengths(own) / size**0.5
             drawn = [radii[:, None] * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
             return torch.cat([z.to(rows.dtype) for z in drawn], 1) + own * self.add
@@ -202,15 +202,15 @@ class Attack(Attackers):
 
         return by_columns(shared, honest).to(rows.dtype).expand_as(own)
 
-    def turn(self, turn: Turn, at: At) -> Turn:
+    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
         """The round with the number of its attackers and, where all vectors are held, what came of them."""
-        bad, algo = np.isin(at.ids, self.who), turn.algorithm
+        bad, algo = np.isin(context.ids, self.who), plan.algorithm
         notes = {"attackers": float(bad.sum())}
-        if not len(at.ids):  # the last ones would stay
-            notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in at.server}
+        if not len(context.ids):  # the last ones would stay
+            notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in context.server}
         if algo.deliver is not None:
             algo = replace(algo, update=replace(algo.averaging, rule=_seen(algo.averaging, bad)))
-        return replace(turn, notes={**turn.notes, **notes}, algorithm=algo)
+        return replace(plan, notes={**plan.notes, **notes}, algorithm=algo)
 
 
 def supported(n: int, m: int) -> float:

@@ -12,7 +12,7 @@ import torch
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, Range, UnitInterval
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
-from fedbench.scenarios.draws import Population, normal, of_clients, shuffled, traits, uniform
+from fedbench.scenarios.population import Population, normal, of_clients, shuffled, traits, uniform
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
 # which clients do not finish in time [S], the steps that all of them make until then [S], and columns of the record

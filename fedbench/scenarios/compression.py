@@ -21,10 +21,10 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes
-from fedbench.scenarios.draws import Population, normal
-from fedbench.scenarios.surroundings import At, sending
+from fedbench.scenarios.population import Population, normal
+from fedbench.scenarios.scenario_stack import RoundContext, sending
 from fedbench.scenarios.vectors import lengths, vectors
-from fedbench.simulation.turn import OWN, Turn
+from fedbench.simulation.scenario import OWN, RoundPlan
 
 _BIASED = ("top_k", "sign", "power")
 _ERROR = f"{OWN}compression_error"  # of a client's upload [C, 1], and in the server's state their mean
@@ -236,10 +236,10 @@ class Compression:
             found["unsent"] = f"compression.up.feedback={self.up.memory}"
         return found
 
-    def wrap(self, algo: Algorithm, at: At) -> Algorithm:
+    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
         """The method with what clients and server keep for it, and with decoded uploads."""
         init, down = algo.server_init, self.down
-        algo = algo if self.up is None else _compressed(algo, self.up, at)
+        algo = algo if self.up is None else _compressed(algo, self.up, context)
         if down is None:
             return algo
 
@@ -249,24 +249,24 @@ class Compression:
 
         return replace(algo, server_init=server_init)
 
-    def turn(self, turn: Turn, at: At) -> Turn:
+    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
         """The round with the sizes of its messages, and with the broadcast that clients decode."""
         if (up := self.up) is not None:
-            names, dense = _sent(turn.algorithm), turn.bytes_up
+            names, dense = _sent(plan.algorithm), plan.bytes_up
 
             def bytes_up(uploads: State) -> int:
                 sent = [uploads[name] for name in names]
                 return dense(uploads) - sum(v.nbytes - len(v) * up.size(v.shape[1], v.element_size()) for v in sent)
 
-            notes = {} if len(at.ids) else {_ERROR.removeprefix(OWN): torch.nan}
-            turn = replace(turn, bytes_up=bytes_up, notes={**turn.notes, **notes})
-        return turn if self.down is None else _sent_down(turn, self.down, at)
+            notes = {} if len(context.ids) else {_ERROR.removeprefix(OWN): torch.nan}
+            plan = replace(plan, bytes_up=bytes_up, notes={**plan.notes, **notes})
+        return plan if self.down is None else _sent_down(plan, self.down, context)
 
 
-def _compressed(algo: Algorithm, codec: Codec, at: At) -> Algorithm:
+def _compressed(algo: Algorithm, codec: Codec, context: RoundContext) -> Algorithm:
     """The method whose uploads are decoded from compressed ones."""
     update, names = algo.averaging, _sent(algo)
-    inner, draw = update.step, key(at.seed, Purpose.UPLINK, at.round)
+    inner, draw = update.step, key(context.seed, Purpose.UPLINK, context.round)
 
     def client_init(w: Tensor) -> State:
         return algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w)))
@@ -291,23 +291,23 @@ def _compressed(algo: Algorithm, codec: Codec, at: At) -> Algorithm:
     return replace(sending(algo, send), client_init=client_init, update=update, remarks=remarks)
 
 
-def _sent_down(turn: Turn, codec: Codec, at: At) -> Turn:
+def _sent_down(plan: RoundPlan, codec: Codec, context: RoundContext) -> RoundPlan:
     """The round whose clients work from the reference after this round's message; an empty round has no message."""
-    message, kept, missed = turn.algorithm.broadcast(at.server), dict(turn.kept), at.server[_MISSED].cpu()
-    sent = vectors(message, at.server["w"].shape)
-    if len(at.ids):
-        rows, own = ({k: v.unsqueeze(0) for k, v in of.items()} for of in (sent, at.server))
-        got, now, _ = codec.passed(rows, own, key(at.seed, Purpose.DOWNLINK, at.round))
+    message, kept, missed = plan.algorithm.broadcast(context.server), dict(plan.kept), context.server[_MISSED].cpu()
+    sent = vectors(message, context.server["w"].shape)
+    if len(context.ids):
+        rows, own = ({k: v.unsqueeze(0) for k, v in of.items()} for of in (sent, context.server))
+        got, now, _ = codec.passed(rows, own, key(context.seed, Purpose.DOWNLINK, context.round))
         message = message | {k: v[0] for k, v in got.items()}
         kept |= {k: v[0] for k, v in now.items()}
         missed = missed + 1
-    behind = missed[at.receivers]
+    behind = missed[context.receivers]
     size = nbytes({k: v for k, v in message.items() if k not in sent}) * len(behind)
     for v in sent.values():  # those that have missed too much, or have nothing yet, get all of it
         size += int((behind * codec.size(len(v), v.element_size())).clamp(max=v.nbytes).sum())
-    kept[_MISSED] = missed.index_fill(0, torch.from_numpy(at.receivers), 0)
-    algo = replace(turn.algorithm, broadcast=lambda server: message)
-    return replace(turn, algorithm=algo, bytes_down=lambda message, receivers: size, kept=kept)
+    kept[_MISSED] = missed.index_fill(0, torch.from_numpy(context.receivers), 0)
+    algo = replace(plan.algorithm, broadcast=lambda server: message)
+    return replace(plan, algorithm=algo, bytes_down=lambda message, receivers: size, kept=kept)
 
 
 def _sent(algo: Algorithm) -> list[str]:

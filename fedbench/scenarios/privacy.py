@@ -27,10 +27,10 @@ from fedbench.core.files import Tree
 from fedbench.core.options import NonNegative, OpenUnit, Positive, Range
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State
-from fedbench.scenarios.draws import Population, normal, of_clients, uniform
-from fedbench.scenarios.surroundings import At, sending, shown
+from fedbench.scenarios.population import Population, normal, of_clients, uniform
+from fedbench.scenarios.scenario_stack import RoundContext, sending, shown
 from fedbench.scenarios.vectors import lengths, shrunk
-from fedbench.simulation.turn import OWN, Turn
+from fedbench.simulation.scenario import OWN, RoundPlan
 
 # of the server: the bound of the next round [1], so that it is no column; b_k of clients [C], then b̃; ε
 _BOUND, _SHARE, _EPSILON = (f"{OWN}{word}" for word in ("bound", "unclipped", "epsilon"))
@@ -176,10 +176,10 @@ class Privacy:
 
         return coins if self.sampling == "poisson" else None
 
-    def wrap(self, algo: Algorithm, at: At) -> Algorithm:
+    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
         """The method with its mean update clipped, over a fixed number of clients, and with noise."""
         (name,), inner, adaptive = algo.averaging.weights, algo.averaging.step, self.clip == "adaptive"
-        bound: Any = at.server.get(_BOUND, self.clip)  # a number, or [1]
+        bound: Any = context.server.get(_BOUND, self.clip)  # a number, or [1]
 
         def clipped(server: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
@@ -192,11 +192,11 @@ class Privacy:
             mean = uploads[name].double()
             if self.multiplier:
                 entry = torch.arange(len(mean), device=mean.device)
-                xi = normal(fold_in(key(at.seed, Purpose.NOISE, at.round), entry))
+                xi = normal(fold_in(key(context.seed, Purpose.NOISE, context.round), entry))
                 mean = mean + self.of_sum * bound / self.size * xi
             uploads = uploads | {name: mean.to(uploads[name].dtype)}
             if adaptive:
-                zeta = normal(torch.tensor(key(at.seed, Purpose.COUNT, at.round) >> 1, device=mean.device))
+                zeta = normal(torch.tensor(key(context.seed, Purpose.COUNT, context.round) >> 1, device=mean.device))
                 share = 0.5 + ((uploads[_SHARE].double() - 0.5).sum() + self.deviation * zeta) / self.size
                 then = (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(1e-20, 1e20)
                 uploads |= {_SHARE: share, _BOUND: then, f"{OWN}clip": bound[0]}
@@ -216,18 +216,18 @@ class Privacy:
         update = Averaging(step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)})
         return replace(sending(algo, clipped), update=update, server_init=server_init, remarks=remarks)
 
-    def turn(self, turn: Turn, at: At) -> Turn:
+    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
         """The round with what it has spent, and with the noise alone if nothing arrives."""
-        step, names = turn.algorithm.averaging.step, turn.algorithm.averaging.weights
+        step, names = plan.algorithm.averaging.step, plan.algorithm.averaging.weights
 
         def idle(server: State) -> State:
             w = server["w"]
             none, ids = w.new_zeros(0), torch.zeros(0, dtype=torch.int64, device=w.device)
             nobody = ClientInfo(id=ids, n=none, p=none, steps=none, lr=none, per_epoch=none, key=ids)
-            return step(turn.idle(server), {_SHARE: none, **{k: torch.zeros_like(w) for k in names}}, nobody)
+            return step(plan.idle(server), {_SHARE: none, **{k: torch.zeros_like(w) for k in names}}, nobody)
 
-        notes = {**turn.notes, "epsilon": self.spent(at.round + 1)}
-        return replace(turn, notes=notes, idle=idle)
+        notes = {**plan.notes, "epsilon": self.spent(context.round + 1)}
+        return replace(plan, notes=notes, idle=idle)
 
 
 central = Privacy  # its name in configurations

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import State
-from fedbench.simulation.turn import OWN
+from fedbench.simulation.scenario import OWN
 
 _BLOCK = 2**20  # values that are converted to float64 at once
 

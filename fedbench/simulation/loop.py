@@ -23,7 +23,7 @@ from fedbench.simulation.cohort import Cohort, write_rows
 from fedbench.simulation.engine import StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.turn import Scenario, Turn
+from fedbench.simulation.scenario import RoundPlan, Scenario
 
 
 def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator[Snapshot]:
@@ -56,9 +56,9 @@ def one_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) 
     if setup is not None:
         snapshot = set_up(simulation, setup, snapshot)
     this = Round(simulation, stage, snapshot)
-    if not len(this.turn.ids):
+    if not len(this.plan.ids):
         return this.end(this.idle())
-    algo, cohort = this.algo, simulation.cohort(Purpose.BATCHES, this.turn.ids, this.turn.tau, snapshot.data)
+    algo, cohort = this.algo, simulation.cohort(Purpose.BATCHES, this.plan.ids, this.plan.tau, snapshot.data)
 
     message = algo.broadcast(this.server)
     info = this.facts(cohort, message["w"])
@@ -199,7 +199,7 @@ class Round:
         before: The snapshot before the round.
 
     Attributes:
-        turn: The clients of the round, and the method as it is carried out in it.
+        plan: The clients of the round, and the method as it is carried out in it.
         algo: That method.
         server: The entries of the server's state that the method of the stage knows.
     """
@@ -216,16 +216,16 @@ class Round:
             return simulation.work.tau(ids, n[ids], simulation.seed, before.round)
 
         self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
-        self.turn: Turn = simulation.scenario.turn(stage.algorithm, before.round, able, draw, steps, self.server)
-        self.algo = self.turn.algorithm
-        self._steps, self._up, self._down = self.turn.steps, 0, 0
+        self.plan: RoundPlan = simulation.scenario.plan(stage.algorithm, before.round, able, draw, steps, self.server)
+        self.algo = self.plan.algorithm
+        self._steps, self._up, self._down = self.plan.steps, 0, 0
         if self.algo.personal is not None:
-            self._steps += int(self._personal_steps(self.turn.receivers).sum())
+            self._steps += int(self._personal_steps(self.plan.receivers).sum())
 
     def idle(self) -> State:
         """The server's state after a round without results, whose broadcast is sent all the same."""
-        self._down += self.turn.bytes_down(self.algo.broadcast(self.server), len(self.turn.receivers))
-        return self.turn.idle(self.server)
+        self._down += self.plan.bytes_down(self.algo.broadcast(self.server), len(self.plan.receivers))
+        return self.plan.idle(self.server)
 
     def facts(self, cohort: Cohort, w: Tensor) -> ClientInfo:
         """The facts of the cohort: with measurements at the broadcast model ``w`` and the server's numbers."""
@@ -238,7 +238,7 @@ class Round:
         if algo.instruct is None:
             return info
         told = algo.instruct(self.server, info)
-        self._down += nbytes({k: v[:1] for k, v in told.items()}) * len(self.turn.receivers)
+        self._down += nbytes({k: v[:1] for k, v in told.items()}) * len(self.plan.receivers)
         return replace(info, probe=probe | told)
 
     def train(self, cohort: Cohort, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
@@ -253,9 +253,9 @@ class Round:
         whole = bool(watching) or algo.deliver is not None
         weights = {} if whole else {k: f(self.server, info) for k, f in algo.averaging.weights.items()}
         in_place = not whole and algo.personal is None
-        trained = cohort.train(algo, message, clients, info, number, weights, in_place, self.turn.bytes_up)
+        trained = cohort.train(algo, message, clients, info, number, weights, in_place, self.plan.bytes_up)
         self._up += trained.bytes_up + nbytes(trained.after)
-        self._down += self.turn.bytes_down(message, len(self.turn.receivers))
+        self._down += self.plan.bytes_down(message, len(self.plan.receivers))
         if not in_place:
             states = trained.client_states | self._second_phase(cohort, message)
             if algo.deliver is not None:
@@ -301,8 +301,8 @@ class Round:
         before = self.before
         return before._replace(
             round=before.round + 1,
-            server=self.turn.remembered(server | {k: before.server[k] for k in self.stage.keep}),
-            cohort=self.turn.ids,
+            server=self.plan.remembered(server | {k: before.server[k] for k in self.stage.keep}),
+            cohort=self.plan.ids,
             client_steps=before.client_steps + self._steps,
             bytes_up=before.bytes_up + self._up,
             bytes_down=before.bytes_down + self._down,

@@ -15,7 +15,7 @@ from fedbench.scenarios.allowed import REASONS
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.surroundings import surround
+from fedbench.scenarios.scenario_stack import build_scenarios
 
 POPULATION = population_of(federation())
 NEEDS = ("away", "partial", "message", "rule", "norm_clip", "privacy", "up", "down", "weights")
@@ -55,7 +55,7 @@ def asking(**needs):
 
 def asked(need, stages, target, options):
     asks = Component("test_allowed.asking", {name: f"group.{name}" for name in need.split()})
-    return surround({"attack": asks}, Component(target, options), stages, POPULATION)
+    return build_scenarios({"attack": asks}, Component(target, options), stages, POPULATION)
 
 
 def ask(need, method, **more):

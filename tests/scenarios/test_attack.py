@@ -22,7 +22,7 @@ from fedbench.data.dataset import Rows
 from fedbench.scenarios.attack import Attack, supported
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.surroundings import At
+from fedbench.scenarios.scenario_stack import RoundContext
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 
@@ -46,7 +46,7 @@ def forged(message, rows, bad=(1, 4), p=None, **options):
     """What the server sees of the vectors [7, P] of all clients."""
     data = federation()
     layer = scenario_of(data, attack={"ids": list(bad), "message": message, **options}).layers[0]
-    algo = layer.wrap(make("fedavg"), At(0, 3, np.arange(7), np.arange(7), {}))
+    algo = layer.wrap(make("fedavg"), RoundContext(0, 3, np.arange(7), np.arange(7), {}))
     uploads, _ = algo.deliver({"w": rows[0]}, {"delta": rows, "a": rows[:, :1].clone()}, {}, facts(p))
     assert torch.equal(uploads["a"], rows[:, :1])  # numbers stay truthful
     others = [k for k in range(7) if k not in bad]
@@ -205,25 +205,25 @@ def test_louder_losses_by_hand():
     data = federation()
     algo = make("term", t=1.0)
     scenario = scenario_of(data, attack={**SENT, "loss_scale": 2.0})
-    turn = scenario.turn(algo, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
+    plan = scenario.plan(algo, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
     loss = torch.arange(7, dtype=torch.float64)
     cohort = facts(probe={"loss": loss})
-    weights = turn.algorithm.update.weights["delta"]({}, cohort)
+    weights = plan.algorithm.update.weights["delta"]({}, cohort)
     doubled = loss.clone()
     doubled[[1, 4]] *= 2
     assert torch.allclose(weights, torch.softmax(doubled, 0))
     assert torch.equal(cohort.probe["loss"], loss)
     seen = []
     asked = replace(algo, trials=Trials(lambda server, uploads, cohort: seen.append(cohort.probe["loss_trials"])))
-    turn = scenario.turn(asked, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
+    plan = scenario.plan(asked, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
     measured_by = {"trial_id": torch.arange(7).flip(0), "loss_trials": torch.ones(7, 2)}  # clients of a second cohort
-    turn.algorithm.trials.propose({}, {}, replace(cohort, probe=measured_by))
+    plan.algorithm.trials.propose({}, {}, replace(cohort, probe=measured_by))
     assert seen[0].tolist() == [[1 + (k in (2, 5))] * 2 for k in range(7)]
 
 
 def test_every_vector_has_noise_of_its_own():
     layer = scenario_of(federation(), attack={**SENT, "message": "gaussian"}).layers[0]
-    algo = layer.wrap(make("scaffold"), At(0, 3, np.arange(7), np.arange(7), {}))
+    algo = layer.wrap(make("scaffold"), RoundContext(0, 3, np.arange(7), np.arange(7), {}))
     sent, _ = algo.deliver({"w": ROWS[0]}, {"delta": ROWS, "c": ROWS}, {}, facts())
     assert torch.equal(sent["c"][1], forged("gaussian", ROWS)[0])  # the first name
     assert torch.corrcoef(torch.stack([sent["c"][1], sent["delta"][1]]))[0, 1].abs() < 0.5

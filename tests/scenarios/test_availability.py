@@ -19,9 +19,9 @@ from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import Purpose, data_generator, key, sample_cohort
 from fedbench.core.types import nbytes
-from fedbench.scenarios import availability, surroundings
+from fedbench.scenarios import availability, scenario_stack
 from fedbench.scenarios.availability import Availability, bernoulli, clients, cyclic, stragglers
-from fedbench.scenarios.surroundings import Surroundings, shown
+from fedbench.scenarios.scenario_stack import ScenarioStack, shown
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer
 
@@ -41,7 +41,7 @@ def population(data=DATA, seed=0, work=WORK):
 def around(part, data=DATA, seed=0, work=WORK):
     """What surrounds a method, from a part or from a function of all clients that makes it."""
     everybody = population(data, seed, work)
-    return Surroundings(everybody, part if isinstance(part, Availability) else part(population=everybody))
+    return ScenarioStack(everybody, part if isinstance(part, Availability) else part(population=everybody))
 
 
 def u(purpose, *coordinates, seed=0):
@@ -62,13 +62,13 @@ def same(a, b, costs=True):
     return bits and np.array_equal(a.cohort, b.cohort) and (not costs or found[0] == found[1])
 
 
-def turn_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo=None):
+def plan_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo=None):
     """One round as it is carried out."""
     scenario = around(part, data, seed, work)
     n, algo = data.train.counts, algo or Algorithm()
     server = scenario.lasting(algo).server_init(torch.zeros(2), len(n))
     draw = sample_cohort(participation)
-    return scenario.turn(
+    return scenario.plan(
         algo, round, n, lambda able: draw(round, able, seed), lambda ids: work.tau(ids, n[ids], seed, round), server
     )
 
@@ -141,7 +141,7 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
     mean = {"zero": 0, "inverse": 0, "renormalise": 0}
     for pattern in product([False, True], repeat=4):
         arrived = np.array(pattern)
-        monkeypatch.setattr(surroundings, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0))
+        monkeypatch.setattr(scenario_stack, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0))
         chance = (1 - p) ** arrived.sum() * p ** (4 - arrived.sum())
         found = {}
         for weights in mean:
@@ -160,10 +160,10 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
 def test_other_parts_count_absent_clients_as_no_change(part):
     made = partial(part, **({"p": 0.5} if part is clients else {"sigma": 0}))
     zero, plain = (run(make("fedavg"), partial(made, weights=of), rounds=1) for of in ("zero", "renormalise"))
-    n, turn = DATA.train.counts, turn_of(made)
-    assert 0 < len(turn.ids) < len(turn.receivers)
+    n, plan = DATA.train.counts, plan_of(made)
+    assert 0 < len(plan.ids) < len(plan.receivers)
     steps = [s[0].server["w"] - s[1].server["w"] for s in (zero, plain)]
-    torch.testing.assert_close(steps[0], steps[1] * n[turn.ids].sum() / n[turn.receivers].sum())
+    torch.testing.assert_close(steps[0], steps[1] * n[plan.ids].sum() / n[plan.receivers].sum())
 
 
 # ---- rounds without results
@@ -205,9 +205,9 @@ def test_the_exchange_before_the_first_round_reaches_all():
 
 def test_draws_are_hashes_of_purpose_round_and_client():
     for t in range(3):
-        turn = turn_of(bernoulli(p=0.5), round=t, seed=5)
-        assert turn.ids.tolist() == [k for k in range(7) if u(Purpose.LOST, t, k, seed=5) >= 0.5]
-        able = turn_of(partial(clients, a=1, b=1), round=t, seed=5).ids  # Beta(1, 1) is uniform
+        plan = plan_of(bernoulli(p=0.5), round=t, seed=5)
+        assert plan.ids.tolist() == [k for k in range(7) if u(Purpose.LOST, t, k, seed=5) >= 0.5]
+        able = plan_of(partial(clients, a=1, b=1), round=t, seed=5).ids  # Beta(1, 1) is uniform
         shares = [u(Purpose.TRAITS, k, 0, seed=5) for k in range(7)]
         assert able.tolist() == [k for k in range(7) if u(Purpose.REACHED, t, k, seed=5) < shares[k]]
 
@@ -296,11 +296,11 @@ def test_day_and_night(spread):
 
 def test_the_cohort_is_sampled_from_those_who_can_be_reached():
     part = Availability(chances=lambda round: np.isin(ALL, [1, 2, 4, 6]).astype(float))
-    assert turn_of(part).ids.tolist() == [1, 2, 4, 6]
-    assert len(turn_of(part, participation=0.4).ids) == 3  # a fraction of all 7
-    turn = turn_of(part, participation=6)
-    assert turn.ids.tolist() == [1, 2, 4, 6]
-    assert turn.notes == {"sampled": 4, "reported": 4, "reachable": 4}
+    assert plan_of(part).ids.tolist() == [1, 2, 4, 6]
+    assert len(plan_of(part, participation=0.4).ids) == 3  # a fraction of all 7
+    plan = plan_of(part, participation=6)
+    assert plan.ids.tolist() == [1, 2, 4, 6]
+    assert plan.notes == {"sampled": 4, "reported": 4, "reachable": 4}
 
 
 # ---- stragglers
@@ -308,21 +308,21 @@ def test_the_cohort_is_sampled_from_those_who_can_be_reached():
 
 def test_speeds_and_the_deadline():
     """Without spread all speeds are 1, and the deadline is 12/7 steps."""
-    turn = turn_of(partial(stragglers, sigma=0))
-    assert turn.ids.tolist() == [0, 2, 3, 5, 6]
-    assert turn.steps == 5 * 1 + 2 * 1  # the late two make one step each until then
-    assert turn.notes["time"] == 12 / 7
-    turn = turn_of(partial(stragglers, sigma=0, deadline=2, late="partial"))
-    assert turn.ids.tolist() == [*range(7)]
-    assert turn.tau.tolist() == [1, 3, 1, 1, 3, 1, 1]
-    assert turn.steps == turn.tau.sum()
-    turn = turn_of(partial(stragglers, sigma=0, deadline=7))
-    assert (turn.notes["time"], turn.steps) == (4, 12)
+    plan = plan_of(partial(stragglers, sigma=0))
+    assert plan.ids.tolist() == [0, 2, 3, 5, 6]
+    assert plan.steps == 5 * 1 + 2 * 1  # the late two make one step each until then
+    assert plan.notes["time"] == 12 / 7
+    plan = plan_of(partial(stragglers, sigma=0, deadline=2, late="partial"))
+    assert plan.ids.tolist() == [*range(7)]
+    assert plan.tau.tolist() == [1, 3, 1, 1, 3, 1, 1]
+    assert plan.steps == plan.tau.sum()
+    plan = plan_of(partial(stragglers, sigma=0, deadline=7))
+    assert (plan.notes["time"], plan.steps) == (4, 12)
     tiny = partial(stragglers, sigma=0, deadline=0.01, late="partial")
-    assert turn_of(tiny).tau.tolist() == [1] * 7  # a step at least
+    assert plan_of(tiny).tau.tolist() == [1] * 7  # a step at least
     ranged = replace(WORK, epochs=(1, 4))  # 2.5 epochs on average
-    turn = turn_of(partial(stragglers, sigma=0, deadline=1e-9), work=ranged)
-    assert turn.notes["time"] == pytest.approx(1e-9 * 2.5 * 12 / 7)
+    plan = plan_of(partial(stragglers, sigma=0, deadline=1e-9), work=ranged)
+    assert plan.notes["time"] == pytest.approx(1e-9 * 2.5 * 12 / 7)
 
 
 def test_speeds_are_log_normal_with_a_part_of_the_round():
@@ -343,15 +343,15 @@ def test_a_share_of_stragglers(work):
     """Half of 7 is 4, rounded up: those of smallest hash, with 1 to 3 epochs or 1 to 6 steps."""
     planned = work.tau(ALL, DATA.train.counts, 0, 0)
     for late in ("drop", "partial"):
-        turn = turn_of(partial(stragglers, kind="share", late=late), work=work)
+        plan = plan_of(partial(stragglers, kind="share", late=late), work=work)
         slow = sorted(range(7), key=lambda k: key(0, Purpose.STRAGGLERS, 0, k) >> 1)[:4]
         most = 6 if work.steps else 3
         drawn = np.array([1 + (key(0, Purpose.JITTER, 0, k) >> 1) % most for k in range(7)])
         done = np.where(np.isin(ALL, slow), drawn * (1 if work.steps else TAU), planned)
-        assert turn.steps == done.sum()
-        assert turn.ids.tolist() == [k for k in range(7) if late == "partial" or k not in slow]
-        assert turn.tau.tolist() == done[turn.ids].tolist()
-        assert "time" not in turn.notes
+        assert plan.steps == done.sum()
+        assert plan.ids.tolist() == [k for k in range(7) if late == "partial" or k not in slow]
+        assert plan.tau.tolist() == done[plan.ids].tolist()
+        assert "time" not in plan.notes
 
 
 def test_partial_work_is_a_prefix_of_the_whole():

@@ -20,9 +20,9 @@ from fedbench.runs.build import build
 from fedbench.scenarios import compression as module
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.compression import Codec, Compression, compression
-from fedbench.scenarios.surroundings import At, Surroundings
+from fedbench.scenarios.scenario_stack import RoundContext, ScenarioStack
 from fedbench.simulation.loop import Observer
-from fedbench.simulation.turn import Turn
+from fedbench.simulation.scenario import RoundPlan
 
 KINDS = ("top_k", "random_k", "qsgd", "sign", "power")
 SHAPES = ((20, 30), (20,))  # a matrix and biases, 620 values
@@ -288,7 +288,7 @@ def channel(one, x, rounds):
 
 
 def at(round, ids=(0, 1), receivers=(0, 1), server=None):
-    return At(0, round, np.array(ids), np.array(receivers), server or {})
+    return RoundContext(0, round, np.array(ids), np.array(receivers), server or {})
 
 
 @pytest.mark.parametrize("kind", ["top_k", "random_k"])
@@ -322,9 +322,9 @@ def test_ef21_comes_nearer_in_every_round_and_arrives():
 def down(one, server, round, ids, receivers):
     """A round's broadcast, its bytes, and the server's state after it, which the method has not changed."""
     now = at(round, ids, receivers, server)
-    turn = Compression(None, one).turn(Turn(Algorithm(), now.ids, now.receivers, now.ids, 0), now)
-    message = turn.algorithm.broadcast(server)
-    return message["w"], turn.bytes_down(message, len(receivers)), turn.remembered(server)
+    plan = Compression(None, one).plan(RoundPlan(Algorithm(), now.ids, now.receivers, now.ids, 0), now)
+    message = plan.algorithm.broadcast(server)
+    return message["w"], plan.bytes_down(message, len(receivers)), plan.remembered(server)
 
 
 def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
@@ -358,7 +358,7 @@ def scenario(up=None, down=None, availability=None):
     """What surrounds a method on the small federation."""
     found = population_of(DATA, shapes=task_for(DATA).layout.shapes)
     one = compression(up=up or {}, down={"feedback": "none", **(down or {})}, population=found)
-    return Surroundings(found, availability, layers=[one])
+    return ScenarioStack(found, availability, layers=[one])
 
 
 def same(a, b, exact=True):

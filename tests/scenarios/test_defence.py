@@ -11,7 +11,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.options import checked
 from fedbench.core.randomness import Purpose, sample_cohort
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.draws import of_clients
+from fedbench.scenarios.population import of_clients
 from fedbench.scenarios.vectors import squared_distances
 
 RULES = ["median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan", "mean"]

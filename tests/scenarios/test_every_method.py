@@ -12,10 +12,10 @@ from tools import CONF, federation, make, snapshots, stages_of
 from fedbench.config.compose import compose_run
 from fedbench.config.targets import Component
 from fedbench.core.errors import RequestError
-from fedbench.scenarios.draws import Population
-from fedbench.scenarios.surroundings import surround
+from fedbench.scenarios.population import Population
+from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.turn import recorded
+from fedbench.simulation.scenario import recorded
 
 DATA, WORK = federation(), LocalWork(0.1, 10, (2, 2))
 REFUSED = {(method, need): reason for method, need, reason in CELLS}
@@ -92,7 +92,7 @@ def test_runs_and_resumes_or_is_refused(method, words):
     population = Population(0, DATA, WORK, part, rounds, shapes=((3, 6), (3,)))
 
     def around():
-        return surround(chosen(words), component, stages_of(algo, rounds, 7), population)
+        return build_scenarios(chosen(words), component, stages_of(algo, rounds, 7), population)
 
     if why := reasons_of(method, SCENARIOS[words].split()):
         with pytest.raises(RequestError) as error:
@@ -115,7 +115,7 @@ def test_privacy_adds_its_noise_where_nobody_sends_a_compressed_update():
     algo, target = make("fedavg", weights="uniform"), "fedbench.algorithms.fedavg.fedavg"
     everybody = Population(0, DATA, WORK, participation=1e-9, rounds=2)
     asked = chosen("privacy=central compression=top_k")
-    scenario = surround(asked, Component(target, {}), stages_of(algo, 2, 7), everybody)
+    scenario = build_scenarios(asked, Component(target, {}), stages_of(algo, 2, 7), everybody)
     found = snapshots(algo, DATA, rounds=2, work=WORK, scenario=scenario)
     assert [len(s.cohort) for s in found] == [0, 0, 0]
     assert not torch.equal(found[1].server["w"], found[2].server["w"])

@@ -21,10 +21,10 @@ from fedbench.core.optim import adam
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo
 from fedbench.scenarios.compression import compression
-from fedbench.scenarios.draws import normal
+from fedbench.scenarios.population import normal
 from fedbench.scenarios.privacy import central
-from fedbench.scenarios.surroundings import At, Surroundings
-from fedbench.simulation.turn import recorded
+from fedbench.scenarios.scenario_stack import RoundContext, ScenarioStack
+from fedbench.simulation.scenario import recorded
 
 DOUBLE = torch.float64
 UNIFORM = make("fedavg", weights="uniform")
@@ -39,7 +39,7 @@ def around(sizes=SIZES, participation=1.0, up=None, **options):
     everybody = population(sizes, participation, shapes=((3, 4),))
     part = central(population=everybody, **options)
     sent = compression(up=up or {}, down={"feedback": "none"}, population=everybody)
-    return Surroundings(everybody, None, part.draw, [sent, part])
+    return ScenarioStack(everybody, None, part.draw, [sent, part])
 
 
 def run(algo=UNIFORM, participation=1.0, sizes=SIZES, rounds=3, data=None, resume=None, options=None, **given):
@@ -56,7 +56,7 @@ def round_of(deltas, algo=UNIFORM, server=None, number=0, **options):
     ids = torch.arange(len(rows))
     ones = torch.ones(len(rows), dtype=DOUBLE)
     info = ClientInfo(ids, ones, ones / len(rows), ones, ones, ones, ids)
-    algo = scenario._wrapped(algo, At(0, number, ids.numpy(), ids.numpy(), server))
+    algo = scenario._wrapped(algo, RoundContext(0, number, ids.numpy(), ids.numpy(), server))
     states = {k: v.expand(len(rows), -1) for k, v in algo.client_init(w).items()}
     uploads, _ = algo.finish({"w": w}, states, {"w": w - rows}, info.columns())
     return algo.update(server, uploads, info), uploads

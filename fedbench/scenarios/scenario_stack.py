@@ -20,14 +20,14 @@ from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, Weighting, nbytes
 from fedbench.scenarios.allowed import refuse
 from fedbench.scenarios.availability import Availability
-from fedbench.scenarios.draws import Population, of_clients, uniform
-from fedbench.simulation.turn import OWN, REPORTS, Attackers, Draw, Scenario, Steps, Turn
+from fedbench.scenarios.population import Population, of_clients, uniform
+from fedbench.simulation.scenario import OWN, REPORTS, Attackers, Draw, RoundPlan, Scenario, Steps
 
 _LAYERS = ("attack", "compression", "privacy", "defence")  # the order in which a message passes them
 _EMPTY = f"{OWN}empty_rounds"  # entry of the server's state: rounds in which no result has arrived
 
 
-class At(NamedTuple):
+class RoundContext(NamedTuple):
     """A round of a scenario.
 
     Attributes:
@@ -52,16 +52,16 @@ Send: TypeAlias = Callable[[State, State, State, torch.Tensor], tuple[State, Sta
 class Layer(Protocol):
     """A scenario that wraps a method. States and messages of its own have names that begin with ``OWN``."""
 
-    def wrap(self, algo: Algorithm, at: At) -> Algorithm:
+    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
         """The method with this layer around it, for one round."""
 
-    def turn(self, turn: Turn, at: At) -> Turn:
+    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
         """The round with what changes in its costs, in a round without results, and in the record."""
-        return turn
+        return plan
 
 
 @dataclass(frozen=True)
-class Surroundings(Scenario):
+class ScenarioStack(Scenario):
     """The scenarios of a run.
 
     Attributes:
@@ -87,7 +87,7 @@ class Surroundings(Scenario):
 
     def lasting(self, algo: Algorithm) -> Algorithm:
         """The method with the states that the scenarios keep of the server and of every client."""
-        algo = self._wrapped(algo, At(self.population.seed, 0, np.arange(0), np.arange(0), {}))
+        algo = self._wrapped(algo, RoundContext(self.population.seed, 0, np.arange(0), np.arange(0), {}))
         if self.availability is None:
             return algo
 
@@ -97,7 +97,7 @@ class Surroundings(Scenario):
 
         return replace(algo, server_init=server_init)
 
-    def turn(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> Turn:
+    def plan(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> RoundPlan:
         """The round after ``round`` rounds; arguments as for ``Scenario``."""
         seed, here = self.population.seed, self.availability or Availability()
         if here.chances is not None:
@@ -109,29 +109,31 @@ class Surroundings(Scenario):
         if here.late is not None:
             late, done, notes = here.late(round, sampled, done)
             arrived, done = arrived & (here.partial | ~late), np.maximum(done, int(here.partial))
-        at = At(seed, round, sampled[arrived], sampled, server)
-        algo, kept = self._reweighted(self._wrapped(algo, at), at), State()
+        context = RoundContext(seed, round, sampled[arrived], sampled, server)
+        algo, kept = self._reweighted(self._wrapped(algo, context), context), State()
         if self.availability is not None:
-            notes |= {"sampled": len(sampled), "reported": len(at.ids), "reachable": int((able > 0).sum())}
-            reports, arrivals = server[REPORTS], torch.from_numpy(np.isin(np.arange(len(able)), at.ids))
-            kept = {REPORTS: reports + arrivals.to(reports.device), _EMPTY: server[_EMPTY] + (not len(at.ids))}
-        turn = Turn(algo, at.ids, sampled, done[arrived], int(done.sum()), bytes_up=_size, notes=notes, kept=kept)
+            notes |= {"sampled": len(sampled), "reported": len(context.ids), "reachable": int((able > 0).sum())}
+            reports, arrivals = server[REPORTS], torch.from_numpy(np.isin(np.arange(len(able)), context.ids))
+            kept = {REPORTS: reports + arrivals.to(reports.device), _EMPTY: server[_EMPTY] + (not len(context.ids))}
+        plan = RoundPlan(
+            algo, context.ids, sampled, done[arrived], int(done.sum()), bytes_up=_size, notes=notes, kept=kept
+        )
         for layer in self.layers:
-            turn = layer.turn(turn, at)
-        return turn
+            plan = layer.plan(plan, context)
+        return plan
 
-    def _wrapped(self, algo: Algorithm, at: At) -> Algorithm:
+    def _wrapped(self, algo: Algorithm, context: RoundContext) -> Algorithm:
         algo = _apart(algo)
         for layer in self.layers:
-            algo = layer.wrap(algo, at)
+            algo = layer.wrap(algo, context)
         return algo
 
-    def _reweighted(self, algo: Algorithm, at: At) -> Algorithm:
+    def _reweighted(self, algo: Algorithm, context: RoundContext) -> Algorithm:
         """The method with the weights of those who report, if these are not to sum to 1."""
-        if self.availability is None or self.availability.weights == "renormalise" or not len(at.ids):
+        if self.availability is None or self.availability.weights == "renormalise" or not len(context.ids):
             return algo
         weight = self.population.n if algo.weights == "size" else np.ones(len(self.population.n))
-        factor = float(weight[at.ids].sum() / weight[at.receivers].sum())
+        factor = float(weight[context.ids].sum() / weight[context.receivers].sum())
         factor /= 1.0 if self.availability.weights == "zero" else 1 - self.availability.lost
 
         def times(weighting: Weighting) -> Weighting:
@@ -141,9 +143,9 @@ class Surroundings(Scenario):
         return replace(algo, update=replace(algo.averaging, weights=weights))
 
 
-def surround(
+def build_scenarios(
     asked: Mapping[str, Component], algo: Component, stages: Sequence[Stage], population: Population
-) -> Surroundings:
+) -> ScenarioStack:
     """Return what surrounds a method.
 
     Args:
@@ -165,7 +167,7 @@ def surround(
         refuse(name, stage, needs, own=not within_fedbench(str(algo.target)))
     layers = [parts[group] for group in _LAYERS if group in parts]
     draw = getattr(parts.get("privacy"), "draw", None)
-    return Surroundings(population, parts.get("availability"), draw, layers, parts.get("attack", Attackers()))
+    return ScenarioStack(population, parts.get("availability"), draw, layers, parts.get("attack", Attackers()))
 
 
 def _size(uploads: State) -> int:

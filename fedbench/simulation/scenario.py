@@ -1,4 +1,4 @@
-"""What may surround a method in a round: who is there, what arrives, and what it costs; the default is nothing."""
+"""Scenarios around a method in a round: who takes part, which results arrive, and what is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Models: TypeAlias = Callable[[np.ndarray], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Turn:
+class RoundPlan:
     """One round of a method.
 
     Attributes:
@@ -105,7 +105,7 @@ class Scenario:
         """The method with the states that the scenario keeps of the server and of every client."""
         return algo
 
-    def turn(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> Turn:
+    def plan(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> RoundPlan:
         """The round after ``round`` rounds.
 
         Args:
@@ -118,7 +118,7 @@ class Scenario:
         """
         ids = draw(able)
         tau = steps(ids)
-        return Turn(algo, ids, ids, tau, int(tau.sum()))
+        return RoundPlan(algo, ids, ids, tau, int(tau.sum()))
 
 
 def recorded(server: State) -> dict[str, float]:

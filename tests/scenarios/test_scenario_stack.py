@@ -6,7 +6,7 @@ import pytest
 import torch
 from tools import federation, make, population_of, snapshots
 
-from fedbench.scenarios.surroundings import Surroundings, hidden, sending, shown
+from fedbench.scenarios.scenario_stack import ScenarioStack, hidden, sending, shown
 from fedbench.simulation.local_work import LocalWork
 
 DATA = federation()
@@ -31,14 +31,14 @@ class Counting:
             algo = replace(algo, deliver=lambda server, uploads, states, cohort: (uploads, states))
         return sending(replace(algo, client_init=client_init), send)
 
-    def turn(self, turn, at):
-        return turn
+    def plan(self, plan, at):
+        return plan
 
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "mimelite", "fedcada", "pfedme"])
 def test_states_of_a_layer_are_kept_next_to_the_methods(name, whole):
-    scenario = Surroundings(population_of(DATA), layers=[Counting(whole)])
+    scenario = ScenarioStack(population_of(DATA), layers=[Counting(whole)])
     plain = snapshots(make(name), DATA, work=WORK, participation=4, rounds=4)
     found = snapshots(make(name), DATA, work=WORK, participation=4, rounds=4, scenario=scenario)
     last, other = found[-1], plain[-1]
