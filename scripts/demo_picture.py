@@ -15,10 +15,10 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from fedbench.analysis.table import TableData
-from fedbench.analysis.tables import closing_tables
+from fedbench.analysis.build_tables import summary_tables
+from fedbench.analysis.table_model import TableData
 from fedbench.reports.canvas import draw, legend_lines, method_look
-from fedbench.reports.tables import best_columns, main_columns, measured, printed
+from fedbench.reports.table_pages import best_columns, main_columns, measured, printed
 from fedbench.runs.results import Results
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ COLOURS = {"inside": "#1B7F3B", "outside": "#B3261E"}  # of the paper's number
 def main(argv: Sequence[str]) -> int:
     """Draw the picture and return the exit status."""
     runs = Path(argv[0]) if argv else ROOT / "demo"
-    (table,) = closing_tables(list(Results(runs)))
+    (table,) = summary_tables(list(Results(runs)))
     picture = Path(argv[1]) if len(argv) > 1 else ROOT / "docs" / "figures" / "demo.png"
     for path in draw(picture, picture_of, table):
         print(f"written: {path}")

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 from fake_runs import fake
 
+from fedbench.analysis.build_tables import paper_table, run_tables
 from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.papers.readings import Contradiction
 from fedbench.papers.registry import papers
 from fedbench.reports.page import Chapter, Content
 from fedbench.reports.paper import PaperReport
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.table import Cell, table_of
+from fedbench.reports.text_table import Cell, table_of
 from fedbench.runs.results import Results
 
 HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""

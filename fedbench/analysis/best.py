@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from fedbench.analysis.settings import Block, blocks_of, rank
-from fedbench.analysis.table import Cell
+from fedbench.analysis.settings import SeedBlock, blocks_of, rank
+from fedbench.analysis.table_model import Cell
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.runs.run import Run
@@ -86,7 +86,7 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
     return BestValues(key, judge, shown, tuple(found), tuple(str(run.path) for run in unjudged))
 
 
-def _best(block: Block, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:
+def _best(block: SeedBlock, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:
     by_value: dict[str, list[Run]] = {}
     for s in sorted(block.settings, key=lambda s: rank(s.value)):
         by_value.setdefault(s.name.removeprefix(f"{block.key}="), []).extend(s.runs)

@@ -14,7 +14,7 @@ from math import isnan
 from statistics import mean
 from typing import TypeAlias
 
-from fedbench.analysis.settings import Block, Setting, blocks_of, differing, rank
+from fedbench.analysis.settings import SeedBlock, Setting, blocks_of, differing, rank
 from fedbench.analysis.stats import (
     Friedman,
     Paired,
@@ -26,7 +26,7 @@ from fedbench.analysis.stats import (
     with_diverged,
     without_scale,
 )
-from fedbench.analysis.table import Cell
+from fedbench.analysis.table_model import Cell
 from fedbench.core.errors import RequestError, choice, number
 from fedbench.core.files import config_value
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
@@ -197,7 +197,9 @@ def _metric(name: str, runs: Sequence[Run]) -> MetricInfo:
     return metric_info(name)
 
 
-def _compared(block: Block, numbers: Numbers, metric: MetricInfo, baseline: str | None, alpha: float) -> ComparedBlock:
+def _compared(
+    block: SeedBlock, numbers: Numbers, metric: MetricInfo, baseline: str | None, alpha: float
+) -> ComparedBlock:
     if baseline is None:
         pairs = list(combinations(numbers, 2))
     else:
@@ -228,7 +230,7 @@ def _finite(by_seed: Mapping[int, float]) -> list[float]:
     return [v for v in by_seed.values() if not isnan(v)]
 
 
-def _unequal(block: Block) -> list[str]:
+def _unequal(block: SeedBlock) -> list[str]:
     """Return the keys of the local solver in which methods differ and that their names do not show."""
     settings = {s.name: s for s, _ in block.done}
     found = []

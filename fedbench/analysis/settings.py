@@ -116,7 +116,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Block:
+class SeedBlock:
     """Settings that are equal in everything but the compared key, and the keys that do not separate its values.
 
     Attributes:
@@ -188,7 +188,7 @@ class Block:
         return tuple(sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut))
 
 
-def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
+def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
     """Return the blocks of the runs that have a key, by title; if methods are compared, ``local`` separates none.
 
     Raises:
@@ -208,7 +208,7 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[Block]:
         groups.setdefault(tuple(sorted(common.items())), []).append(s)
     _name(groups.values())
     titles = _titles([dict(common) for common in groups])
-    blocks = [Block(title, key, tuple(inside)) for title, inside in zip(titles, groups.values(), strict=True)]
+    blocks = [SeedBlock(title, key, tuple(inside)) for title, inside in zip(titles, groups.values(), strict=True)]
     return sorted(blocks, key=lambda block: block.title)
 
 

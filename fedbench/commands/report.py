@@ -9,16 +9,16 @@ from pathlib import Path
 
 import fedbench
 from fedbench.analysis.best import best_values
+from fedbench.analysis.build_tables import summary_tables
 from fedbench.analysis.compare import ComparedRuns, compare
-from fedbench.analysis.tables import closing_tables
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import user_path
 from fedbench.papers.registry import papers
-from fedbench.reports.closing import closing_text
 from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
+from fedbench.reports.summary_table import summary_text
 from fedbench.reports.write import name_left_out, write_report
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results
@@ -61,7 +61,7 @@ def execute(args: Namespace) -> int:
         elif args.best:
             text = best_text(best_values(runs, args.best, args.metric or "accuracy_mean", args.by or "validation"))
         else:
-            text = closing_text(closing_tables(runs), args.metric.split(","))
+            text = summary_text(summary_tables(runs), args.metric.split(","))
     elif not (into or args.paper or args.compare) and is_collection(folder):
         text = write_overview(folder)
         args.page = folder / PAGE

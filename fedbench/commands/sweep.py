@@ -196,9 +196,9 @@ def _close(ended: Sequence[RunResult], config_dir: Path | None, results: Path) -
     runs = [read_run(path) for path in dict.fromkeys(e.path for e in ended) if path is not None]
     if not runs:
         return 2
-    from fedbench.analysis.tables import closing_tables
-    from fedbench.reports.closing import closing_text  # late, as pandas is
+    from fedbench.analysis.build_tables import summary_tables
+    from fedbench.reports.summary_table import summary_text  # late, as pandas is
 
-    print(f"\n{closing_text(closing_tables(runs))}\n")
+    print(f"\n{summary_text(summary_tables(runs))}\n")
     print(f"next: {shlex.join(['fedbench', 'report', str(results)])}  # page, figures; --compare algo for tests")
     return 0 if all(e.status == "done" for e in ended) else 1

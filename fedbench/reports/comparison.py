@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from fedbench.analysis.best import BestValues
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
 from fedbench.analysis.stats import least_blocks, least_p
-from fedbench.analysis.table import Cell as Measured
+from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.metrics import MetricInfo
 from fedbench.reports.format import best_names, p_text, plural
 from fedbench.reports.page import Chapter
-from fedbench.reports.table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
+from fedbench.reports.text_table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 _TONES = {"better": "good", "worse": "bad"}
@@ -19,7 +19,7 @@ _TONES = {"better": "good", "worse": "bad"}
 
 def compared_text(compared: ComparedRuns) -> str:
     """Return a comparison as Markdown."""
-    return markdown(compared_tables(compared), lead=lead_of(compared), notes=loose_ends(compared)).rstrip()
+    return markdown(compared_tables(compared), lead=lead_of(compared), notes=unpaired_runs(compared)).rstrip()
 
 
 def lead_of(compared: ComparedRuns) -> str:
@@ -30,7 +30,7 @@ def lead_of(compared: ComparedRuns) -> str:
     return f"{label} ({metric.name}) at the last round of the values of {compared.key}; {better}"
 
 
-def loose_ends(compared: ComparedRuns) -> list[str]:
+def unpaired_runs(compared: ComparedRuns) -> list[str]:
     """Return which runs are compared with nothing."""
     notes = [f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]]
     if more := len(compared.alone[_LISTED:]):
@@ -165,7 +165,7 @@ def _over_blocks(compared: ComparedRuns) -> list[Table]:
 
 def compared_chapter(compared: ComparedRuns) -> Chapter:
     """Return the chapter of a comparison on the page."""
-    notes = tuple(("note", text) for text in loose_ends(compared))
+    notes = tuple(("note", text) for text in unpaired_runs(compared))
     return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.claims.curves import low_and_high, moments
+from fedbench.analysis.claims.curve_claims import low_and_high, moments
 from fedbench.analysis.curves import position, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of
-from fedbench.analysis.table import TableData
+from fedbench.analysis.table_model import TableData
 from fedbench.core.files import keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import LABELS

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.analysis.table import Coverage
+from fedbench.analysis.table_model import Coverage
 from fedbench.core.files import from_yaml
 from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run

@@ -24,7 +24,7 @@ from fedbench.reports.figures import curve_panels
 from fedbench.reports.format import plural
 from fedbench.reports.methods import described, in_print, listed, printed_names
 from fedbench.reports.page import render_text
-from fedbench.reports.table import Cell, Values, latex_text, table_of, tabular
+from fedbench.reports.text_table import Cell, Values, latex_text, table_of, tabular
 from fedbench.runs.run import Run
 
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")

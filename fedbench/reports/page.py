@@ -15,13 +15,13 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from fedbench.analysis.table import Line, TableData, coverage, splits
+from fedbench.analysis.table_model import Line, TableData, coverage, splits
 from fedbench.core.files import config_value, keys_text
 from fedbench.papers.readings import ADOPTED
-from fedbench.reports import format, paper, tables
+from fedbench.reports import format, paper, table_pages
 from fedbench.reports.paper import PaperReport, all_papers
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.table import Table
+from fedbench.reports.text_table import Table
 
 PAGE = "index.html"
 _PANEL = 3.3  # inches
@@ -162,7 +162,7 @@ def _environment() -> Environment:
         "anchor": anchor, "href": href, "image": image, "panels": panels, "run_name": run_name, "typed": keys_text,
         "unbroken": unbroken, "value": lambda value: " ".join(config_value(value).split()),
     }  # fmt: skip
-    made.tests["reduced"] = tables.is_reduced
-    made.globals |= {"claims": paper, "format": format, "numbers": tables, "badges": format.BADGES, "zip": zip}
+    made.tests["reduced"] = table_pages.is_reduced
+    made.globals |= {"claims": paper, "format": format, "numbers": table_pages, "badges": format.BADGES, "zip": zip}
     made.globals |= {"ADOPTED": ADOPTED, "coverage": coverage, "splits": splits}
     return made

@@ -13,12 +13,12 @@ from pydantic import TypeAdapter
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.claims.judge import Readings, comparable, differing
 from fedbench.analysis.claims.verdict import Verdict
-from fedbench.analysis.table import Coverage, TableData, coverage
+from fedbench.analysis.table_model import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper
 from fedbench.reports.format import SCALED, ClaimCounts, Judged, count_claims, p_text, plural
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.table import csv_text, markdown, table_of
+from fedbench.reports.text_table import csv_text, markdown, table_of
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]

@@ -11,7 +11,7 @@ from fedbench.core.files import config_value, keys_text
 from fedbench.core.metrics import MetricInfo
 from fedbench.reports.format import plural
 from fedbench.reports.page import Chapter
-from fedbench.reports.table import Cell, Table, Values, markdown, table_of
+from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
 from fedbench.tuning.search import Study, Trial, Tuned
 
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}

@@ -10,17 +10,16 @@ from textwrap import fill
 
 import pandas as pd
 
+from fedbench.analysis.build_tables import paper_table, run_tables
 from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
-from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import move_files, replace_file, replaced_folder, replacing
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
-from fedbench.reports.closing import WIDTH, closing_text
 from fedbench.reports.comparison import compared_chapter, compared_files, compared_text
 from fedbench.reports.figures import paper_figures, run_figures
 from fedbench.reports.format import coverage_text, environment_items, environment_of
@@ -28,7 +27,8 @@ from fedbench.reports.manuscript import manuscript_tables
 from fedbench.reports.methods import described, listed, printed_names, title_of_runs
 from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.paper import SUMMARY, PaperReport, Summary, claims_files, judged
-from fedbench.reports.tables import table_files
+from fedbench.reports.summary_table import WIDTH, summary_text
+from fedbench.reports.table_pages import table_files
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
@@ -103,7 +103,7 @@ def write_report(
     written = f"written: {target / PAGE}"
     if compared is not None:
         return f"{compared_text(compared)}\n\n{written}", damaged
-    own = [closing_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
+    own = [summary_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
     own += [text for report in content.papers for text in _of_paper(report, parts)]
     summaries = [report.summary for report in content.papers]
     totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
@@ -116,7 +116,7 @@ def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:
     ids = [part.partition("/")[2] for part in parts if part.startswith(f"{report.paper.id}/")]
     tables = [replace(t, blocks=tuple(b for b in t.blocks if any(line.found.every for line in b.lines)))
               for t in report.tables if t.name in parts]  # fmt: skip
-    said = [closing_text([table]) + "\n" for table in tables if table.blocks]
+    said = [summary_text([table]) + "\n" for table in tables if table.blocks]
     for claim, found in report.claims:
         if any(f"'{id}'" in repr(claim.check) for id in ids):
             one = judged(claim, found)

@@ -18,7 +18,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.reports.canvas import draw
 from fedbench.reports.page import Chapter, Content, page
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.table import Cell, Table, Values, count, csv_text, table_of
+from fedbench.reports.text_table import Cell, Table, Values, count, csv_text, table_of
 from fedbench.tuning.space import axis_of
 
 NOTES = "notes.yaml"

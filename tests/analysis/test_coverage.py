@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from fake_runs import fake_row, seal
 
+from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.table import Coverage, coverage, splits
-from fedbench.analysis.tables import paper_table
+from fedbench.analysis.table_model import Coverage, coverage, splits
 from fedbench.papers.registry import papers
 from fedbench.runs.results import Results
 

@@ -9,10 +9,10 @@ import pytest
 from fake_runs import edit, fake
 from report_runs import call, tables_in
 
+from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.compare import compare
 from fedbench.analysis.curves import run_curves
 from fedbench.analysis.data_text import title_of
-from fedbench.analysis.tables import run_tables
 from fedbench.core.files import keys_text
 from fedbench.reports.manuscript import write_manuscript
 from fedbench.runs.results import Results

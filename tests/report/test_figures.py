@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
 
+from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.tables import run_tables
 from fedbench.core.files import keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers

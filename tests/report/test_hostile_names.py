@@ -14,7 +14,7 @@ from table_readers import markdown_tables, read_csv
 from fedbench.reports import canvas, plots
 from fedbench.reports.canvas import Look, draw
 from fedbench.reports.plots import Image, Panel, Series
-from fedbench.reports.table import Cell, csv_text, markdown, table_of
+from fedbench.reports.text_table import Cell, csv_text, markdown, table_of
 
 SIGNS = r"a$\frac%$b & c_d {e}^f~g#h <i>j|k`l"
 ALGO = "$mine%$"

@@ -10,11 +10,11 @@ import pytest
 from fake_runs import fake_row, seal
 from report_runs import call, files
 
+from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.tables import paper_table
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write

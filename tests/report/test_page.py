@@ -13,7 +13,7 @@ from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.reports.page import Chapter, Content, href, page, panels, run_name
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.table import Cell, table_of
+from fedbench.reports.text_table import Cell, table_of
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
 EMPTY = Content("Empty")

@@ -13,15 +13,15 @@ from fake_runs import seal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.table import Block, Cell, Column, Line
-from fedbench.analysis.tables import paper_table
+from fedbench.analysis.table_model import Cell, Column, Line, RowGroup
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.files import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported, Setup
 from fedbench.reports.page import run_links
-from fedbench.reports.tables import (
+from fedbench.reports.table_pages import (
     basis_of,
     command,
     difference,
@@ -252,7 +252,7 @@ def test_the_command_of_a_row_that_was_not_run():
     row = papers()["adafed"].tables["table1"].rows[0]
     given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), "not run", row, wanted)
     setup = Setup("s", "One", "a/b", 2, 3, 5)
-    assert command(given, Block(setup, ())) == (
+    assert command(given, RowGroup(setup, ())) == (
         "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "
         f"algo.clip=null algo.on=true seed={','.join(map(str, range(setup.seeds)))}"
     )

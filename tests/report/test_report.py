@@ -7,15 +7,15 @@ import yaml
 from fake_runs import edit, seal
 from units import unit
 
+from fedbench.analysis.build_tables import paper_table, run_tables, summary_tables
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.table import Cell
-from fedbench.analysis.tables import closing_tables, paper_table, run_tables
+from fedbench.analysis.table_model import Cell
 from fedbench.config.overrides import options
 from fedbench.core.files import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
-from fedbench.reports.closing import closing_text
-from fedbench.reports.tables import notes_of, table_csv, table_latex, table_markdown
+from fedbench.reports.summary_table import summary_text
+from fedbench.reports.table_pages import notes_of, table_csv, table_latex, table_markdown
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
@@ -38,15 +38,15 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
         seal(path)
 
 
-def closing(root):
+def summary(root):
     """The rows of the paper, and those of other settings if there are any."""
-    first, *others = closing_tables(list(Results(root)))
+    first, *others = summary_tables(list(Results(root)))
     assert len(others) < 2
     return (first, *others) if others else first
 
 
 def said(root):
-    return closing_text(closing_tables(list(Results(root))))
+    return summary_text(summary_tables(list(Results(root))))
 
 
 def own(root):
@@ -72,7 +72,7 @@ def settings(table):
 def test_mean_and_sample_std_over_seeds(tmp_path):
     for seed, value in enumerate((0.90, 0.92, 0.97)):
         write_run(tmp_path, "fedavg", seed, value)
-    table = closing(tmp_path)
+    table = summary(tmp_path)
     (line,) = table.lines
     found = cell(table, line, "accuracy_mean_weighted")
     assert found.mean == pytest.approx(93.0)
@@ -92,7 +92,7 @@ def test_a_sweep_closes_with_the_table_of_the_report(tmp_path):
     """Its title, columns and labels are those of the paper's table, and it has the rows that were run alone."""
     for algo in ("adafedadam", "fedavg"):
         write_run(tmp_path, algo, 0, 0.9)
-    table = closing(tmp_path)
+    table = summary(tmp_path)
     assert (table.name, len(table.blocks), table.blocks[0].setup.id) == ("adafedadam/table5", 1, "synthetic")
     assert [line.label for line in table.lines] == ["FedAvg", "AdaFedAdam"]
     assert [c.metric.id for c in table.columns if c.printed] == list(papers()["adafedadam"].tables["table5"].columns)
@@ -102,7 +102,7 @@ def test_a_sweep_closes_with_the_table_of_the_report(tmp_path):
 
 def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
     write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1000, 100]})
-    table = closing(tmp_path)
+    table = summary(tmp_path)
     assert cell(table, table.lines[0], "accuracy_mean").std is None
     assert table.lines[0].found.reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
     for text in texts(table):
@@ -114,7 +114,7 @@ def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
 def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
     for algo in ("adafedadam", "fedprox", "fedavg", "qfedavg"):
         write_run(tmp_path, algo, 0, 0.9)
-    table, others = closing(tmp_path)
+    table, others = summary(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam"]
     assert (others.name, [line.algo for line in others.lines]) == (EXPERIMENT, ["fedprox"])
     assert cell(others, others.lines[0], "accuracy_mean_weighted").printed is None
@@ -128,7 +128,7 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     write_run(tmp_path, "fedavg", 0, 0.9, config={"data": {"seed": 0}})
     other = {"departures": {"data.seed": [0, 3]}, "config": {"data": {"seed": 3}}, "digest": "def"}
     write_run(tmp_path, "fedavg", 0, 0.5, **other)
-    first, table = closing(tmp_path)
+    first, table = summary(tmp_path)
     assert [list(line.found.runs) for line in first.lines] == [[unit(0)]]
     assert [list(line.found.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
     assert [line.keys.get("data.seed") for line in table.lines] == [0, 3]
@@ -148,7 +148,7 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     write_run(tmp_path, "fedavg", 1, 0.1, status="diverged")
     write_run(tmp_path, "fedavg", 2, 0.1, status="failed")
     write_run(tmp_path, "fedprox", 0, 0.1, status="running")
-    table, others = closing(tmp_path)
+    table, others = summary(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg"]
     assert list(table.lines[0].found.runs) == [unit(0)]
     text = texts(table)[0]
@@ -164,7 +164,7 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
         write_run(
             tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
         )
-    table, others = closing(tmp_path)
+    table, others = summary(tmp_path)
     (row,) = table.lines
     few = "seeds 1 (paper 3)"
     assert cell(table, row, "accuracy_mean_weighted").printed == Reported(94.18, 0.45)
@@ -198,7 +198,7 @@ def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
     for digest, departures in (("abc", {}), ("xyz", {"rounds": [1000, 9]})):
         rounds = 9 if departures else 1000
         write_run(tmp_path, "fedavg", 0, 0.9, "fafed/figure2_mnist_low", "done", departures, {"rounds": rounds}, digest)
-    table = closing(tmp_path)
+    table = summary(tmp_path)
     assert table.table is None
     for text, sign in zip(texts(table)[:2], "|&", strict=True):
         full, reduced = (next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9))
@@ -265,7 +265,7 @@ def test_notes_say_which_rows_are_reduced(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, 0.9, config={"rounds": 1000})
         write_run(tmp_path, "fedavg", seed, 0.8, config={"rounds": 9}, digest="xyz", departures={"rounds": [1000, 9]})
-    assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(closing(tmp_path)[1])[0]
+    assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(summary(tmp_path)[1])[0]
 
 
 def test_a_metric_that_was_not_measured_is_nothing():

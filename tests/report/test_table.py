@@ -5,16 +5,17 @@ import math
 import pytest
 from table_readers import latex_tables, markdown_tables, read_csv
 
+from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.table import Block, Column, Line, TableData
-from fedbench.analysis.table import Cell as Measured
-from fedbench.analysis.tables import paper_table
+from fedbench.analysis.table_model import Cell as Measured
+from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import PrintedMetric, Reported, Setup
 from fedbench.reports.paper import PaperReport, claims_markdown, claims_rows
-from fedbench.reports.table import (
+from fedbench.reports.table_pages import table_csv, table_latex, table_markdown
+from fedbench.reports.text_table import (
     Cell,
     Table,
     csv_text,
@@ -25,7 +26,6 @@ from fedbench.reports.table import (
     table_of,
     table_rows,
 )
-from fedbench.reports.tables import table_csv, table_latex, table_markdown
 
 TABLE = Table(
     "One_1",
@@ -87,7 +87,7 @@ def test_numbers_in_full_precision_by_hand():
     )
     paper = papers()["fedfa"]
     setup = Setup("s", "One", "p/one", 3, 3, 5)
-    table = TableData("p/t", "P, Table", columns, (Block(setup, lines),), paper, next(iter(paper.tables.values())))
+    table = TableData("p/t", "P, Table", columns, (RowGroup(setup, lines),), paper, next(iter(paper.tables.values())))
     first, second = read_csv(table_csv(table))
     half = 0.95 / math.sqrt(2 * 0.975 * 0.025) * math.sqrt(7 / 3)
     numbers = {"mean": 3, "std": math.sqrt(7), "n": 3, "lower": 3 - half, "upper": 3 + half}

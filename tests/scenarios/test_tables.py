@@ -3,7 +3,7 @@
 import pytest
 from command_line import FAST
 
-from fedbench.analysis.tables import run_tables, success_of
+from fedbench.analysis.build_tables import run_tables, success_of
 from fedbench.runs.results import Results
 
 MEAN = ["algo.weights=uniform"]

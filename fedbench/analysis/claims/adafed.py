@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.comparison import Comparison, above, between, contest, leads, tested
-from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, tail
-from fedbench.analysis.claims.tables import Cells
+from fedbench.analysis.claims.curve_claims import FigureRuns, PerUnit, low_and_high, roughness, tail
+from fedbench.analysis.claims.table_claims import Cells
 from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.schema import Paper

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined
-from fedbench.analysis.claims.curves import FigureRuns
-from fedbench.analysis.claims.tables import Cells
+from fedbench.analysis.claims.curve_claims import FigureRuns
+from fedbench.analysis.claims.table_claims import Cells
 from fedbench.analysis.matching import Evidence
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper

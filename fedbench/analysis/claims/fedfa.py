@@ -6,8 +6,8 @@ import math
 from itertools import product
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
-from fedbench.analysis.claims.curves import FigureRuns, PerUnit, area, setbacks
-from fedbench.analysis.claims.tables import Cells
+from fedbench.analysis.claims.curve_claims import FigureRuns, PerUnit, area, setbacks
+from fedbench.analysis.claims.table_claims import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.metrics import lower_is_better, metric_info

@@ -7,9 +7,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from fedbench.analysis.claims import tables
+from fedbench.analysis.claims import table_claims
 from fedbench.analysis.claims.comparison import Comparison, joined
-from fedbench.analysis.claims.curves import curve_comparisons, limit_comparisons
+from fedbench.analysis.claims.curve_claims import curve_comparisons, limit_comparisons
 from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
@@ -47,7 +47,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
                 how = "shown" if shows == "holds" else "refuted"
                 return Verdict(shows, f"a property of the method, {how} by {test}", "test")
             case EqualRows() as check:
-                return tables.equal_rows(paper, check)
+                return table_claims.equal_rows(paper, check)
             case _:
                 return decide(comparisons_of(paper, claim, claim.check, evidence))
     except RequestError as error:
@@ -102,21 +102,21 @@ def _numbers(verdict: Verdict) -> list[object]:
 
 def comparisons_of(paper: Paper, claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
     """Return the comparisons of a check of a claim, not judged."""
-    cells = tables.Cells(paper, evidence)
+    cells = table_claims.Cells(paper, evidence)
     match check:
         case Several(checks=checks):
             found = [c for part in checks for c in comparisons_of(paper, claim, part, evidence)]
             return [joined(check.label, found, check.kind == "all")] if check.label else found
         case Compare():
-            return tables.compare(cells, check)
+            return table_claims.compare(cells, check)
         case Trend():
-            return tables.trend(cells, check)
+            return table_claims.trend(cells, check)
         case Averages():
-            return tables.averages(cells, check)
+            return table_claims.averages(cells, check)
         case Curves():
             return curve_comparisons(paper, check, evidence)
         case WithinBand():
-            return tables.within_band(cells, check)
+            return table_claims.within_band(cells, check)
         case Limit():
             return limit_comparisons(paper, check, evidence)
         case Function():

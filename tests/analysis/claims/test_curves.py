@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_up import made_up
 from units import by_unit, unit
 
-from fedbench.analysis.claims.curves import (
+from fedbench.analysis.claims.curve_claims import (
     area,
     curve_comparisons,
     decline,

@@ -144,7 +144,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Block:
+class RowGroup:
     """Rows that are compared with one another; ``setup`` is the paper's setup, or None."""
 
     setup: Setup | None
@@ -170,7 +170,7 @@ class TableData:
     name: str
     title: str
     columns: tuple[Column, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowGroup, ...]
     paper: Paper | None = None
     table: Table | None = None
     unfinished: tuple[tuple[str, int, str], ...] = ()
@@ -192,7 +192,7 @@ class Coverage:
         full: Those measured at the paper's full setting.
         reduced: Those measured under a reduced setting.
         not_run: Those not measured.
-        agreement: Measured ones by the agreement of ``fedbench.analysis.table.Cell``.
+        agreement: Measured ones by the agreement of ``fedbench.analysis.table_model.Cell``.
     """
 
     full: int = 0
@@ -238,13 +238,13 @@ def coverage(tables: Iterable[TableData]) -> Coverage:
     )
 
 
-def _place(block: Block, line: Line, column: Column, cell: Cell) -> tuple[Any, ...]:
+def _place(block: RowGroup, line: Line, column: Column, cell: Cell) -> tuple[Any, ...]:
     """Return what two cells that print the same number have in common."""
     experiment = block.setup.experiment if block.setup else ""
     return experiment, line.algo, repr(sorted(line.wanted.items())), column.name, cell.printed
 
 
-def splits(block: Block) -> str:
+def splits(block: RowGroup) -> str:
     """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
     found = {run.flat.get("data.seed") for line in block.lines for run in line.found.runs.values()}
     if not found:

@@ -23,7 +23,7 @@ from fedbench.analysis.departures import (
 )
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
-from fedbench.analysis.table import Block, Cell, Column, Line, TableData
+from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
 from fedbench.config.identity import setting
 from fedbench.core.files import Tree, config_value, keys_text
 from fedbench.core.metrics import metric_info
@@ -79,9 +79,9 @@ def paper_table(paper: Paper, table: Table, evidence: Evidence) -> TableData:
     )
 
 
-def _block(paper: Paper, table: Table, setup: str, evidence: Evidence) -> Block:
+def _block(paper: Paper, table: Table, setup: str, evidence: Evidence) -> RowGroup:
     columns, rows = columns_of(paper, table), [row for row in table.rows if row.setup == setup]
-    return Block(paper.setups[setup], tuple(_line(paper, columns, row, evidence) for row in rows))
+    return RowGroup(paper.setups[setup], tuple(_line(paper, columns, row, evidence) for row in rows))
 
 
 def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
@@ -196,7 +196,7 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
         name,
         title_of(runs),
         tuple(columns[i] for i in kept),
-        (Block(None, tuple(lines[i] for i in order)),),
+        (RowGroup(None, tuple(lines[i] for i in order)),),
         paper=home.paper if home else None,
         unfinished=tuple(sorted(unfinished)),
         unofficial=tuple(sorted({s for run in runs for s in (*run.sampled, *(() if home else run.unofficial))})),
@@ -254,7 +254,7 @@ def success_of(runs: Iterable[Run]) -> dict[Path, float]:
 # ---- after a sweep
 
 
-def closing_tables(runs: Sequence[Run]) -> list[TableData]:
+def summary_tables(runs: Sequence[Run]) -> list[TableData]:
     """Return the tables of runs at the end of a sweep: the rows of a paper's setup that were run, then other settings.
 
     Runs on another split of the data than that of the experiment have rows of their own.
@@ -267,5 +267,5 @@ def closing_tables(runs: Sequence[Run]) -> list[TableData]:
             mine = (block for block in table.blocks if block.setup == home.setup)
             lines = tuple(line for block in mine for line in block.lines if line.found.every)
             if lines:
-                printed.append(replace(table, blocks=(Block(home.setup, lines),)))
+                printed.append(replace(table, blocks=(RowGroup(home.setup, lines),)))
     return [*printed, *run_tables(runs, printed)]

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import fill
 
-from fedbench.analysis.table import Block, TableData
+from fedbench.analysis.table_model import RowGroup, TableData
 from fedbench.core.errors import choice
 from fedbench.core.files import keys_text
-from fedbench.reports import tables as numbers
+from fedbench.reports import table_pages as numbers
 from fedbench.reports.format import plural
 from fedbench.reports.methods import listed
-from fedbench.reports.table import markdown, table_of
+from fedbench.reports.text_table import markdown, table_of
 
 WIDTH = 100  # columns of a terminal
 # of a table that no paper orders
@@ -21,7 +21,7 @@ _SIGNS = {"inside": "≈", "outside": "≠"}
 _LEGEND = "Mean±sample STD over {}, then the paper's number: ≈ if in the 95 % interval of ours widened by its ±, else ≠"
 
 
-def closing_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> str:
+def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> str:
     """Return tables as Markdown of at most 100 columns; metrics for which there is no room are named below them.
 
     Args:
@@ -31,7 +31,7 @@ def closing_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> st
     return "\n".join(_text(table, block, metrics) for table in tables for block in table.blocks).rstrip()
 
 
-def _text(table: TableData, block: Block, metrics: Sequence[str]) -> str:
+def _text(table: TableData, block: RowGroup, metrics: Sequence[str]) -> str:
     lines, best, setup = block.lines, numbers.best_columns(table, block), block.setup
     places = sorted(numbers.main_columns(table), key=lambda i: not setup and table.columns[i].name not in _FIRST)
     names = [column.name for column in table.columns]
@@ -60,7 +60,7 @@ def _text(table: TableData, block: Block, metrics: Sequence[str]) -> str:
     return "\n".join([f"## {title}\n", f"{fill(f'{lead}; *: best mean', WIDTH)}\n", text, *below, *said, ""])
 
 
-def _cells(table: TableData, block: Block, place: int, best: Sequence[set[int]]) -> list[str]:
+def _cells(table: TableData, block: RowGroup, place: int, best: Sequence[set[int]]) -> list[str]:
     """Return the texts of a column, with the paper's numbers if it prints any."""
     column, cells = table.columns[place], [line.cells[place] for line in block.lines]
     marks = ["*" if place in columns else " " for columns in best]
@@ -73,7 +73,7 @@ def _cells(table: TableData, block: Block, place: int, best: Sequence[set[int]])
     return [f"{o:>{wide}} {s} {t:>{high}}".replace(" ± ", "±") for o, s, t in zip(ours, signs, theirs, strict=True)]
 
 
-def _said(table: TableData, block: Block, places: Sequence[int], best: Sequence[set[int]]) -> list[str]:
+def _said(table: TableData, block: RowGroup, places: Sequence[int], best: Sequence[set[int]]) -> list[str]:
     """Return which methods are best in which columns and how many of the paper's numbers agree, if there is any."""
     won: dict[tuple[str, ...], list[str]] = {}
     for i in places:

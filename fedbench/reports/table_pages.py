@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fedbench.analysis import table as data
+from fedbench.analysis import table_model as data
 from fedbench.analysis.departures import rate_of
-from fedbench.analysis.table import Block, Column, Line, TableData
+from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
 from fedbench.core.files import config_value, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, Row
 from fedbench.reports.format import CELLS, best_names, with_spread
-from fedbench.reports.table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
+from fedbench.reports.text_table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
 
 Fields = dict[str, Any]
 _OF_MACHINE = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
@@ -46,7 +46,7 @@ def is_reduced(line: Line) -> bool:
     return line.status == "reduced" or bool(line.found.reduced)
 
 
-def best_columns(table: TableData, block: Block) -> list[set[int]]:
+def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
     """Return for each row the columns in which it has the best mean of several.
 
     Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
@@ -198,7 +198,7 @@ def notes_of(table: TableData) -> list[str]:
     return [*notes, *table.unofficial]
 
 
-def command(line: Line, block: Block) -> str:
+def command(line: Line, block: RowGroup) -> str:
     """Return the command that produces the runs of a paper's row: as typed, or without runs at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
@@ -219,7 +219,7 @@ def text_tables(table: TableData) -> list[Table]:
     return [_text_table(table, block) for block in table.blocks]
 
 
-def _text_table(table: TableData, block: Block) -> Table:
+def _text_table(table: TableData, block: RowGroup) -> Table:
     places, of_paper = main_columns(table), table.table is not None
     settings = any(line.keys for line in block.lines)
     status = of_paper or any(line.status != "full" for line in block.lines)
@@ -242,7 +242,7 @@ def _text_table(table: TableData, block: Block) -> Table:
     return table_of(title, [*heads, *(["status"] if status else [])], rows, "", row_notes(table, block))
 
 
-def row_notes(table: TableData, block: Block) -> list[str]:
+def row_notes(table: TableData, block: RowGroup) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in block.lines:
