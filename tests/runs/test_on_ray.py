@@ -164,7 +164,8 @@ def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local
     command = [sys.executable, str(NODES), str(tmp_path / "ray"), "1500", event]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2:] == ["states done done done done done done", f"happened {event}"]
+    states = ["states done done done done done done", f"happened {event}"]
+    assert done.stdout.splitlines()[-2:] == states, done.stderr
     assert models(tmp_path / "ray") == local
 
 
