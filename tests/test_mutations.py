@@ -90,7 +90,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def place(whole, tmp_path, monkeypatch, no_figures):
-    """An empty directory that every example fills anew."""
+    """Return an empty directory, which is filled again for every example."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
