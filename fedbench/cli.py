@@ -18,8 +18,8 @@ from fedbench.commands.arguments import WORDS, Parser, tree
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
+from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import FailedElsewhere, LostProcess, RequestError, nearest
-from fedbench.core.files import NotWritten
 from fedbench.runs.process import (
     LOCAL_RANK,
     RANK,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from fedbench.cli import execute
 from fedbench.config.overrides import as_value, to_overrides
-from fedbench.core.files import leaves
+from fedbench.core.config_values import leaves
 from fedbench.runs.run import Run, is_done, read_run
 
 Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]

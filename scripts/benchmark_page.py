@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmark.comparisons import collect, load, save
 from benchmark.page import NOTES, read_notes, write_benchmark
 
+from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
 
 
 def main() -> int:

@@ -26,8 +26,9 @@ from benchmark.comparisons import ENTRIES, TABLES, Trial
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, options, parse_overrides
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.config_values import leaves
 from fedbench.core.errors import RequestError
-from fedbench.core.files import leaves, replace_file
 from fedbench.runs.build import build
 from fedbench.runs.executor import Executor
 from fedbench.runs.pool import RunBatch

@@ -56,7 +56,7 @@ def no_garbage_of_modules():
 def composer():
     """Composes settings of experiments from their keys."""
     from fedbench.config.compose import compose_run
-    from fedbench.core.files import config_value
+    from fedbench.core.config_values import config_value
 
     def config(experiment, algo, keys):
         return compose_run(

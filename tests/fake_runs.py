@@ -8,7 +8,7 @@ from zlib import crc32
 import pandas as pd
 import yaml
 
-from fedbench.core.files import file_checksum, with_checksum
+from fedbench.core.checksums import file_checksum, with_checksum
 
 ROUNDS = (0, 5, 10)
 TAILS = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]

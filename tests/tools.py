@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.optim import SGD, Optimizer, sgd
-from fedbench.core.options import checked as checked_options
 from fedbench.core.randomness import Sampler, sample_cohort
+from fedbench.core.validation import checked as checked_options
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.scenarios.attack import Attack

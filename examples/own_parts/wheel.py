@@ -4,7 +4,8 @@ from typing import Annotated
 
 import numpy as np
 
-from fedbench.core.options import Count, Range
+from fedbench.core.options import Count
+from fedbench.core.validation import Range
 from fedbench.data.examples import Examples
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from fedbench.algorithms.shared.gram import gram, shortest_in_hull
 from fedbench.core.algorithm import Algorithm, Trials, descent
 from fedbench.core.optim import SGD, Optimizer, without
-from fedbench.core.options import Natural, NonNegative, Positive, Range
+from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, weighted_sum
+from fedbench.core.validation import Range
 
 _ZERO = 1e-12  # of the longest vector: a client that did not move
 _STILL = 1e-6  # of the mean vector: a shortest point of this length is an error of the quadratic program

@@ -25,7 +25,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
 from fedbench.config.identity import setting
-from fedbench.core.files import Tree, config_value, keys_text
+from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Home, home_of
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Table

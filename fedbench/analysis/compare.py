@@ -27,9 +27,10 @@ from fedbench.analysis.stats import (
     without_scale,
 )
 from fedbench.analysis.table_model import Cell
-from fedbench.core.errors import RequestError, choice, number
-from fedbench.core.files import config_value
+from fedbench.core.config_values import config_value
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
+from fedbench.core.validation import choice, number
 from fedbench.runs.run import Run
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed

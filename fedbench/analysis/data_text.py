@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedbench.config.comments import citation
 from fedbench.config.identity import setting
-from fedbench.core.files import Tree, config_value
+from fedbench.core.config_values import Tree, config_value
 from fedbench.papers.registry import home_of
 from fedbench.runs.bundle import named_files
 from fedbench.runs.run import Run

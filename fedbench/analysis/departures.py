@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from fedbench.core.files import Tree, config_value, keys_text
+from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.papers.registry import home_of
 from fedbench.papers.schema import Setup
 from fedbench.runs.run import Run

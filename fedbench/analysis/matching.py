@@ -23,7 +23,7 @@ from fedbench.analysis.departures import (
     unit_of,
 )
 from fedbench.config.identity import setting
-from fedbench.core.files import config_value
+from fedbench.core.config_values import config_value
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup

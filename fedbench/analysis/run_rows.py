@@ -9,7 +9,7 @@ from typing import Any
 
 from fedbench.analysis.curves import best_rounds
 from fedbench.analysis.departures import departures
-from fedbench.core.files import config_value
+from fedbench.core.config_values import config_value
 from fedbench.core.metrics import CATALOGUE
 from fedbench.papers.registry import curve_fields, home_of
 from fedbench.runs.bundle import Kept

@@ -13,8 +13,8 @@ from fedbench.analysis.data_text import content_of, data_facts, data_name, data_
 from fedbench.analysis.departures import data_departures, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import SCENARIOS
+from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.files import Tree, config_value, keys_text
 from fedbench.core.metrics import MetricInfo
 from fedbench.runs.bundle import named_files
 from fedbench.runs.run import Run

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import interval
-from fedbench.core.files import Tree, keys_text
+from fedbench.core.config_values import Tree, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, PrintedMetric, Reported, Row, Setup, Table
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
+from fedbench.core.atomic_files import writing
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path, writing
+from fedbench.core.files import user_path
 from fedbench.data.describe import facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write

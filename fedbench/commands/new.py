@@ -11,8 +11,9 @@ from pathlib import Path
 from string import Template
 
 from fedbench.config.overrides import options
+from fedbench.core.atomic_files import writing
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path, writing
+from fedbench.core.files import user_path
 
 _TEMPLATES = Path(__file__).resolve().parent / "scaffolds"
 KINDS = {  # the config group of a kind, and what a run of the part is typed with

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from fedbench.analysis.settings import GROUPS
 from fedbench.commands.report import runs_below
+from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
-from fedbench.core.files import config_value, user_path
+from fedbench.core.files import user_path
 from fedbench.reports import plots
 from fedbench.reports.canvas import KINDS, draw
 from fedbench.reports.figures import curve_panels

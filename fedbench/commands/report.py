@@ -11,8 +11,9 @@ import fedbench
 from fedbench.analysis.best import best_values
 from fedbench.analysis.build_tables import summary_tables
 from fedbench.analysis.compare import ComparedRuns, compare
-from fedbench.core.errors import RequestError, choice
+from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
+from fedbench.core.validation import choice
 from fedbench.papers.registry import papers
 from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript

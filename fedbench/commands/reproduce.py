@@ -10,7 +10,8 @@ from pathlib import Path
 from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
-from fedbench.core.errors import RequestError, number
+from fedbench.core.errors import RequestError
+from fedbench.core.validation import number
 from fedbench.reports.write import write_report
 from fedbench.reproduce.durations import Durations, deadline
 from fedbench.reproduce.execute import missing_files, outcomes, rows_within, unreadable_data, write_labels

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.analysis.data_text import title_of
+from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
-from fedbench.core.files import keys_text, user_path
+from fedbench.core.files import user_path
 from fedbench.core.metrics import metric_info
 from fedbench.runs.run import Run, read_run, run_folders
 from fedbench.runs.status import status_of

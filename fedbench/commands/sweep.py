@@ -17,7 +17,8 @@ from typing import Any
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import MOST_RUNS, Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
-from fedbench.core.errors import RequestError, integer
+from fedbench.core.errors import RequestError
+from fedbench.core.validation import integer
 from fedbench.reproduce.durations import Durations
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.executor import Executor, announce

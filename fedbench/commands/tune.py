@@ -17,9 +17,10 @@ from fedbench.analysis.stats import least_blocks
 from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
-from fedbench.core.errors import RequestError, choice
-from fedbench.core.files import replace_file
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE
+from fedbench.core.validation import choice
 from fedbench.reports.comparison import compared_text
 from fedbench.reports.format import plural
 from fedbench.reports.page import PAGE, Chapter, Content, page

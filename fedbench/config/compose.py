@@ -31,8 +31,8 @@ from fedbench.config.overrides import (
     unknown_choice,
 )
 from fedbench.config.schema import RunConfig, parse
+from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError, WrongValue, install_hint, reason_of, typed
-from fedbench.core.files import Tree, leaves
 
 Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
 # Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time

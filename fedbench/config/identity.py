@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedbench.config.targets import file_digest, marks, present, stable, within_fedbench
+from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError
-from fedbench.core.files import Tree, leaves, reading, user_path
+from fedbench.core.files import reading, user_path
 
 KeyPath: TypeAlias = tuple[Any, ...]  # the keys of a value, from the root of the configuration on
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from fedbench.config.identity import DATA_FILES
+from fedbench.core.config_values import config_value, leaves
 from fedbench.core.errors import RequestError, nearest, shown
-from fedbench.core.files import config_value, leaves, reading
+from fedbench.core.files import reading
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride

@@ -11,19 +11,10 @@ from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 from fedbench.config.identity import Identity, identify
 from fedbench.config.overrides import SCENARIOS
 from fedbench.config.targets import Component
-from fedbench.core.errors import (
-    RequestError,
-    WrongValue,
-    arguments_of,
-    integer,
-    nearest,
-    number,
-    several,
-    text,
-)
-from fedbench.core.files import Tree, config_value, user_path
+from fedbench.core.config_values import Tree, config_value
+from fedbench.core.errors import RequestError, WrongValue, arguments_of, nearest
+from fedbench.core.files import user_path
 from fedbench.core.options import (
-    Check,
     Count,
     HalfOpenUnit,
     LabelNoise,
@@ -32,8 +23,8 @@ from fedbench.core.options import (
     PositiveShare,
     Schedule,
     SgdOptions,
-    declared,
 )
+from fedbench.core.validation import Check, declared, integer, number, several, text
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]

@@ -22,9 +22,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, WrongValue, arguments_of, install_hint, nearest, typed
-from fedbench.core.files import Tree
-from fedbench.core.options import checked
+from fedbench.core.validation import checked
 
 # Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
 # Moving a module takes one row here; moving it again changes the right side. Of rows with one right side the last is

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.errors import choice
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import (
@@ -43,6 +42,7 @@ from fedbench.core.types import (
     Weighting,
     weighted_sum,
 )
+from fedbench.core.validation import choice
 
 Weights: TypeAlias = Literal["size", "uniform"]
 

@@ -5,33 +5,13 @@ Nothing here needs torch: the command line reads a configuration before it impor
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from itertools import pairwise
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, TypeAlias
 
-from fedbench.core.errors import WrongValue, boolean, choice, integer, number, typed
-
-_CONSTRUCTOR = "__init__"
-
-
-@dataclass(frozen=True)
-class Range:
-    """The bounds of a number, in the annotation of an option: ``Annotated[float, Range(at_least=0, below=1)]``."""
-
-    above: float | None = None
-    at_least: float | None = None
-    below: float | None = None
-    at_most: float | None = None
-
-
-class Check(partial[Any]):
-    """A function of a key and a value that returns what the value stands for, in the annotation of a key."""
-
+from fedbench.core.errors import WrongValue
+from fedbench.core.validation import Range, checked, integer, number
 
 Positive: TypeAlias = Annotated[float, Range(above=0)]
 NonNegative: TypeAlias = Annotated[float, Range(at_least=0)]
@@ -41,60 +21,6 @@ HalfOpenUnit: TypeAlias = Annotated[float, Range(at_least=0, below=1)]  # such a
 OpenUnit: TypeAlias = Annotated[float, Range(above=0, below=1)]
 Count: TypeAlias = Annotated[int, Range(at_least=1)]
 Natural: TypeAlias = Annotated[int, Range(at_least=0)]
-
-
-def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a function, with each value as the annotation of its argument declares it.
-
-    ``float``, ``int``, both also with a ``Range``, ``bool``, ``Literal`` and ``None`` are checked, and unions of words
-    and one of the others; an integer for a ``float`` becomes one. The function checks what any other annotation
-    stands for, and what depends on several arguments. An annotation that cannot be read, such as a name that is
-    imported for type checkers alone, declares nothing.
-
-    Raises:
-        RequestError: If a value is not what is declared.
-    """
-    made = getattr(function, _CONSTRUCTOR) if isinstance(function, type) else function
-    names = getattr(inspect.unwrap(made), "__globals__", {})
-    parameters = inspect.signature(function).parameters
-    hints = {name: _read(parameters[name].annotation, names) for name in options if name in parameters}
-    return {name: declared(name, value, hints.get(name)) for name, value in options.items()}
-
-
-def _read(annotation: object, names: dict[str, Any]) -> object:
-    try:
-        read = get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names, include_extras=True)
-    except (AttributeError, NameError, SyntaxError, TypeError):  # text, or of names that are not there
-        return None
-    return read["it"]
-
-
-def declared(name: str, value: object, hint: object) -> Any:
-    """Return a value as an annotation declares it, as ``checked`` does.
-
-    A check in the annotation, ``Annotated[int, Check(function)]``, returns the value where no other can say it.
-    """
-    if get_origin(hint) is Annotated and isinstance(own := get_args(hint)[1], Check):
-        return own(name, value)
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    words = [w for part in parts if get_origin(part) is Literal for w in get_args(part)]
-    words += [None] if NoneType in parts else []
-    others = [part for part in parts if part is not NoneType and get_origin(part) is not Literal]
-    if not others:
-        return choice(name, value, words)
-    if len(others) > 1 or any(word == value and type(word) is type(value) for word in words):
-        return value
-    kind, *notes = get_args(others[0]) if get_origin(others[0]) is Annotated else (others[0],)
-    bounds = asdict(next((note for note in notes if isinstance(note, Range)), Range()))
-    instead = ", ".join(word if isinstance(word, str) else typed(word) for word in words)
-    if kind is bool:
-        return choice(name, value, [*words, True, False]) if words else boolean(name, value)
-    if kind is int:
-        whole = integer(name, value, at_least=bounds["at_least"], instead=instead)
-        number(name, whole, **bounds, instead=instead)
-        return whole
-    return number(name, value, **bounds, instead=instead) if kind is float else value
-
 
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 

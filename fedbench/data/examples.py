@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, WrongValue, number
+from fedbench.core.errors import RequestError, WrongValue
+from fedbench.core.validation import number
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs

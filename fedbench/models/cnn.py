@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError, sizes
+from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
+from fedbench.core.validation import sizes
 from fedbench.models.base import require_images
 
 

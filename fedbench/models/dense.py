@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.errors import integer, sizes
+from fedbench.core.validation import integer, sizes
 from fedbench.models.base import ModelTraits
 
 

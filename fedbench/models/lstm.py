@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError
-from fedbench.core.errors import sizes as sizes_of
 from fedbench.core.options import Count, HalfOpenUnit
 from fedbench.core.randomness import dropout
+from fedbench.core.validation import sizes as sizes_of
 from fedbench.models.base import ModelTraits
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from fedbench.core.config_values import from_yaml
 from fedbench.core.errors import RequestError
-from fedbench.core.files import from_yaml, reading
+from fedbench.core.files import reading
 from fedbench.core.metrics import metric_info, weighted_or_not
 from fedbench.papers.checks import Check, Curves, Limit, Several
 from fedbench.papers.parsing import parse

@@ -28,7 +28,8 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from fedbench.core.files import from_yaml, replace_file
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.config_values import from_yaml
 
 WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)

@@ -17,7 +17,7 @@ from fedbench.analysis.curves import position, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of
 from fedbench.analysis.table_model import TableData
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import LABELS
 from fedbench.papers.schema import Figure, Paper, Row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.analysis.table_model import Coverage
-from fedbench.core.files import from_yaml
+from fedbench.core.config_values import from_yaml
 from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
 

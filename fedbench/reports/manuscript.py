@@ -14,8 +14,8 @@ from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
 from fedbench.config.comments import citation
+from fedbench.core.atomic_files import move_files, replace_file, replaced_folder
 from fedbench.core.errors import RequestError
-from fedbench.core.files import move_files, replace_file, replaced_folder
 from fedbench.core.metrics import MetricInfo
 from fedbench.reports import plots
 from fedbench.reports.canvas import draw

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from fedbench.core.files import reading, replace_file
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.files import reading
 from fedbench.reports.format import coverage_text, environment_items
 from fedbench.reports.page import PAGE, render
 from fedbench.reports.paper import SUMMARY, Summary, all_papers

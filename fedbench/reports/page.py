@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 from fedbench.analysis.table_model import Line, TableData, coverage, splits
-from fedbench.core.files import config_value, keys_text
+from fedbench.core.config_values import config_value, keys_text
 from fedbench.papers.readings import ADOPTED
 from fedbench.reports import format, paper, table_pages
 from fedbench.reports.paper import PaperReport, all_papers

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from fedbench.analysis.table_model import RowGroup, TableData
-from fedbench.core.errors import choice
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
+from fedbench.core.validation import choice
 from fedbench.reports import table_pages as numbers
 from fedbench.reports.format import plural
 from fedbench.reports.methods import listed

@@ -10,7 +10,7 @@ from typing import Any
 from fedbench.analysis import table_model as data
 from fedbench.analysis.departures import rate_of
 from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
-from fedbench.core.files import config_value, keys_text
+from fedbench.core.config_values import config_value, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, Row
 from fedbench.reports.format import CELLS, best_names, with_spread

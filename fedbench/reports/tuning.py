@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import stdev
 from typing import Any
 
-from fedbench.core.files import config_value, keys_text
+from fedbench.core.config_values import config_value, keys_text
 from fedbench.core.metrics import MetricInfo
 from fedbench.reports.format import plural
 from fedbench.reports.page import Chapter

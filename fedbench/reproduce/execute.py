@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.config.compose import compose_run
+from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
 from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
 from fedbench.runs.build_data import federated, official_files, read_examples

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import user_code_from
+from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.files import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Paper, Reduction, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fedbench.core.files import config_value
+from fedbench.core.config_values import config_value
 from fedbench.reproduce.durations import Durations
 from fedbench.reproduce.plan import PlannedRun, chosen
 

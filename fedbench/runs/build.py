@@ -15,10 +15,12 @@ import fedbench
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
-from fedbench.core.errors import RequestError, is_own, place_of, raised
-from fedbench.core.files import Tree, reading
+from fedbench.core.config_values import Tree
+from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
 from fedbench.core.randomness import key as key_of
+from fedbench.core.user_code import is_own, place_of, raised
 from fedbench.data.dataset import Augmentation, FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.errors import RequestError, is_own, place_of
+from fedbench.core.errors import RequestError
+from fedbench.core.user_code import is_own, place_of
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset, with_label_noise, with_validation
 from fedbench.data.examples import Examples

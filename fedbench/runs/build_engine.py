@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fedbench.config.schema import EngineConfig, Mode
-from fedbench.core.errors import RequestError, is_own
+from fedbench.core.errors import RequestError
+from fedbench.core.user_code import is_own
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.process import LOCAL_WORLD_SIZE, available_cores
 from fedbench.simulation.captured import CapturedOracle

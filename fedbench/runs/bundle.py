@@ -27,8 +27,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.config_values import Tree, config_value
 from fedbench.core.errors import RequestError
-from fedbench.core.files import Tree, config_value, reading, replace_file
+from fedbench.core.files import reading
 from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"

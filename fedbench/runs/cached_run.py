@@ -22,8 +22,9 @@ from fedbench.config.identity import identify
 from fedbench.config.overrides import to_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import function_of, user_code_from
+from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path, waiting_lock
+from fedbench.core.files import user_path
 from fedbench.runs.process import WORLD_SIZE, answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from fedbench.config.schema import RunConfig
+from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import RequestError, install_hint
-from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.pool import PATIENCE, RunBatch, RunResult, attempt, execute, note
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted

@@ -25,8 +25,8 @@ from typing import TypeVar
 
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import user_code_from
+from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import Outcome, cached_run
 from fedbench.runs.process import Interrupted, answered_by, available_cores, interruption, raise_interrupted
 from fedbench.runs.progress import PoolView, going, hidden

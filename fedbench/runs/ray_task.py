@@ -14,8 +14,8 @@ from typing import Any
 
 import fedbench
 from fedbench.config.schema import RunConfig
+from fedbench.core.atomic_files import replace_file, to_disk
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file, to_disk
 from fedbench.runs.pool import RunBatch, RunResult, execute
 from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden

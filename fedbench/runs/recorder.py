@@ -35,7 +35,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 import fedbench
 from fedbench.config.targets import user_folder
-from fedbench.core.files import NotWritten, file_checksum, replace_file, replacing, to_disk, with_checksum, writing
+from fedbench.core.atomic_files import NotWritten, replace_file, replacing, to_disk, writing
+from fedbench.core.checksums import file_checksum, with_checksum
 from fedbench.runs.run import CHECKPOINT, DONE, MANIFEST, STATE, DamagedRun, Fields, checked_checkpoint
 
 _RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")  # versions

@@ -15,8 +15,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.targets import present, renamed
+from fedbench.core.checksums import check_files, content_checksum, read_with_checksum
+from fedbench.core.config_values import Tree, from_yaml, leaves
 from fedbench.core.errors import reason_of
-from fedbench.core.files import Tree, check_files, content_checksum, from_yaml, leaves, read_with_checksum
 
 if TYPE_CHECKING:
     import pandas as pd

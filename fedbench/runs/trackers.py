@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedbench.core.config_values import config_value, leaves
 from fedbench.core.errors import RequestError, install_hint
-from fedbench.core.files import config_value, leaves
 from fedbench.runs.run import Fields, last_row
 
 _MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100  # characters of a value, and values of a request, that every store takes

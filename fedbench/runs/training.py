@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.algorithm import Stage
+from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import LostProcess, RequestError
-from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import all_finite
 from fedbench.data.dataset import FederatedDataset

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging
-from fedbench.core.errors import WrongValue, integer, number, several, typed
-from fedbench.core.files import Tree
+from fedbench.core.config_values import Tree
+from fedbench.core.errors import WrongValue, typed
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
+from fedbench.core.validation import integer, number, several
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.population import Population, normal, shuffled
 from fedbench.scenarios.scenario_stack import RoundContext

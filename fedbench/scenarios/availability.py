@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from fedbench.core.errors import WrongValue
-from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, Range, UnitInterval
+from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, UnitInterval
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
+from fedbench.core.validation import Range
 from fedbench.scenarios.population import Population, normal, of_clients, shuffled, traits, uniform
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]

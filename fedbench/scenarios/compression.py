@@ -17,10 +17,11 @@ from torch import Tensor
 
 from fedbench.config.targets import Component, call
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.errors import RequestError, choice
+from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes
+from fedbench.core.validation import choice
 from fedbench.scenarios.population import Population, normal
 from fedbench.scenarios.scenario_stack import RoundContext, sending
 from fedbench.scenarios.vectors import lengths, vectors

@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging
-from fedbench.core.errors import RequestError, WrongValue, number
-from fedbench.core.files import Tree
-from fedbench.core.options import NonNegative, OpenUnit, Positive, Range
+from fedbench.core.config_values import Tree
+from fedbench.core.errors import RequestError, WrongValue
+from fedbench.core.options import NonNegative, OpenUnit, Positive
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State
+from fedbench.core.validation import Range, number
 from fedbench.scenarios.population import Population, normal, of_clients, uniform
 from fedbench.scenarios.scenario_stack import RoundContext, sending, shown
 from fedbench.scenarios.vectors import lengths, shrunk

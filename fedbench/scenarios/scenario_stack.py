@@ -15,7 +15,7 @@ import torch
 
 from fedbench.config.targets import Component, call, within_fedbench
 from fedbench.core.algorithm import Algorithm, Stage
-from fedbench.core.files import Tree
+from fedbench.core.config_values import Tree
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, Weighting, nbytes
 from fedbench.scenarios.allowed import refuse

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Stage
-from fedbench.core.errors import RequestError, place_of
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import is_field
+from fedbench.core.user_code import place_of
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.checks import FirstCall, kind
 from fedbench.simulation.evaluation import Evaluation

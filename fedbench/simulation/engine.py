@@ -23,7 +23,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from fedbench.core.files import replacing, writing
+from fedbench.core.atomic_files import replacing, writing
 from fedbench.core.types import Oracle, State, nbytes
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.files import Tree
+from fedbench.core.config_values import Tree
 from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.measurements import Measurements

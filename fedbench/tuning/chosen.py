@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from fedbench.config.overrides import parse_overrides
-from fedbench.core.files import Tree
+from fedbench.core.config_values import Tree
 from fedbench.tuning.search import Study, Tuned
 
 # keys that a run sets itself; the tuned values are in the presets

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedbench.config.overrides import Override, parse_overrides
-from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.errors import RequestError
+from fedbench.core.validation import choice, integer
 from fedbench.runs.executor import HERE, Executor
 
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers

@@ -22,9 +22,10 @@ from optuna.trial import FrozenTrial, TrialState
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
-from fedbench.core.errors import RequestError, choice
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
+from fedbench.core.validation import choice
 from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.pool import RunBatch, RunResult
 from fedbench.runs.results import TUNING

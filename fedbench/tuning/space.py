@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options, parse_overrides
-from fedbench.core.errors import RequestError, nearest, number
-from fedbench.core.files import config_value, from_yaml, reading
+from fedbench.core.config_values import config_value, from_yaml
+from fedbench.core.errors import RequestError, nearest
+from fedbench.core.files import reading
+from fedbench.core.validation import number
 
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # the file with what every method has

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
 from fedbench.runs.results import TUNING, Results
 from fedbench.runs.run import Fields, Run
 

@@ -12,8 +12,9 @@ from benchmark.comparisons import TABLES, Comparisons
 from benchmark.pictures import front_figure, rank_figure
 from benchmark.values import COMPARED, Line, front_of, lines_of, ranked, without_ranks
 from fedbench.config.overrides import parse_overrides
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.config_values import config_value, from_yaml
 from fedbench.core.errors import RequestError
-from fedbench.core.files import config_value, from_yaml, replace_file
 from fedbench.core.metrics import metric_info
 from fedbench.reports.canvas import draw
 from fedbench.reports.page import Chapter, Content, page

@@ -19,8 +19,8 @@ from tools import ROOT, federation
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence
 from fedbench.config.compose import compose_run
+from fedbench.core.config_values import leaves
 from fedbench.core.errors import RequestError
-from fedbench.core.files import leaves
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.reproduce import execute as execution

@@ -7,7 +7,7 @@ from tools import key_of
 
 from fedbench.config.identity import ADDED, REPORTING_KEYS, setting
 from fedbench.config.targets import function_of
-from fedbench.core.files import config_value
+from fedbench.core.config_values import config_value
 
 
 @pytest.mark.parametrize("key", ["device", "results_dir", "tracker.project", "data.download", "engine.mode", "seed"])

@@ -7,7 +7,7 @@ from tools import CONF
 
 from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
-from fedbench.core.options import checked
+from fedbench.core.validation import checked
 from fedbench.scenarios.compression import Codec
 
 GROUPS = ("algo", "attack", "availability", "compression", "data", "defence", "model", "privacy")

@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.errors import RequestError, arguments_of, integer, number
+from fedbench.core.errors import RequestError, arguments_of
+from fedbench.core.validation import integer, number
 
 _numbers = itertools.count()
 

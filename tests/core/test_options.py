@@ -10,7 +10,8 @@ import torch
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Count, NonNegative, Positive, Range, Schedule, UnitInterval, checked
+from fedbench.core.options import Count, NonNegative, Positive, Schedule, UnitInterval
+from fedbench.core.validation import Range, checked
 
 
 def factors(rounds=6, **options):

@@ -17,7 +17,7 @@ from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence
 from fedbench.config.compose import compose_run
 from fedbench.config.overrides import options
-from fedbench.core.files import leaves
+from fedbench.core.config_values import leaves
 from fedbench.core.metrics import CATALOGUE
 from fedbench.papers.checks import Compare, Function, Limit, PropertyTest, Several
 from fedbench.papers.registry import papers

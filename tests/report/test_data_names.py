@@ -13,7 +13,7 @@ from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.compare import compare
 from fedbench.analysis.curves import run_curves
 from fedbench.analysis.data_text import title_of
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
 from fedbench.reports.manuscript import write_manuscript
 from fedbench.runs.results import Results
 

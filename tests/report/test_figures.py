@@ -10,7 +10,7 @@ from fake_runs import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.matching import Evidence
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers
 from fedbench.reports.canvas import looks, method_look

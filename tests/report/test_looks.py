@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 from tools import ROOT
 
-from fedbench.core.files import from_yaml
+from fedbench.core.config_values import from_yaml
 from fedbench.papers.registry import papers
 from fedbench.reports.canvas import looks, method_look
 

@@ -17,7 +17,7 @@ from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.table_model import Cell, Column, Line, RowGroup
 from fedbench.config.compose import Composer, compose_run
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported, Setup
 from fedbench.reports.page import run_links

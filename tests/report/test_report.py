@@ -11,7 +11,7 @@ from fedbench.analysis.build_tables import paper_table, run_tables, summary_tabl
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.table_model import Cell
 from fedbench.config.overrides import options
-from fedbench.core.files import keys_text
+from fedbench.core.config_values import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
 from fedbench.reports.summary_table import summary_text

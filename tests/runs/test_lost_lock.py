@@ -11,7 +11,7 @@ from command_line import FAST, run_dir
 from filelock import FileLock
 from tools import ROOT
 
-from fedbench.core.files import NotWritten
+from fedbench.core.atomic_files import NotWritten
 from fedbench.runs import training
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, read_run

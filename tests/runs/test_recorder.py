@@ -12,7 +12,7 @@ from command_line import FAST, run_dir
 from fake_runs import seal
 
 from fedbench.config.targets import user_code_from
-from fedbench.core.files import NotWritten
+from fedbench.core.atomic_files import NotWritten
 from fedbench.runs import recorder as recorder_module
 from fedbench.runs import training
 from fedbench.runs.recorder import Recorder, environment

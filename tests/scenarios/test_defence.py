@@ -8,8 +8,8 @@ import torch
 from tools import close, federation, final, make, population_of, scenario_of, snapshots
 
 from fedbench.core.errors import RequestError
-from fedbench.core.options import checked
 from fedbench.core.randomness import Purpose, sample_cohort
+from fedbench.core.validation import checked
 from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.population import of_clients
 from fedbench.scenarios.vectors import squared_distances

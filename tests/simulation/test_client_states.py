@@ -7,7 +7,7 @@ import pytest
 import torch
 from tools import federation, make, snapshots
 
-from fedbench.core.files import NotWritten
+from fedbench.core.atomic_files import NotWritten
 from fedbench.simulation.engine import StateAllocator
 
 CPU = torch.device("cpu")

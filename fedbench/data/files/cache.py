@@ -20,14 +20,9 @@ from typing import Any
 import numpy as np
 
 from fedbench import __version__
-from fedbench.core.files import (
-    check_files,
-    file_checksum,
-    read_with_checksum,
-    reading,
-    waiting_lock,
-    with_checksum,
-)
+from fedbench.core.atomic_files import waiting_lock
+from fedbench.core.checksums import check_files, file_checksum, read_with_checksum, with_checksum
+from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 
 _FORMAT = 7  # of the files below; a new number rebuilds them

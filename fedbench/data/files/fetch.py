@@ -20,8 +20,9 @@ from time import monotonic
 from typing import Any
 
 from fedbench import __version__
+from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError, reason_of
-from fedbench.core.files import reading, waiting_lock
+from fedbench.core.files import reading
 
 _CHUNK = 1 << 16  # bytes that are read at once
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, number
+from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive
+from fedbench.core.validation import number
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
 Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]  # shares [tries, K, N], examples per class [K] -> counts

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, integer
+from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Natural, NonNegative, Positive, PositiveShare, UnitInterval
+from fedbench.core.validation import integer
 from fedbench.data.partitions.basic import (
     by_label,
     deal,

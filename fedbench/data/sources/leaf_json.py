@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, shown, sizes
+from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count
+from fedbench.core.validation import sizes
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of
 
 _FORM = "expected users and num_samples, lists of the same length, and user_data with x and y of each user"

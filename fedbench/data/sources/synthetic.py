@@ -10,8 +10,8 @@ from typing import Annotated
 
 import numpy as np
 
-from fedbench.core.errors import number
-from fedbench.core.options import Count, Natural, NonNegative, Range
+from fedbench.core.options import Count, Natural, NonNegative
+from fedbench.core.validation import Range, number
 from fedbench.data.examples import Examples
 
 _DIM, _CLASSES = 60, 10

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock
 
+from fedbench.core.atomic_files import to_disk
+from fedbench.core.checksums import file_checksum
 from fedbench.core.errors import install_hint
-from fedbench.core.files import file_checksum, to_disk
 
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite

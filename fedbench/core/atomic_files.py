@@ -1,0 +1,182 @@
+"""Writing files and directories as a whole or not at all.
+
+What is written has a temporary name until it is complete: a reader never finds half of a file or a directory, and a
+process that is killed never leaves half of one under its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.ENOENT: "its directory was removed meanwhile",
+    errno.EBUSY: "wait until that process has ended",
+}
+
+
+def waiting_lock(file: Path, work: str) -> Any:
+    """Return the lock of a file, which a ``with`` block releases, once no other process holds it.
+
+    Args:
+        file: The lock file.
+        work: What the process that holds it is doing, for the line that is printed before waiting.
+    """
+    lock = FileLock(file)
+    try:
+        return lock.acquire(timeout=0)
+    except Timeout:
+        print(f"fedbench: waiting for another process that is {work}", file=sys.stderr)
+        return lock.acquire()
+
+
+class NotWritten(OSError):
+    """A file or directory cannot be written; the message names it, the fault and the remedy.
+
+    Args:
+        path: The file or directory.
+        error: The error of the system.
+    """
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        remedy = _REMEDIES.get(error.errno or 0, "make its directory writable")
+        super().__init__(f"{path} cannot be written: {error.strerror or error}; {remedy}, then run the command again")
+        self.path, self.error, self.errno = path, error, error.errno
+
+    def __reduce__(self) -> tuple[type[NotWritten], tuple[Path, OSError]]:
+        """How another process makes it again: from its arguments, not from its message."""
+        return NotWritten, (self.path, self.error)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise ``NotWritten`` in place of the system's error if ``path`` cannot be written inside this block."""
+    try:
+        yield
+    except NotWritten:
+        raise
+    except shutil.Error as error:  # of a directory: one text for all of its files, of which the first is enough
+        first = re.search(r"\[Errno (\d+)\]", str(error))
+        code = int(first[1]) if first else errno.EIO
+        raise NotWritten(path, OSError(code, os.strerror(code))) from error
+    except OSError as error:
+        raise NotWritten(path, error) from error
+
+
+def replace_file(path: Path, content: str | bytes, lasting: bool = False) -> None:
+    """Write text or bytes to a file in one step.
+
+    Args:
+        path: The file.
+        content: Its new content.
+        lasting: Whether the content is on the disk, in the sense of fsync, before it has its name.
+
+    Raises:
+        NotWritten: If that is not possible; the file is as it was.
+    """
+    with replacing(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        if lasting:
+            to_disk(part)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path, which replaces ``path`` at the end of this block, and is removed if that fails.
+
+    Raises:
+        NotWritten: If the file cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    with writing(path):
+        try:
+            yield part
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)  # on a full disk, half of a large file would stay in the way
+            raise
+
+
+@contextmanager
+def replaced_folder(target: Path) -> Iterator[Path]:
+    """Give a copy of a directory, which takes its place at the end of this block; if that fails, nothing has changed.
+
+    Args:
+        target: The directory; it need not exist. A link to a directory stays one.
+
+    Raises:
+        NotWritten: If the directory cannot be written.
+    """
+    place = target.resolve()
+    with writing(target):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        around = Path(tempfile.mkdtemp(prefix=".fedbench-", dir=place.parent))
+        new, old = around / "new", around / "old"
+        try:
+            if place.exists():
+                if not place.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                shutil.copytree(place, new, symlinks=True)
+            else:
+                new.mkdir()
+            yield new
+            if place.is_mount() or Path.cwd().is_relative_to(place):  # it cannot move, or a shell is in it
+                move_files(new, place, (path.relative_to(place).as_posix() for path in place.rglob("*")))
+            else:
+                if place.exists():
+                    place.replace(old)
+                new.replace(place)
+        except NotWritten as error:
+            if error.path.is_relative_to(new):
+                raise NotWritten(target / error.path.relative_to(new), error.error) from error
+            raise
+        finally:
+            if old.exists() and not place.exists():
+                old.replace(place)
+            shutil.rmtree(around, ignore_errors=True)
+
+
+def move_files(source: Path, target: Path, earlier: Iterable[str]) -> list[str]:
+    """Move all files below a directory into another one, and remove those that were written there earlier.
+
+    Args:
+        source: The directory of the new files, which is removed.
+        target: The directory that they go to; its other files stay.
+        earlier: Relative paths of the earlier files.
+
+    Returns:
+        The relative paths of the new files, sorted.
+    """
+    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if not path.is_dir())
+    for name in {*earlier} - {*names}:
+        path = target / name
+        if path.resolve().is_relative_to(target.resolve()) and not path.is_dir():
+            path.unlink(missing_ok=True)
+            if path.parent != target and path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).replace(target / name)
+    shutil.rmtree(source)
+    return names
+
+
+def to_disk(path: Path) -> None:
+    """Wait until what was written to a file, or the names in a directory, are on the disk and survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
