@@ -1,1 +1,1 @@
-"""The vocabulary of all other rooms: types, the record of a method, optimizers, randomness, validation, errors, files."""
+"""The vocabulary of all other packages: types, the record of a method, optimizers, randomness, validation, files."""
