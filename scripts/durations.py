@@ -1,4 +1,4 @@
-"""Write fedbench/reproduce/durations.json: the mean times of rounds, which say what a plan takes on other machines.
+"""Write fedbench/runs/durations.json: the mean times of rounds, which say what a plan takes on other machines.
 
     python scripts/durations.py results results/published/fedfa --machine "2 cores of an Intel Xeon, PyTorch 2.13.0"
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 
 from fedbench.papers.registry import home_of
-from fedbench.reproduce.durations import FILE, per_round, task_of
+from fedbench.runs.durations import FILE, per_round, task_of
 from fedbench.runs.results import Results
 
 

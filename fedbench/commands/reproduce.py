@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.validation import number
 from fedbench.reports.write import write_report
-from fedbench.reproduce.durations import Durations, deadline
 from fedbench.reproduce.execute import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan, prefer_full
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
+from fedbench.runs.durations import Durations, deadline
 from fedbench.runs.executor import Executor
 from fedbench.runs.pool import RunResult, start_importing
 from fedbench.runs.progress import duration
 from fedbench.runs.results import Results
+from fedbench.runs.sweep import start
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 _LAUNCHER = ("hydra/launcher", "hydra.launcher")
@@ -69,7 +69,9 @@ def execute(args: Namespace) -> int:
     taken = todo
     if args.hours is not None:
         ready = [run for run in todo if run.experiment not in lacks]
-        taken = rows_within(ready, durations.of, args.hours * 3600, jobs)
+        taken = rows_within(
+            ready, lambda run: None if run.config is None else durations.of(run.config), args.hours * 3600, jobs
+        )
         print(f"{len(taken)} of {len(todo)} runs are taken within {duration(args.hours * 3600)}", flush=True)
     if args.plan:
         return 0

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from fedbench.analysis.compare import compare
 from fedbench.analysis.stats import least_blocks
-from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
@@ -26,12 +25,13 @@ from fedbench.reports.format import plural
 from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
-from fedbench.reproduce.durations import Durations
+from fedbench.runs.durations import Durations
 from fedbench.runs.executor import Executor
 from fedbench.runs.pool import RunResult
 from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
+from fedbench.runs.sweep import start
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned

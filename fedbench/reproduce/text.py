@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fedbench.core.config_values import config_value
-from fedbench.reproduce.durations import Durations
 from fedbench.reproduce.plan import PlannedRun, chosen
+from fedbench.runs.durations import Durations
 
 
 def plan_text(
@@ -36,10 +36,12 @@ def plan_text(
         if not needed and paper.rows(part):
             continue  # its rows are of other experiments than the one that was asked for
         left = [run for run in needed if id(run) in todo]
+        time = durations.text([run.config for run in left if run.config], jobs)
         notes = "".join(f"  {note}" for note in _notes(needed, left, missing))
-        lines.append(_line(name, len(needed), len(needed) - len(left), durations.text(left, jobs)) + notes)
+        lines.append(_line(name, len(needed), len(needed) - len(left), time) + notes)
     left = [run for run in runs if id(run) in todo]
-    lines.append(_line("in all, runs shared", len(runs), len(runs) - len(left), durations.text(left, jobs)))
+    time = durations.text([run.config for run in left if run.config], jobs)
+    lines.append(_line("in all, runs shared", len(runs), len(runs) - len(left), time))
     if left:
         lines.append(
             f"times are estimates with {jobs} at a time, from the rounds of finished runs, else of another machine"

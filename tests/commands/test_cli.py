@@ -18,12 +18,12 @@ from data_files import leaf_file, write_idx, write_images
 from safetensors.torch import load_file, save_file
 
 from fedbench.cli import main
-from fedbench.commands.sweep import combinations
 from fedbench.config.overrides import SCENARIOS, parse_overrides
 from fedbench.data.files.fetch import checksum
 from fedbench.data.sources import mnist
 from fedbench.papers.registry import papers
 from fedbench.runs.run import read_run
+from fedbench.runs.sweep import combinations
 from fedbench.simulation.compiled.library import kernels
 
 # ---- a run on disk

@@ -24,10 +24,10 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.reproduce import execute as execution
-from fedbench.reproduce.durations import Durations
 from fedbench.reproduce.execute import missing_files, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.plan import chosen, locate, plan, table_names
 from fedbench.runs import training as runner
+from fedbench.runs.durations import Durations
 from fedbench.runs.progress import duration
 from fedbench.runs.run import Run, read_run
 
@@ -266,22 +266,22 @@ def test_times_are_per_round_of_finished_runs_of_the_same_setting_and_algorithm(
     (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
     assert run.config.rounds == 1000
     stored = Durations(tmp_path)
-    known = stored.of(run)
+    known = stored.of(run.config)
     assert known is not None
-    assert stored.text([run], jobs=2) == duration(known / 2)
+    assert stored.text([run.config], jobs=2) == duration(known / 2)
     finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # another algorithm
-    assert Durations(tmp_path).of(run) == known
+    assert Durations(tmp_path).of(run.config) == known
     finished(tmp_path, run, 100, 300.0, 1)  # 3 s per round
     finished(tmp_path, run, 100, 100.0, 2, digest="fewer", departures={"rounds": 100})  # 1 s per round
     finished(tmp_path, run, 100, 1.0, 3, digest="smaller", departures={"model": "mlp"})
     damaged = next(tmp_path.rglob("seed_1")).with_name("seed_9")
     shutil.copytree(damaged.with_name("seed_1"), damaged)
     (damaged / "meta.json").write_text("torn")
-    assert Durations(tmp_path).of(run) == pytest.approx(2000)
+    assert Durations(tmp_path).of(run.config) == pytest.approx(2000)
     run.config = replace(run.config, departures={"model": ["linear", "mlp"]})
-    assert Durations(tmp_path).of(run) == pytest.approx(10)
-    run.config = None
-    assert Durations(tmp_path).text([run]) == "unknown"
+    assert Durations(tmp_path).of(run.config) == pytest.approx(10)
+    unknown = replace(run.config, names=replace(run.config.names, algo="mine"))
+    assert Durations(tmp_path).text([unknown]) == "unknown"
     assert Durations(tmp_path).text([]) == "–"
 
 

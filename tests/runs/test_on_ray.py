@@ -13,12 +13,12 @@ import pytest
 from command_line import models
 from tools import ROOT
 
-from fedbench.commands.sweep import _expected
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs.on_ray import _Flight
 from fedbench.runs.pool import RunBatch
 from fedbench.runs.ray_task import Mailbox, packed, sent, unpack, work
+from fedbench.runs.sweep import _expected
 
 NODES = Path(__file__).with_name("ray_nodes.py")
 ENVIRONMENT = {

@@ -1,4 +1,4 @@
-"""Estimated durations of planned runs, and an end in time for training.
+"""Estimated durations of runs, and an end in time for training.
 
 Estimates are from the finished runs of a results directory, else from a file of fedbench.
 
@@ -20,7 +20,6 @@ from typing import Any
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.reproduce.plan import PlannedRun
 from fedbench.runs.process import answered_signals, interruption
 from fedbench.runs.progress import duration
 from fedbench.runs.run import is_done, last_row
@@ -33,7 +32,7 @@ _COSTS = (  # beginnings of the keys on which the time of a round depends
 
 
 class Durations:
-    """Estimated times of planned runs: the mean time of a round of the same experiment, reductions and algorithm.
+    """Estimated times of runs: the mean time of a round of the same experiment, reductions and algorithm.
 
     Args:
         results: Directory of the finished runs.
@@ -48,14 +47,14 @@ class Durations:
         """Return the mean seconds of a round of a configuration; None if nothing is known."""
         return self._seconds(config.task_name, task_of(config.task_name, config.departures), config.names.algo)
 
-    def of(self, run: PlannedRun) -> float | None:
+    def of(self, config: RunConfig) -> float | None:
         """Return the seconds that a run takes; None if nothing is known of its kind."""
-        per_round = None if run.config is None else self.per_round(run.config)
-        return None if per_round is None or run.config is None else per_round * run.config.rounds
+        per_round = self.per_round(config)
+        return None if per_round is None else per_round * config.rounds
 
-    def text(self, runs: Iterable[PlannedRun], jobs: int = 1) -> str:
+    def text(self, configs: Iterable[RunConfig], jobs: int = 1) -> str:
         """Return the time of runs, ``jobs`` at a time, in words; ``+ ?`` if that of some is unknown."""
-        times = [self.of(run) for run in runs]
+        times = [self.of(config) for config in configs]
         known = [seconds for seconds in times if seconds is not None]
         if not known:
             return "unknown" if times else "–"
