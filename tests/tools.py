@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.scenario import Attackers, Scenario
+from fedbench.simulation.scenario import Attackers, RoundPlan, Scenario
 from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -340,6 +341,23 @@ def scenario_of(
         attackers = 0 if attack is None else len(attack.who)
         layers.append(Defence(population=everybody, attackers=attackers, **groups["defence"]))
     return ScenarioStack(everybody, layers=layers, attackers=attack or Attackers())
+
+
+def round_plan(ids: Sequence[int] | np.ndarray, algo: Algorithm | None = None, **given: Any) -> RoundPlan:
+    """A round in which these clients take one step each, and all results arrive."""
+    ids = np.array(ids, dtype=np.int64)
+    plan = RoundPlan(
+        algorithm=algo or Algorithm(),
+        seed=0,
+        round=0,
+        server={},
+        able=np.ones(len(ids), dtype=np.int64),
+        ids=ids,
+        receivers=ids,
+        tau=np.ones_like(ids),
+        steps=len(ids),
+    )
+    return replace(plan, **given)
 
 
 def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:

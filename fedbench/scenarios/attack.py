@@ -21,7 +21,6 @@ from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
 from fedbench.core.validation import integer, number, several
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.population import Population, normal, shuffled
-from fedbench.scenarios.scenario_stack import RoundContext
 from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
 from fedbench.simulation.evaluation import Evaluation, evaluate
 from fedbench.simulation.measurements import Measurements
@@ -151,9 +150,9 @@ class Attack(Attackers):
             found["attack_success"] = float(taken.correct.sum() / examples) if examples else float("nan")
         return found
 
-    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method whose attackers report other losses and send other vectors."""
-        bad = np.isin(context.ids, self.who)
+        bad = np.isin(plan.ids, self.who)
         if self.loss_scale != 1:
             algo = _reporting(algo, torch.from_numpy(self.who), self.loss_scale)
         if not len(self.who):
@@ -167,14 +166,14 @@ class Attack(Attackers):
                 return uploads, states
             rows = upload(np.flatnonzero(bad), cohort.id.device)
             sent = {
-                name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, context))
+                name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, plan))
                 for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
             }
             return uploads | sent, states
 
         return replace(algo, deliver=deliver)
 
-    def _forged(self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, context: RoundContext) -> Tensor:
+    def _forged(self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan) -> Tensor:
         """What the attackers send instead of their vectors, [a, P].
 
         Args:
@@ -182,7 +181,7 @@ class Attack(Attackers):
             bad: The positions of the attackers [a].
             cohort: The cohort.
             place: Place of the vector's name among all of the method.
-            context: The round.
+            plan: The round.
         """
         own, size = rows[bad], rows.shape[1]
         usual: dict[str, float | Tensor] = {"ipm": 0.5, "scale": 1 / cohort.p[bad].double().sum()}
@@ -190,7 +189,7 @@ class Attack(Attackers):
         if self.message in ("scale", "sign_flip"):
             return own * (scale if self.message == "scale" else -scale)
         if self.message == "gaussian":
-            base, ids = key(context.seed, Purpose.FORGED, context.round), cohort.id[bad][:, None]
+            base, ids = key(plan.seed, Purpose.FORGED, plan.round), cohort.id[bad][:, None]
             coordinate, radii = torch.arange(size, device=rows.device) + place * size, scale * lengths(own) / size**0.5
             drawn = [radii[:, None] * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
             return torch.cat([z.to(rows.dtype) for z in drawn], 1) + own * self.add
@@ -203,12 +202,12 @@ class Attack(Attackers):
 
         return by_columns(shared, honest).to(rows.dtype).expand_as(own)
 
-    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
+    def plan(self, plan: RoundPlan) -> RoundPlan:
         """The round with the number of its attackers and, where all vectors are held, what came of them."""
-        bad, algo = np.isin(context.ids, self.who), plan.algorithm
+        bad, algo = np.isin(plan.ids, self.who), plan.algorithm
         notes = {"attackers": float(bad.sum())}
-        if not len(context.ids):  # the last ones would stay
-            notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in context.server}
+        if not len(plan.ids):  # the last ones would stay
+            notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in plan.server}
         if algo.deliver is not None:
             algo = replace(algo, update=replace(algo.averaging, rule=_seen(algo.averaging, bad)))
         return replace(plan, notes={**plan.notes, **notes}, algorithm=algo)

@@ -23,7 +23,7 @@ from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.core.validation import choice
 from fedbench.scenarios.population import Population, normal
-from fedbench.scenarios.scenario_stack import RoundContext, sending
+from fedbench.scenarios.scenario_stack import sending
 from fedbench.scenarios.vectors import lengths, vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -237,10 +237,10 @@ class Compression:
             found["unsent"] = f"compression.up.feedback={self.up.memory}"
         return found
 
-    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method with what clients and server keep for it, and with decoded uploads."""
         init, down = algo.server_init, self.down
-        algo = algo if self.up is None else _compressed(algo, self.up, context)
+        algo = algo if self.up is None else _compressed(algo, self.up, plan)
         if down is None:
             return algo
 
@@ -250,7 +250,7 @@ class Compression:
 
         return replace(algo, server_init=server_init)
 
-    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
+    def plan(self, plan: RoundPlan) -> RoundPlan:
         """The round with the sizes of its messages, and with the broadcast that clients decode."""
         if (up := self.up) is not None:
             names, dense = _sent(plan.algorithm), plan.bytes_up
@@ -259,15 +259,15 @@ class Compression:
                 sent = [uploads[name] for name in names]
                 return dense(uploads) - sum(v.nbytes - len(v) * up.size(v.shape[1], v.element_size()) for v in sent)
 
-            notes = {} if len(context.ids) else {_ERROR.removeprefix(OWN): torch.nan}
+            notes = {} if len(plan.ids) else {_ERROR.removeprefix(OWN): torch.nan}
             plan = replace(plan, bytes_up=bytes_up, notes={**plan.notes, **notes})
-        return plan if self.down is None else _sent_down(plan, self.down, context)
+        return plan if self.down is None else _sent_down(plan, self.down)
 
 
-def _compressed(algo: Algorithm, codec: Codec, context: RoundContext) -> Algorithm:
+def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
     """The method whose uploads are decoded from compressed ones."""
     update, names = algo.averaging, _sent(algo)
-    inner, draw = update.step, key(context.seed, Purpose.UPLINK, context.round)
+    inner, draw = update.step, key(plan.seed, Purpose.UPLINK, plan.round)
 
     def client_init(w: Tensor) -> State:
         return algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w)))
@@ -292,21 +292,21 @@ def _compressed(algo: Algorithm, codec: Codec, context: RoundContext) -> Algorit
     return replace(sending(algo, send), client_init=client_init, update=update, remarks=remarks)
 
 
-def _sent_down(plan: RoundPlan, codec: Codec, context: RoundContext) -> RoundPlan:
+def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
     """The round whose clients work from the reference after this round's message; an empty round has no message."""
-    message, kept, missed = plan.algorithm.broadcast(context.server), dict(plan.kept), context.server[_MISSED].cpu()
-    sent = vectors(message, context.server["w"].shape)
-    if len(context.ids):
-        rows, own = ({k: v.unsqueeze(0) for k, v in of.items()} for of in (sent, context.server))
-        got, now, _ = codec.passed(rows, own, key(context.seed, Purpose.DOWNLINK, context.round))
+    message, kept, missed = plan.algorithm.broadcast(plan.server), dict(plan.kept), plan.server[_MISSED].cpu()
+    sent = vectors(message, plan.server["w"].shape)
+    if len(plan.ids):
+        rows, own = ({k: v.unsqueeze(0) for k, v in of.items()} for of in (sent, plan.server))
+        got, now, _ = codec.passed(rows, own, key(plan.seed, Purpose.DOWNLINK, plan.round))
         message = message | {k: v[0] for k, v in got.items()}
         kept |= {k: v[0] for k, v in now.items()}
         missed = missed + 1
-    behind = missed[context.receivers]
+    behind = missed[plan.receivers]
     size = nbytes({k: v for k, v in message.items() if k not in sent}) * len(behind)
     for v in sent.values():  # those that have missed too much, or have nothing yet, get all of it
         size += int((behind * codec.size(len(v), v.element_size())).clamp(max=v.nbytes).sum())
-    kept[_MISSED] = missed.index_fill(0, torch.from_numpy(context.receivers), 0)
+    kept[_MISSED] = missed.index_fill(0, torch.from_numpy(plan.receivers), 0)
     algo = replace(plan.algorithm, broadcast=lambda server: message)
     return replace(plan, algorithm=algo, bytes_down=lambda message, receivers: size, kept=kept)
 

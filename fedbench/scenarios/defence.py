@@ -17,9 +17,9 @@ from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, upload, weighted_sum
 from fedbench.scenarios import rules
 from fedbench.scenarios.population import Population, of_clients
-from fedbench.scenarios.scenario_stack import Layer, RoundContext, sending
+from fedbench.scenarios.scenario_stack import Layer, sending
 from fedbench.scenarios.vectors import by_columns, lengths, shrunk, squared_distances, vectors
-from fedbench.simulation.scenario import OWN
+from fedbench.simulation.scenario import OWN, RoundPlan
 
 _BEFORE = {"none": (), "bucketing": ("bucketing",), "nnm": ("nnm",), "both": ("bucketing", "nnm")}
 
@@ -96,7 +96,7 @@ class Defence(Layer):
         weighted = self.parts == ("geometric_median",)
         return {"rule": key} if weighted else {"rule": key, "uniform": key}
 
-    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method with the rule in the place of its sum, or with clipped vectors."""
         whole = replace(algo, deliver=algo.deliver or _untouched)
         if self.rule == "norm_clip":
@@ -111,7 +111,7 @@ class Defence(Layer):
 
         def rule(server: State, uploads: State, cohort: ClientInfo) -> State:
             (name,) = algo.averaging.weights
-            drawn = of_clients(context.seed, Purpose.BUCKETS, context.ids, round=context.round)
+            drawn = of_clients(plan.seed, Purpose.BUCKETS, plan.ids, round=plan.round)
             vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[f"{OWN}centre"])
             vector = vector.to(uploads[name].dtype)
             own = {OWN + k: server[OWN + k] + v for k, v in counts.items()} | {f"{OWN}centre": vector}

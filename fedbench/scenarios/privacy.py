@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -25,11 +24,11 @@ from fedbench.core.algorithm import Algorithm, Averaging
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.options import NonNegative, OpenUnit, Positive
-from fedbench.core.randomness import Purpose, fold_in, key
+from fedbench.core.randomness import Purpose, Sampler, fold_in, key
 from fedbench.core.types import ClientInfo, State
 from fedbench.core.validation import Range, number
 from fedbench.scenarios.population import Population, normal, of_clients, uniform
-from fedbench.scenarios.scenario_stack import RoundContext, sending, shown
+from fedbench.scenarios.scenario_stack import sending, shown
 from fedbench.scenarios.vectors import lengths, shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -168,19 +167,19 @@ class Privacy:
         return {"guarantee": facts}
 
     @property
-    def draw(self) -> Callable[[int, np.ndarray], np.ndarray] | None:
-        """Draws cohorts, from (round, training examples [N]); None leaves it to the run's sampler."""
+    def draw(self) -> Sampler | None:
+        """Draws cohorts; None leaves it to the run's sampler."""
 
-        def coins(round: int, able: np.ndarray) -> np.ndarray:
+        def coins(round: int, able: np.ndarray, seed: int) -> np.ndarray:
             ids = np.flatnonzero(able)
-            return ids[uniform(of_clients(self.population.seed, Purpose.POISSON, ids, round=round)) < self.rate]
+            return ids[uniform(of_clients(seed, Purpose.POISSON, ids, round=round)) < self.rate]
 
         return coins if self.sampling == "poisson" else None
 
-    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method with its mean update clipped, over a fixed number of clients, and with noise."""
         (name,), inner, adaptive = algo.averaging.weights, algo.averaging.step, self.clip == "adaptive"
-        bound: Any = context.server.get(_BOUND, self.clip)  # a number, or [1]
+        bound: Any = plan.server.get(_BOUND, self.clip)  # a number, or [1]
 
         def clipped(server: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
@@ -193,11 +192,11 @@ class Privacy:
             mean = uploads[name].double()
             if self.multiplier:
                 entry = torch.arange(len(mean), device=mean.device)
-                xi = normal(fold_in(key(context.seed, Purpose.NOISE, context.round), entry))
+                xi = normal(fold_in(key(plan.seed, Purpose.NOISE, plan.round), entry))
                 mean = mean + self.of_sum * bound / self.size * xi
             uploads = uploads | {name: mean.to(uploads[name].dtype)}
             if adaptive:
-                zeta = normal(torch.tensor(key(context.seed, Purpose.COUNT, context.round) >> 1, device=mean.device))
+                zeta = normal(torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=mean.device))
                 share = 0.5 + ((uploads[_SHARE].double() - 0.5).sum() + self.deviation * zeta) / self.size
                 then = (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(1e-20, 1e20)
                 uploads |= {_SHARE: share, _BOUND: then, f"{OWN}clip": bound[0]}
@@ -217,7 +216,7 @@ class Privacy:
         update = Averaging(step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)})
         return replace(sending(algo, clipped), update=update, server_init=server_init, remarks=remarks)
 
-    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
+    def plan(self, plan: RoundPlan) -> RoundPlan:
         """The round with what it has spent, and with the noise alone if nothing arrives."""
         step, names = plan.algorithm.averaging.step, plan.algorithm.averaging.weights
 
@@ -227,7 +226,7 @@ class Privacy:
             nobody = ClientInfo(id=ids, n=none, p=none, steps=none, lr=none, per_epoch=none, key=ids)
             return step(plan.idle(server), {_SHARE: none, **{k: torch.zeros_like(w) for k in names}}, nobody)
 
-        notes = {**plan.notes, "epsilon": self.spent(context.round + 1)}
+        notes = {**plan.notes, "epsilon": self.spent(plan.round + 1)}
         return replace(plan, notes=notes, idle=idle)
 
 

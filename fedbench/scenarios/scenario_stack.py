@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,33 +16,15 @@ import torch
 from fedbench.config.targets import Component, call, within_fedbench
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.config_values import Tree
-from fedbench.core.randomness import Purpose
+from fedbench.core.randomness import Purpose, Sampler
 from fedbench.core.types import ClientInfo, State, Weighting, nbytes
 from fedbench.scenarios.allowed import refuse
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.population import Population, of_clients, uniform
-from fedbench.simulation.scenario import OWN, REPORTS, Attackers, Draw, RoundPlan, Scenario, Steps
+from fedbench.simulation.scenario import OWN, REPORTS, Attackers, RoundPlan, Scenario
 
 _LAYERS = ("attack", "compression", "privacy", "defence")  # the order in which a message passes them
 _EMPTY = f"{OWN}empty_rounds"  # entry of the server's state: rounds in which no result has arrived
-
-
-class RoundContext(NamedTuple):
-    """A round of a scenario.
-
-    Attributes:
-        seed: Random seed of the run.
-        round: Rounds done before, over all stages.
-        ids: The clients whose results arrive [C], ascending.
-        receivers: Those that receive the broadcast [S].
-        server: The server's state before the round.
-    """
-
-    seed: int
-    round: int
-    ids: np.ndarray
-    receivers: np.ndarray
-    server: State
 
 
 # (message or server state, uploads [c, ...], states of the senders [c, ...], their ids [c]) -> uploads, states
@@ -52,10 +34,10 @@ Send: TypeAlias = Callable[[State, State, State, torch.Tensor], tuple[State, Sta
 class Layer(Protocol):
     """A scenario that wraps a method. States and messages of its own have names that begin with ``OWN``."""
 
-    def wrap(self, algo: Algorithm, context: RoundContext) -> Algorithm:
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method with this layer around it, for one round."""
 
-    def plan(self, plan: RoundPlan, context: RoundContext) -> RoundPlan:
+    def plan(self, plan: RoundPlan) -> RoundPlan:
         """The round with what changes in its costs, in a round without results, and in the record."""
         return plan
 
@@ -67,14 +49,14 @@ class ScenarioStack(Scenario):
     Attributes:
         population: All clients.
         availability: Who takes part; None is everybody that is sampled.
-        draw: Draws the cohort instead of the run's sampler, from (round, training examples [N]); None leaves it.
+        draw: Draws the cohorts instead of the run's sampler; None leaves it to that one.
         layers: What wraps the method, the innermost first.
         attackers: The clients that attack.
     """
 
     population: Population
     availability: Availability | None = None
-    draw: Callable[[int, np.ndarray], np.ndarray] | None = None
+    draw: Sampler | None = None
     layers: Sequence[Layer] = ()
     attackers: Attackers = field(default_factory=Attackers)
 
@@ -87,7 +69,19 @@ class ScenarioStack(Scenario):
 
     def lasting(self, algo: Algorithm) -> Algorithm:
         """The method with the states that the scenarios keep of the server and of every client."""
-        algo = self._wrapped(algo, RoundContext(self.population.seed, 0, np.arange(0), np.arange(0), {}))
+        none = np.arange(0)
+        plan = RoundPlan(
+            algorithm=algo,
+            seed=self.population.seed,
+            round=0,
+            server={},
+            able=none,
+            ids=none,
+            receivers=none,
+            tau=none,
+            steps=0,
+        )
+        algo = self._wrapped(plan)
         if self.availability is None:
             return algo
 
@@ -97,43 +91,57 @@ class ScenarioStack(Scenario):
 
         return replace(algo, server_init=server_init)
 
-    def plan(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> RoundPlan:
-        """The round after ``round`` rounds; arguments as for ``Scenario``."""
-        seed, here = self.population.seed, self.availability or Availability()
-        if here.chances is not None:
-            drawn = uniform(of_clients(seed, Purpose.REACHED, np.arange(len(able)), round=round))
-            able = able * (drawn < here.chances(round))
-        sampled = draw(able) if self.draw is None else self.draw(round, able)
-        arrived = uniform(of_clients(seed, Purpose.LOST, sampled, round=round)) >= here.lost
-        done, notes = steps(sampled), dict[str, float]()
-        if here.late is not None:
-            late, done, notes = here.late(round, sampled, done)
-            arrived, done = arrived & (here.partial | ~late), np.maximum(done, int(here.partial))
-        context = RoundContext(seed, round, sampled[arrived], sampled, server)
-        algo, kept = self._reweighted(self._wrapped(algo, context), context), State()
+    def reachable(self, round: int, able: np.ndarray) -> np.ndarray:
+        """Return ``able`` [N] with 0 for clients that cannot be reached in this round."""
+        if self.availability is None or self.availability.chances is None:
+            return able
+        hashes = of_clients(self.population.seed, Purpose.REACHED, np.arange(len(able)), round=round)
+        reached: np.ndarray = able * (uniform(hashes) < self.availability.chances(round))
+        return reached
+
+    def sampler(self, sampler: Sampler) -> Sampler:
+        """Return the sampler of cohorts, given that of the run."""
+        return self.draw or sampler
+
+    def plan(self, plan: RoundPlan) -> RoundPlan:
+        """Return the round as it is carried out, given the one in which nothing goes wrong."""
+        availability, sampled, steps = self.availability or Availability(), plan.ids, plan.tau
+        arrived = uniform(of_clients(plan.seed, Purpose.LOST, sampled, round=plan.round)) >= availability.lost
+        notes: dict[str, float] = {}
+        kept: State = {}
+        if availability.late is not None:
+            late, steps, notes = availability.late(plan.round, sampled, steps)
+            arrived = arrived & (availability.partial | ~late)
+            steps = np.maximum(steps, int(availability.partial))
+        ids = sampled[arrived]
         if self.availability is not None:
-            notes |= {"sampled": len(sampled), "reported": len(context.ids), "reachable": int((able > 0).sum())}
-            reports, arrivals = server[REPORTS], torch.from_numpy(np.isin(np.arange(len(able)), context.ids))
-            kept = {REPORTS: reports + arrivals.to(reports.device), _EMPTY: server[_EMPTY] + (not len(context.ids))}
-        plan = RoundPlan(
-            algo, context.ids, sampled, done[arrived], int(done.sum()), bytes_up=_size, notes=notes, kept=kept
+            notes |= {"sampled": len(sampled), "reported": len(ids), "reachable": int((plan.able > 0).sum())}
+            reports = plan.server[REPORTS]
+            arrivals = torch.from_numpy(np.isin(np.arange(len(plan.able)), ids))
+            kept = {
+                REPORTS: reports + arrivals.to(reports.device),
+                _EMPTY: plan.server[_EMPTY] + (not len(ids)),
+            }
+        plan = replace(
+            plan, ids=ids, tau=steps[arrived], steps=int(steps.sum()), bytes_up=_size, notes=notes, kept=kept
         )
+        plan = replace(plan, algorithm=self._reweighted(self._wrapped(plan), plan))
         for layer in self.layers:
-            plan = layer.plan(plan, context)
+            plan = layer.plan(plan)
         return plan
 
-    def _wrapped(self, algo: Algorithm, context: RoundContext) -> Algorithm:
-        algo = _apart(algo)
+    def _wrapped(self, plan: RoundPlan) -> Algorithm:
+        algo = _apart(plan.algorithm)
         for layer in self.layers:
-            algo = layer.wrap(algo, context)
+            algo = layer.wrap(algo, plan)
         return algo
 
-    def _reweighted(self, algo: Algorithm, context: RoundContext) -> Algorithm:
+    def _reweighted(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method with the weights of those who report, if these are not to sum to 1."""
-        if self.availability is None or self.availability.weights == "renormalise" or not len(context.ids):
+        if self.availability is None or self.availability.weights == "renormalise" or not len(plan.ids):
             return algo
         weight = self.population.n if algo.weights == "size" else np.ones(len(self.population.n))
-        factor = float(weight[context.ids].sum() / weight[context.receivers].sum())
+        factor = float(weight[plan.ids].sum() / weight[plan.receivers].sum())
         factor /= 1.0 if self.availability.weights == "zero" else 1 - self.availability.lost
 
         def times(weighting: Weighting) -> Weighting:

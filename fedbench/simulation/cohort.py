@@ -130,7 +130,7 @@ class Cohort:
         self._parts: dict[bool, list[Part]] = {}
         self._limits = self.engine.limits
 
-    def info(self, weights: str, probe: State, round: int) -> ClientInfo:
+    def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
         """The facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
         device, dtype, examples = self.data.x.device, self.data.dtype, self.data.train.counts[self.ids]
         n = upload(examples, device, dtype)
@@ -142,7 +142,7 @@ class Cohort:
             lr=torch.full_like(n, self.work.rate(round)),
             per_epoch=upload(self.work.per_epoch(examples), device, dtype),
             key=upload(hashes(key(self.seed, Purpose.LOCAL, round), self.ids), device),
-            probe=probe,
+            probe=probe or {},
         )
 
     @torch.no_grad()

@@ -35,40 +35,46 @@ def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator
         simulation: What is simulated.
         resume: Snapshot of the same simulation to continue from; it is not yielded again.
     """
-    stages = simulation.stages
-    snapshot = resume or begin(simulation, 0, Snapshot.initial(simulation.w, simulation.data))
-    if resume is None:
+    snapshot = resume
+    if snapshot is None:
+        snapshot = begin_stage(simulation, 0, Snapshot.initial(simulation.w, simulation.data))
         yield snapshot
-    done = sum(s.rounds for s in stages[: snapshot.stage])
-    for number, stage in enumerate(stages[snapshot.stage :], snapshot.stage):
-        if number > snapshot.stage:
-            snapshot = begin(simulation, number, snapshot)
-        for t in range(snapshot.round - done, stage.rounds):
-            snapshot = one_round(simulation, t, stage, snapshot)
+
+    first_stage = snapshot.stage
+    rounds_before = sum(stage.rounds for stage in simulation.stages[:first_stage])
+    for number, stage in enumerate(simulation.stages[first_stage:], first_stage):
+        if number > first_stage:
+            snapshot = begin_stage(simulation, number, snapshot)
+
+        for t in range(snapshot.round - rounds_before, stage.rounds):
+            snapshot = run_round(simulation, t, stage, snapshot)
             yield snapshot
-        done += stage.rounds
+        rounds_before += stage.rounds
 
 
 @torch.no_grad()
-def one_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
-    """The snapshot after round ``t`` of a stage: select, broadcast, train, aggregate."""
-    setup = simulation.scenario.lasting(stage.algorithm).setup if t == 0 else None
-    if setup is not None:
-        snapshot = set_up(simulation, setup, snapshot)
-    this = Round(simulation, stage, snapshot)
-    if not len(this.plan.ids):
-        return this.end(this.idle())
-    algo, cohort = this.algo, simulation.cohort(Purpose.BATCHES, this.plan.ids, this.plan.tau, snapshot.data)
+def run_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot after round ``t`` of a stage: select, broadcast, train, aggregate."""
+    if t == 0:
+        snapshot = set_up(simulation, stage, snapshot)
 
-    message = algo.broadcast(this.server)
-    info = this.facts(cohort, message["w"])
+    plan = select(simulation, stage, snapshot)
+    algo, server = plan.algorithm, plan.server
+    communication = Communication(simulation, plan, snapshot)
+    if not len(plan.ids):
+        return end_round(communication, stage, communication.idle())
 
-    uploads, info = this.train(cohort, message, info)
+    cohort = simulation.cohort(Purpose.BATCHES, plan.ids, plan.tau, snapshot.data)
+    message = algo.broadcast(server)
+    info = communication.info(cohort, message["w"])
+
+    uploads, info = communication.train(cohort, message, info)
     if algo.trials is not None:
-        uploads, info = this.trials(algo.trials, cohort, uploads, info)
+        uploads, info = communication.run_trials(algo.trials, cohort, uploads, info)
 
-    snapshot = this.end(algo.averaging.step(this.server, uploads, info))  # the averages are taken
-    return snapshot if stage.after is None else after_round(simulation, stage.after, t, snapshot)
+    server = algo.averaging.step(server, uploads, info)  # the averages are taken
+    snapshot = end_round(communication, stage, server)
+    return snapshot if stage.after is None else change_labels(simulation, stage.after, t, snapshot)
 
 
 class Snapshot(NamedTuple):
@@ -165,22 +171,32 @@ class Simulation:
         return self.measurements.mean_losses(self.data, np.arange(self.data.num_clients), self.w)
 
 
-def begin(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
-    """The snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
-    stage = simulation.stages[number]
-    algo, w, count = simulation.scenario.lasting(stage.algorithm), snapshot.server["w"], snapshot.data.num_clients
-    server = algo.server_init(w, count) | {k: snapshot.server[k] for k in stage.keep}
-    server |= {k: v for k, v in snapshot.server.items() if k in simulation.scenario.keeps}
+def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
+    stage, w, count = simulation.stages[number], snapshot.server["w"], snapshot.data.num_clients
+    algo = simulation.scenario.lasting(stage.algorithm)
+
+    keep = (*stage.keep, *simulation.scenario.keeps)
+    server = algo.server_init(w, count) | {k: v for k, v in snapshot.server.items() if k in keep}
+
     kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
     fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
-    return snapshot._replace(stage=number, server=server, clients=kept | simulation.allocator.allocate(fresh, count))
+    clients = kept | simulation.allocator.allocate(fresh, count)
+    return snapshot._replace(stage=number, server=server, clients=clients)
 
 
-def set_up(simulation: Simulation, setup: Algorithm, snapshot: Snapshot) -> Snapshot:
-    """The snapshot after the exchange before the first round: one step of every client that has examples."""
+def set_up(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot after the exchange before the first round, if the method has one.
+
+    Every client that has examples takes one step.
+    """
+    setup = simulation.scenario.lasting(stage.algorithm).setup
+    if setup is None:
+        return snapshot
     ids = np.flatnonzero(snapshot.data.train.counts)
     cohort = simulation.cohort(Purpose.SETUP, ids, np.ones_like(ids), snapshot.data)
-    message, info = setup.broadcast(snapshot.server), cohort.info(setup.weights, {}, snapshot.round)
+    message = setup.broadcast(snapshot.server)
+    info = cohort.info(setup.weights, snapshot.round)
     trained = cohort.train(setup, message, {}, info, snapshot.round)
     return snapshot._replace(
         server=setup.update(snapshot.server, trained.uploads, info),
@@ -190,56 +206,71 @@ def set_up(simulation: Simulation, setup: Algorithm, snapshot: Snapshot) -> Snap
     )
 
 
-class Round:
-    """The exchanges of one round, which add up what they cost.
+def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPlan:
+    """Return the plan of the next round: its clients, their local steps and the method as it is carried out."""
+    scenario, seed, round = simulation.scenario, simulation.seed, snapshot.round
+    counts = able = snapshot.data.train.counts
+    if stage.eligible is not None:
+        eligible = counts * stage.eligible(snapshot.server)
+        able = eligible if eligible.any() else counts
+
+    able = scenario.reachable(round, able)
+    ids = scenario.sampler(stage.sampler or simulation.sampler)(round, able, seed)
+    tau = simulation.work.tau(ids, counts[ids], seed, round)
+    plan = RoundPlan(
+        algorithm=stage.algorithm,
+        seed=seed,
+        round=round,
+        server={k: v for k, v in snapshot.server.items() if k not in stage.keep},
+        able=able,
+        ids=ids,
+        receivers=ids,
+        tau=tau,
+        steps=int(tau.sum()),
+    )
+    return scenario.plan(plan)
+
+
+class Communication:
+    """What clients and server exchange in one round, and what it costs.
 
     Args:
         simulation: What stays the same over the rounds.
-        stage: The stage of the round.
+        plan: The clients of the round, and the method as it is carried out in it.
         before: The snapshot before the round.
 
     Attributes:
-        plan: The clients of the round, and the method as it is carried out in it.
-        algo: That method.
-        server: The entries of the server's state that the method of the stage knows.
+        client_steps: Local steps of all clients so far in the round.
+        bytes_up: Bytes that clients have sent in it.
+        bytes_down: Bytes that the server has sent in it.
     """
 
-    def __init__(self, simulation: Simulation, stage: Stage, before: Snapshot) -> None:
-        self.simulation, self.stage, self.before, n = simulation, stage, before, before.data.train.counts
-        able = n if stage.eligible is None else n * stage.eligible(before.server)
-        able = able if able.any() else n
-
-        def draw(able: np.ndarray) -> np.ndarray:
-            return (stage.sampler or simulation.sampler)(before.round, able, simulation.seed)
-
-        def steps(ids: np.ndarray) -> np.ndarray:
-            return simulation.work.tau(ids, n[ids], simulation.seed, before.round)
-
-        self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
-        self.plan: RoundPlan = simulation.scenario.plan(stage.algorithm, before.round, able, draw, steps, self.server)
-        self.algo = self.plan.algorithm
-        self._steps, self._up, self._down = self.plan.steps, 0, 0
+    def __init__(self, simulation: Simulation, plan: RoundPlan, before: Snapshot) -> None:
+        self.simulation, self.plan, self.before = simulation, plan, before
+        self.algo, self.server = plan.algorithm, plan.server
+        self.client_steps = plan.steps
+        self.bytes_up = self.bytes_down = 0
         if self.algo.personal is not None:
-            self._steps += int(self._personal_steps(self.plan.receivers).sum())
+            self.client_steps += int(self._personal_steps(plan.receivers).sum())
 
     def idle(self) -> State:
-        """The server's state after a round without results, whose broadcast is sent all the same."""
-        self._down += self.plan.bytes_down(self.algo.broadcast(self.server), len(self.plan.receivers))
+        """Return the server's state after a round without results, whose broadcast is sent all the same."""
+        self._send_down(self.algo.broadcast(self.server))
         return self.plan.idle(self.server)
 
-    def facts(self, cohort: Cohort, w: Tensor) -> ClientInfo:
-        """The facts of the cohort: with measurements at the broadcast model ``w`` and the server's numbers."""
-        simulation, algo = self.simulation, self.algo
-        probe = simulation.measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
-        self._up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # numbers; gradients are uploads
+    def info(self, cohort: Cohort, w: Tensor) -> ClientInfo:
+        """Return the facts of the cohort, with measurements at the broadcast model ``w`` and the server's numbers."""
+        algo = self.algo
+        probe = self.simulation.measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
+        self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # gradients are uploads
         if "loss_init" in algo.needs:
-            probe["loss_init"] = simulation.initial_losses[upload(cohort.ids, w.device)]
-        info = cohort.info(algo.weights, probe, self.before.round)
+            probe["loss_init"] = self.simulation.initial_losses[upload(cohort.ids, w.device)]
+        info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info
-        told = algo.instruct(self.server, info)
-        self._down += nbytes({k: v[:1] for k, v in told.items()}) * len(self.plan.receivers)
-        return replace(info, probe=probe | told)
+        numbers = algo.instruct(self.server, info)
+        self.bytes_down += nbytes({k: v[:1] for k, v in numbers.items()}) * len(self.plan.receivers)
+        return replace(info, probe=probe | numbers)
 
     def train(self, cohort: Cohort, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
         """Carry out the local work, and write the new client states to their places.
@@ -248,72 +279,86 @@ class Round:
             The uploads as ``update`` sees them, and the facts with what was measured at the local models. Entries that
             the method averages (``Averaging``) are their weighted sums [P], however the cohort was trained.
         """
-        algo, number, clients = self.algo, self.before.round, self.before.clients
-        watching = [o for o in self.simulation.observers if o.wants(number + 1)]
-        whole = bool(watching) or algo.deliver is not None
-        weights = {} if whole else {k: f(self.server, info) for k, f in algo.averaging.weights.items()}
-        in_place = not whole and algo.personal is None
-        trained = cohort.train(algo, message, clients, info, number, weights, in_place, self.plan.bytes_up)
-        self._up += trained.bytes_up + nbytes(trained.after)
-        self._down += self.plan.bytes_down(message, len(self.plan.receivers))
+        algo, server, round, clients = self.algo, self.server, self.plan.round, self.before.clients
+        observers = [o for o in self.simulation.observers if o.wants(round + 1)]
+        holds_uploads = bool(observers) or algo.deliver is not None
+        weights: State = {}
+        if not holds_uploads:
+            weights = {k: weighting(server, info) for k, weighting in algo.averaging.weights.items()}
+        in_place = not holds_uploads and algo.personal is None
+
+        trained = cohort.train(algo, message, clients, info, round, weights, in_place, self.plan.bytes_up)
+        uploads = trained.uploads
+        self.bytes_up += trained.bytes_up + nbytes(trained.after)
+        self._send_down(message)
+
         if not in_place:
             states = trained.client_states | self._second_phase(cohort, message)
             if algo.deliver is not None:
-                trained.uploads, states = algo.deliver(self.server, trained.uploads, states, info)
+                uploads, states = algo.deliver(server, uploads, states, info)
             write_rows(clients, info.id, states)
-            for observer in watching:
-                observer.observe(Exchange(number + 1, algo, cohort.ids, trained.uploads, states))
+            for observer in observers:
+                observer.observe(Exchange(round + 1, algo, cohort.ids, uploads, states))
+
         info = replace(info, probe=info.probe | trained.after)
-        return algo.averaging.summed(self.server, trained.uploads, info) if whole else trained.uploads, info
+        return algo.averaging.summed(server, uploads, info) if holds_uploads else uploads, info
 
     def _second_phase(self, first: Cohort, message: State) -> State:
-        """The client states after the second local phase, if the method has one; nothing is sent in it."""
-        simulation, algo, number = self.simulation, self.algo, self.before.round
+        """Return the client states after the second local phase, if the method has one; nothing is sent in it."""
+        algo, round = self.algo, self.plan.round
         if algo.personal is None:
             return {}
-        cohort = simulation.cohort(Purpose.PERSONAL, first.ids, self._personal_steps(first.ids), first.data)
-        info = cohort.info(algo.weights, {}, number)
-        return cohort.train(algo.personal, message, self.before.clients, info, number).client_states
+        tau = self._personal_steps(first.ids)
+        cohort = self.simulation.cohort(Purpose.PERSONAL, first.ids, tau, first.data)
+        info = cohort.info(algo.weights, round)
+        return cohort.train(algo.personal, message, self.before.clients, info, round).client_states
 
     def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
-        """Steps of clients in the second local phase, which no deadline ends."""
-        n, epochs = self.before.data.train.counts[ids], self.algo.personal_epochs
-        return self.simulation.work.tau(ids, n, self.simulation.seed, self.before.round, epochs)
+        """Return the steps of clients in the second local phase, which no deadline ends."""
+        counts, work = self.before.data.train.counts[ids], self.simulation.work
+        return work.tau(ids, counts, self.plan.seed, self.plan.round, self.algo.personal_epochs)
 
-    def trials(self, asked: Trials, cohort: Cohort, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
-        """The uploads and facts with the losses of models that the server makes and clients measure."""
-        proposed = asked.propose(self.server, uploads, info)
+    def run_trials(self, trials: Trials, cohort: Cohort, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+        """Return the uploads and facts with the losses of models that the server makes and clients measure."""
+        proposed = trials.propose(self.server, uploads, info)
         models, ids, data = proposed["trials"], cohort.ids, cohort.data
-        found: State = {}
-        if asked.drawn:
-            draw = key(self.simulation.seed, Purpose.TRIALS, self.before.round)
+        probe = dict(info.probe)
+        if trials.drawn:
+            draw = key(self.plan.seed, Purpose.TRIALS, self.plan.round)
             ids = without_replacement(draw, len(ids), data.train.counts)
-            found["trial_id"] = upload(ids, models.device)
-        found["loss_trials"] = self.simulation.measurements.losses_of_several(data, ids, models)
-        self._up += found["loss_trials"].nbytes
-        # what is sent: each model, or the vectors of a line and a step on it for each model
-        vectors, steps = (len(models), 0) if asked.vectors is None else (asked.vectors, len(models))
-        self._down += (vectors * models.shape[1] + steps) * models.element_size() * len(ids)
-        return uploads | proposed, replace(info, probe=info.probe | found)
+            probe["trial_id"] = upload(ids, models.device)
+        probe["loss_trials"] = self.simulation.measurements.losses_of_several(data, ids, models)
+        self.bytes_up += probe["loss_trials"].nbytes
 
-    def end(self, server: State) -> Snapshot:
-        """The snapshot after the round, whose method has left the state ``server``."""
-        before = self.before
-        return before._replace(
-            round=before.round + 1,
-            server=self.plan.remembered(server | {k: before.server[k] for k in self.stage.keep}),
-            cohort=self.plan.ids,
-            client_steps=before.client_steps + self._steps,
-            bytes_up=before.bytes_up + self._up,
-            bytes_down=before.bytes_down + self._down,
-        )
+        values = models.numel()
+        if trials.vectors is not None:  # the vectors of a line, and a step on it for each model
+            values = trials.vectors * models.shape[1] + len(models)
+        self.bytes_down += values * models.element_size() * len(ids)
+        return uploads | proposed, replace(info, probe=probe)
+
+    def _send_down(self, message: State) -> None:
+        self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
 
 
-def after_round(simulation: Simulation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the states and labels that a stage changes after its round ``t``."""
-    old, clients = snapshot.data, snapshot.clients
-    predict_fn = partial(simulation.measurements.predictions, old)
-    server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, old.y, predict_fn)
-    # client states stay where they are: a checkpoint may hold that place, not the tensor
-    clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in clients.items()}
-    return snapshot._replace(server=server, clients=clients, data=old if y is old.y else old.relabelled(y))
+def end_round(communication: Communication, stage: Stage, server: State) -> Snapshot:
+    """Return the snapshot after a round whose method has left the state ``server``."""
+    before, plan = communication.before, communication.plan
+    return before._replace(
+        round=before.round + 1,
+        server=plan.remembered(server | {k: before.server[k] for k in stage.keep}),
+        cohort=plan.ids,
+        client_steps=before.client_steps + communication.client_steps,
+        bytes_up=before.bytes_up + communication.bytes_up,
+        bytes_down=before.bytes_down + communication.bytes_down,
+    )
+
+
+def change_labels(simulation: Simulation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the states and labels that a stage changes after its round ``t``."""
+    data, clients = snapshot.data, snapshot.clients
+    predict_fn = partial(simulation.measurements.predictions, data)
+    server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, data.y, predict_fn)
+    for name, v in clients.items():  # which stay where they are: a checkpoint may hold that place, not the tensor
+        if changed[name] is not v:
+            v.copy_(changed[name])
+    return snapshot._replace(server=server, data=data if y is data.y else data.relabelled(y))

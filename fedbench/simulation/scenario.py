@@ -11,6 +11,7 @@ import torch
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.config_values import Tree
+from fedbench.core.randomness import Sampler
 from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.measurements import Measurements
@@ -18,18 +19,20 @@ from fedbench.simulation.measurements import Measurements
 OWN = "~"  # the first character of entries of states and messages that belong to a scenario, not to the method
 REPORTS = f"{OWN}reports"  # entry of the server's state: rounds in which the result of each client has arrived [N]
 
-Draw: TypeAlias = Callable[[np.ndarray], np.ndarray]  # training examples of those that can be drawn [N] -> ids
-Steps: TypeAlias = Callable[[np.ndarray], np.ndarray]  # ids -> their numbers of local steps
 # ids [n] -> the model that they are judged on, [P], or each one's own, [n, P]
 Models: TypeAlias = Callable[[np.ndarray], torch.Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RoundPlan:
-    """One round of a method.
+    """One round of a method: who takes part, what they do, and what is sent.
 
     Attributes:
         algorithm: The method as it is carried out.
+        seed: Random seed of the run.
+        round: Rounds done before, over all stages.
+        server: The server's state before the round.
+        able: Numbers of training examples [N], 0 for clients that cannot be drawn.
         ids: The clients whose results arrive [C], ascending.
         receivers: The clients that get the broadcast [S].
         tau: Numbers of local steps of ``ids`` [C].
@@ -42,6 +45,10 @@ class RoundPlan:
     """
 
     algorithm: Algorithm
+    seed: int
+    round: int
+    server: State
+    able: np.ndarray
     ids: np.ndarray
     receivers: np.ndarray
     tau: np.ndarray
@@ -105,20 +112,17 @@ class Scenario:
         """The method with the states that the scenario keeps of the server and of every client."""
         return algo
 
-    def plan(self, algo: Algorithm, round: int, able: np.ndarray, draw: Draw, steps: Steps, server: State) -> RoundPlan:
-        """The round after ``round`` rounds.
+    def reachable(self, round: int, able: np.ndarray) -> np.ndarray:
+        """Return ``able`` [N], the numbers of training examples, with 0 for clients that cannot be reached."""
+        return able
 
-        Args:
-            algo: The method.
-            round: Rounds done before, over all stages.
-            able: Numbers of training examples, 0 for clients that cannot be drawn, [N].
-            draw: The sampler of the run.
-            steps: The local work of the run.
-            server: The server's state before the round.
-        """
-        ids = draw(able)
-        tau = steps(ids)
-        return RoundPlan(algo, ids, ids, tau, int(tau.sum()))
+    def sampler(self, sampler: Sampler) -> Sampler:
+        """Return the sampler of cohorts, given that of the run."""
+        return sampler
+
+    def plan(self, plan: RoundPlan) -> RoundPlan:
+        """Return the round as it is carried out, given the one in which nothing goes wrong."""
+        return plan
 
 
 def recorded(server: State) -> dict[str, float]:

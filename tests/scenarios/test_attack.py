@@ -10,7 +10,19 @@ import pandas as pd
 import pytest
 import torch
 from command_line import run_dir
-from tools import close, composed, engine_of, federation, final, make, population_of, scenario_of, snapshots, task_for
+from tools import (
+    close,
+    composed,
+    engine_of,
+    federation,
+    final,
+    make,
+    population_of,
+    round_plan,
+    scenario_of,
+    snapshots,
+    task_for,
+)
 
 from fedbench.config.overrides import options
 from fedbench.config.targets import Component, call
@@ -22,7 +34,6 @@ from fedbench.data.dataset import Rows
 from fedbench.scenarios.attack import Attack, supported
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.scenario_stack import RoundContext
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 
@@ -46,7 +57,7 @@ def forged(message, rows, bad=(1, 4), p=None, **options):
     """What the server sees of the vectors [7, P] of all clients."""
     data = federation()
     layer = scenario_of(data, attack={"ids": list(bad), "message": message, **options}).layers[0]
-    algo = layer.wrap(make("fedavg"), RoundContext(0, 3, np.arange(7), np.arange(7), {}))
+    algo = layer.wrap(make("fedavg"), round_plan(range(7), round=3))
     uploads, _ = algo.deliver({"w": rows[0]}, {"delta": rows, "a": rows[:, :1].clone()}, {}, facts(p))
     assert torch.equal(uploads["a"], rows[:, :1])  # numbers stay truthful
     others = [k for k in range(7) if k not in bad]
@@ -205,7 +216,7 @@ def test_louder_losses_by_hand():
     data = federation()
     algo = make("term", t=1.0)
     scenario = scenario_of(data, attack={**SENT, "loss_scale": 2.0})
-    plan = scenario.plan(algo, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
+    plan = scenario.plan(round_plan(range(7), algo))
     loss = torch.arange(7, dtype=torch.float64)
     cohort = facts(probe={"loss": loss})
     weights = plan.algorithm.update.weights["delta"]({}, cohort)
@@ -215,7 +226,7 @@ def test_louder_losses_by_hand():
     assert torch.equal(cohort.probe["loss"], loss)
     seen = []
     asked = replace(algo, trials=Trials(lambda server, uploads, cohort: seen.append(cohort.probe["loss_trials"])))
-    plan = scenario.plan(asked, 0, data.train.counts, lambda n: np.arange(7), lambda ids: np.ones(7, dtype=int), {})
+    plan = scenario.plan(round_plan(range(7), asked))
     measured_by = {"trial_id": torch.arange(7).flip(0), "loss_trials": torch.ones(7, 2)}  # clients of a second cohort
     plan.algorithm.trials.propose({}, {}, replace(cohort, probe=measured_by))
     assert seen[0].tolist() == [[1 + (k in (2, 5))] * 2 for k in range(7)]
@@ -223,7 +234,7 @@ def test_louder_losses_by_hand():
 
 def test_every_vector_has_noise_of_its_own():
     layer = scenario_of(federation(), attack={**SENT, "message": "gaussian"}).layers[0]
-    algo = layer.wrap(make("scaffold"), RoundContext(0, 3, np.arange(7), np.arange(7), {}))
+    algo = layer.wrap(make("scaffold"), round_plan(range(7), round=3))
     sent, _ = algo.deliver({"w": ROWS[0]}, {"delta": ROWS, "c": ROWS}, {}, facts())
     assert torch.equal(sent["c"][1], forged("gaussian", ROWS)[0])  # the first name
     assert torch.corrcoef(torch.stack([sent["c"][1], sent["delta"][1]]))[0, 1].abs() < 0.5

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from tools import ALGORITHMS, federation, make, population_of, snapshots
+from tools import ALGORITHMS, federation, make, population_of, round_plan, snapshots
 
 import fedbench
 from fedbench.config.compose import compose_run
@@ -67,10 +67,10 @@ def plan_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo
     scenario = around(part, data, seed, work)
     n, algo = data.train.counts, algo or Algorithm()
     server = scenario.lasting(algo).server_init(torch.zeros(2), len(n))
-    draw = sample_cohort(participation)
-    return scenario.plan(
-        algo, round, n, lambda able: draw(round, able, seed), lambda ids: work.tau(ids, n[ids], seed, round), server
-    )
+    able = scenario.reachable(round, n)
+    ids = sample_cohort(participation)(round, able, seed)
+    tau = work.tau(ids, n[ids], seed, round)
+    return scenario.plan(round_plan(ids, algo, seed=seed, round=round, server=server, able=able, tau=tau))
 
 
 # ---- nothing is lost

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import torch
-from tools import UNEQUAL, federation, make, population_of, snapshots, task_for
+from tools import UNEQUAL, federation, make, population_of, round_plan, snapshots, task_for
 from torch import Tensor
 
 from fedbench.config.compose import compose_run
@@ -20,9 +20,8 @@ from fedbench.runs.build import build
 from fedbench.scenarios import compression as module
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.compression import Codec, Compression, compression
-from fedbench.scenarios.scenario_stack import RoundContext, ScenarioStack
+from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.loop import Observer
-from fedbench.simulation.scenario import RoundPlan
 
 KINDS = ("top_k", "random_k", "qsgd", "sign", "power")
 SHAPES = ((20, 30), (20,))  # a matrix and biases, 620 values
@@ -288,7 +287,7 @@ def channel(one, x, rounds):
 
 
 def at(round, ids=(0, 1), receivers=(0, 1), server=None):
-    return RoundContext(0, round, np.array(ids), np.array(receivers), server or {})
+    return round_plan(ids, round=round, receivers=np.array(receivers), server=server or {})
 
 
 @pytest.mark.parametrize("kind", ["top_k", "random_k"])
@@ -321,8 +320,7 @@ def test_ef21_comes_nearer_in_every_round_and_arrives():
 
 def down(one, server, round, ids, receivers):
     """A round's broadcast, its bytes, and the server's state after it, which the method has not changed."""
-    now = at(round, ids, receivers, server)
-    plan = Compression(None, one).plan(RoundPlan(Algorithm(), now.ids, now.receivers, now.ids, 0), now)
+    plan = Compression(None, one).plan(at(round, ids, receivers, server))
     message = plan.algorithm.broadcast(server)
     return message["w"], plan.bytes_down(message, len(receivers)), plan.remembered(server)
 

@@ -11,7 +11,7 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 import torch
-from tools import federation, make, population_of, snapshots
+from tools import federation, make, population_of, round_plan, snapshots
 
 import fedbench
 from fedbench.config.targets import Component, call, function_of
@@ -23,7 +23,7 @@ from fedbench.core.types import ClientInfo
 from fedbench.scenarios.compression import compression
 from fedbench.scenarios.population import normal
 from fedbench.scenarios.privacy import central
-from fedbench.scenarios.scenario_stack import RoundContext, ScenarioStack
+from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.scenario import recorded
 
 DOUBLE = torch.float64
@@ -56,7 +56,7 @@ def round_of(deltas, algo=UNIFORM, server=None, number=0, **options):
     ids = torch.arange(len(rows))
     ones = torch.ones(len(rows), dtype=DOUBLE)
     info = ClientInfo(ids, ones, ones / len(rows), ones, ones, ones, ids)
-    algo = scenario._wrapped(algo, RoundContext(0, number, ids.numpy(), ids.numpy(), server))
+    algo = scenario._wrapped(round_plan(ids.numpy(), algo, round=number, server=server))
     states = {k: v.expand(len(rows), -1) for k, v in algo.client_init(w).items()}
     uploads, _ = algo.finish({"w": w}, states, {"w": w - rows}, info.columns())
     return algo.update(server, uploads, info), uploads
@@ -76,8 +76,7 @@ def test_without_noise_and_bound_it_is_the_method(sampling, mode):
 def test_poisson_divides_by_the_expected_cohort():
     options = {"noise": 0, "clip": math.inf}
     scenario = around(SIZES, 0.3, **options)
-    draw = lambda round, n, seed: scenario.draw(round, n)  # noqa: E731
-    ours, plain = run(participation=0.3, rounds=1, options=options), run(sampler=draw, rounds=1)
+    ours, plain = run(participation=0.3, rounds=1, options=options), run(sampler=scenario.draw, rounds=1)
     steps = [(s[1].server["w"] - s[0].server["w"]) for s in (ours, plain)]
     present = len(ours[1].cohort)
     assert present != 3
@@ -88,12 +87,12 @@ def test_poisson_divides_by_the_expected_cohort():
 def test_poisson_cohorts_are_independent_coins():
     draw = central(population=population((1,) * 50 + (0,), 0.2), noise=0).draw
     n = np.array((1,) * 50 + (0,))
-    sizes = np.array([len(draw(t, n)) for t in range(2000)])
+    sizes = np.array([len(draw(t, n, 0)) for t in range(2000)])
     assert abs(sizes.mean() - 10) < 4 * math.sqrt(8 / 2000)
     assert abs(sizes.var() / 8 - 1) < 0.15
-    assert 50 not in np.concatenate([draw(t, n) for t in range(20)])  # has no examples
+    assert 50 not in np.concatenate([draw(t, n, 0) for t in range(20)])  # has no examples
     few = n * (np.arange(51) < 30)
-    assert np.array_equal(draw(3, few), [k for k in draw(3, n) if k < 30])  # others' coins stay as they are
+    assert np.array_equal(draw(3, few, 0), [k for k in draw(3, n, 0) if k < 30])  # others' coins stay as they are
 
 
 def test_clipping():

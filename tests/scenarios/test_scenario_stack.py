@@ -19,9 +19,9 @@ class Counting:
 
     whole: bool  # whether messages are delivered together
 
-    def wrap(self, algo, at):
+    def wrap(self, algo, plan):
         def send(server, uploads, states, ids):
-            assert set(ids.tolist()) <= set(at.ids.tolist())
+            assert set(ids.tolist()) <= set(plan.ids.tolist())
             return uploads, states | {"~sent": states["~sent"] + 1, "~last": ids.double().view(-1, 1)}
 
         def client_init(w):
@@ -31,7 +31,7 @@ class Counting:
             algo = replace(algo, deliver=lambda server, uploads, states, cohort: (uploads, states))
         return sending(replace(algo, client_init=client_init), send)
 
-    def plan(self, plan, at):
+    def plan(self, plan):
         return plan
 
 
