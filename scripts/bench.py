@@ -231,7 +231,6 @@ def fed_rounds(
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
     config = replace(compose_run([f"engine.mode={mode}"]), eval_train_every=rounds + 1)
-    data = replace(data, work_values=task.traits.work_values)
     stages = [Stage(algorithm, rounds + 1)]  # the last round of a run is measured in full
     engine = make_engine(task, data, w.work, config.engine, data.num_clients, ranks=ranks)
     start, sampler = task.init(generator(0, Purpose.INIT)), sample_cohort(w.sampled)

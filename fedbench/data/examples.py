@@ -59,6 +59,12 @@ def origin(name: str, genuine: bool, kind: str = "md5") -> dict[str, Any]:
     return {"sources": (note,), "unofficial": () if genuine else (note,)}
 
 
+def numbered(word: str, count: int) -> tuple[str, ...]:
+    """Return the names of ``count`` clients: the word and a number, padded so that they sort in order."""
+    width = len(str(count - 1))
+    return tuple(f"{word}_{k:0{width}d}" for k in range(count))
+
+
 def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:
     """The rows whose label is kept, their new labels, and the number of classes.
 

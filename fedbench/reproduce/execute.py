@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from fedbench.config.compose import compose_run
 from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
@@ -105,8 +103,7 @@ def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> 
 def _label_counts(experiment: str, common: Sequence[str]) -> str:
     """Return the number of examples per client and class as JSON."""
     data = federated(compose_run([f"experiment={experiment}", *common]))
-    y = data.y.numpy()
-    return json.dumps([np.bincount(y[rows], minlength=data.classes).tolist() for rows in data.train.split()])
+    return json.dumps(data.train.label_counts(data.y.numpy(), data.classes).tolist())
 
 
 def outcomes(

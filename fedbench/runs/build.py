@@ -21,7 +21,8 @@ from fedbench.core.files import reading
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
 from fedbench.core.randomness import key as key_of
 from fedbench.core.user_code import is_own, place_of, raised
-from fedbench.data.dataset import Augmentation, FederatedDataset
+from fedbench.data.augmentation import Augmentation
+from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
@@ -64,7 +65,6 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     stages = _stages(config, data, task)
     if (table := task.take_table()) is not None:
         data = replace(data, table=table.to(device, dtype))
-    data = replace(data, work_values=task.traits.work_values)
     w = task.init(generator(config.seed, Purpose.INIT)) if config.init_path is None else _read(config.init_path, task)
     if (local.crop or local.flip) and len(data.shape) != 3:
         raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")

@@ -14,10 +14,11 @@ from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
 from fedbench.core.user_code import is_own, place_of
 from fedbench.data.assemble import assemble
-from fedbench.data.dataset import FederatedDataset, with_label_noise, with_validation
+from fedbench.data.dataset import FederatedDataset, with_validation
 from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, mirrors
 from fedbench.data.files.readers import refuse_too_large
+from fedbench.data.noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
 from fedbench.simulation.checks import kind

@@ -19,7 +19,8 @@ from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, upload
-from fedbench.data.dataset import Augmentation, FederatedDataset
+from fedbench.data.augmentation import Augmentation
+from fedbench.data.dataset import FederatedDataset
 
 _SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
 _BLOCK_BYTES = 32 * 2**20  # features gathered at once; more takes memory and is not faster

@@ -259,7 +259,7 @@ class ExamplePlan:
 
     def _examples_at_once(self, blocks: int) -> int:
         """Number of examples of some blocks."""
-        values = max(1, prod(self.data.shape), self.data.work_values)
+        values = max(1, prod(self.data.shape), self.task.traits.work_values)
         block = max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
         return min(blocks * block, self.engine.limits.examples)
 

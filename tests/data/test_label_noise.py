@@ -9,7 +9,7 @@ from tools import federation
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import LabelNoise
-from fedbench.data.dataset import with_label_noise
+from fedbench.data.noise import with_label_noise
 
 DATA = federation(sizes=(400,) * 60, tests=[20] * 60, features=2, classes=5)
 

@@ -8,7 +8,7 @@ import torch
 from tools import federation, snapshots, task_for
 
 from fedbench.algorithms.fedavg import fedavg
-from fedbench.data.dataset import Augmentation
+from fedbench.data.augmentation import Augmentation
 from fedbench.models.cnn import ConvNet
 from fedbench.simulation.local_work import LocalWork, Plan
 

@@ -1,0 +1,39 @@
+"""Label noise: wrong training labels at some of the clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedbench.core.options import LabelNoise
+from fedbench.core.randomness import DataPurpose, data_generator
+from fedbench.data.dataset import FederatedDataset
+
+
+def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:
+    """Return the data with noisy training labels, and the noise level of each client [N].
+
+    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes).
+    """
+    rng = data_generator(seed, DataPurpose.LABEL_NOISE)
+    clients = data.num_clients
+    noisy_client = rng.random(clients) < noise.clients
+    level = np.where(noisy_client, rng.uniform(noise.level, 1, clients), 0.0)
+
+    y = data.y.numpy(force=True).copy()
+    rows = data.train.index.numpy(force=True)
+    clean = y[rows]
+    rate = np.repeat(level, data.train.counts)
+    chance = rng.random(clean.shape)  # per token for sequences
+    redrawn = chance < rate.reshape(-1, *[1] * (clean.ndim - 1))
+    noisy = (clean + 1) % data.classes
+    if noise.kind == "uniform":
+        noisy = rng.integers(0, data.classes, clean.shape)
+    y[rows] = np.where(redrawn, noisy, clean)
+
+    wrong = (y[rows] != clean).sum()
+    note = f"label noise: {(level > 0).sum()} of {clients} clients, {wrong} of {clean.size} training labels"
+    labels = torch.from_numpy(y).to(data.y.device)
+    return replace(data, y=labels, sources=(*data.sources, note)), level
