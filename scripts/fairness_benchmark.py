@@ -30,8 +30,8 @@ from fedbench.core.atomic_files import replace_file
 from fedbench.core.config_values import leaves
 from fedbench.core.errors import RequestError
 from fedbench.runs.build import build
-from fedbench.runs.executor import Executor
-from fedbench.runs.pool import RunBatch
+from fedbench.runs.executors.base import RunBatch
+from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.run import read_run
 from fedbench.tuning.request import FIRST_TUNING_SEED, read_request
 from fedbench.tuning.search import Study
@@ -140,7 +140,7 @@ class Entry:
             fixed = [*self.fixed, *typed, f"results_dir={self.folder}", f"tuned_on=[{FIRST_TUNING_SEED}]"]
             config = self.composer.config(fixed)
             runs = RunBatch([[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config)
-            Executor(self.jobs).execute(runs, [config] * seeds)
+            LocalExecutor(self.jobs).execute(runs, [config] * seeds)
             facts["digest"] = config.digest
         place = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
         place.parent.mkdir(exist_ok=True)
@@ -166,7 +166,7 @@ class Entry:
     def _trials(self, texts: list[str]) -> list[Trial]:
         """Return the trials of one search, each with all values that were typed for it and its scores."""
         typed = [*self.fixed, *texts, f"results_dir={self.folder}", f"budget={_BUDGET}"]
-        study = Study(read_request("tune", typed, Executor(self.jobs)), self.method, self.composer)
+        study = Study(read_request("tune", typed, LocalExecutor(self.jobs)), self.method, self.composer)
         study.check()
         found = []
         for trial in study.search().trials:

@@ -17,11 +17,10 @@ from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan, 
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.durations import Durations, deadline
-from fedbench.runs.executor import Executor
-from fedbench.runs.pool import RunResult, start_importing
+from fedbench.runs.executors.base import Executor, RunBatch, RunResult
+from fedbench.runs.executors.options import make_executor
 from fedbench.runs.progress import duration
 from fedbench.runs.results import Results
-from fedbench.runs.sweep import start
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 _LAUNCHER = ("hydra/launcher", "hydra.launcher")
@@ -59,8 +58,8 @@ def execute(args: Namespace) -> int:
     if args.profile == "cpu":  # smoke is there to try that everything runs
         runs = prefer_full(runs, planned("full"), common, published)
     todo = [run for run in runs if not run.done]
-    executor, configs = Executor.from_args(args), [run.config for run in todo if run.config is not None]
-    jobs = 1 if launcher or executor.cluster else executor.number(configs)
+    executor = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus, launcher)
+    jobs = executor.jobs_for([run.config for run in todo if run.config is not None])
     durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
     print(plan_text(names, runs, durations, lacks, jobs, args.profile), flush=True)
     for paper, variant in missing_variants(names) if args.readings else ():
@@ -77,7 +76,7 @@ def execute(args: Namespace) -> int:
         return 0
     left = {id(run) for run in todo} - {id(run) for run in taken}
     runs = [run for run in runs if id(run) not in left]
-    return _execute(names, runs, published.root, common, launcher, executor, args.hours)
+    return _execute(names, runs, published.root, common, executor, args.hours)
 
 
 def _execute(
@@ -85,7 +84,6 @@ def _execute(
     runs: list[PlannedRun],
     results: Path,
     common: list[str],
-    launcher: list[str],
     executor: Executor,
     hours: float | None,
 ) -> int:
@@ -96,12 +94,10 @@ def _execute(
         runs: The runs that are done, which are part of the report, and those that are carried out.
         results: The results directory.
         common: Overrides for all runs.
-        launcher: Overrides that choose Hydra's launcher; none for no launcher.
-        executor: Executes them without a launcher.
+        executor: Carries them out.
         hours: When to stop, or None.
     """
-    if not launcher and executor.starts_processes:
-        start_importing()
+    executor.warm_up()
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -115,7 +111,8 @@ def _execute(
         for config_dir in dict.fromkeys(run.config_dir for run in todo):
             typed = [[*run.overrides, *common] for run in todo if run.config_dir == config_dir]
             composer = Composer(config_dir)
-            start(typed, composer, [composer.config(typed[0])] * len(typed), executor, launcher, ended)
+            batch = RunBatch(typed, composer.config, config_dir, results=ended)
+            executor.execute(batch, [composer.config(typed[0])] * len(typed))
     ids = list(dict.fromkeys(run.paper.id for run in runs))
     text, left_out = write_report(results, papers=ids, parts=names)
     print(f"\n{text}")

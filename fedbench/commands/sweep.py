@@ -12,10 +12,11 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.runs.cached_run import not_writable
-from fedbench.runs.executor import Executor
-from fedbench.runs.pool import RunResult
+from fedbench.runs.executors.base import RunBatch, RunResult
+from fedbench.runs.executors.launcher import BATCH_SIZE
+from fedbench.runs.executors.options import make_executor
 from fedbench.runs.run import read_run
-from fedbench.runs.sweep import BATCH_SIZE, check_combinations, combinations, start
+from fedbench.runs.sweep import check_combinations, combinations
 
 
 def execute(args: Namespace) -> int:
@@ -33,8 +34,9 @@ def execute(args: Namespace) -> int:
     for axis in axes:
         if not axis.each():
             raise RequestError(f"{axis.text} has no list of values; type some, or use `fedbench tune`")
-    executor, composer = Executor.from_args(args), Composer(args.config_dir)
-    todo = check_combinations(axes, composer, starts=not launcher and executor.starts_processes)
+    executor = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus, launcher)
+    composer = Composer(args.config_dir)
+    todo = check_combinations(axes, composer, executor)
     # a directory that cannot be written to is refused once, and not by every run
     for results in {config.results_dir for config in todo}:
         try:
@@ -43,15 +45,15 @@ def execute(args: Namespace) -> int:
             raise not_writable(f"results_dir={results}", error) from error
     runs = combinations(axes)
     configs = todo or [composer.config(runs[0])]
-    ended: list[RunResult] = []
+    batch = RunBatch(runs, composer.config, args.config_dir, args.loud)
     try:
-        start(runs, composer, configs, executor, launcher, ended, args.loud)
+        executor.execute(batch, configs)
     except KeyboardInterrupt:
-        _close(ended, args.config_dir, configs[0].results_dir)
+        _close(batch.results, args.config_dir, configs[0].results_dir)
         raise
-    paths = {e.overrides: e.path for e in ended}
+    paths = {result.overrides: result.path for result in batch.results}
     args.paths = [paths.get(tuple(run)) for run in runs]
-    return _close(ended, args.config_dir, configs[0].results_dir)
+    return _close(batch.results, args.config_dir, configs[0].results_dir)
 
 
 def _close(ended: Sequence[RunResult], config_dir: Path | None, results: Path) -> int:

@@ -26,12 +26,11 @@ from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
 from fedbench.runs.durations import Durations
-from fedbench.runs.executor import Executor
-from fedbench.runs.pool import RunResult
+from fedbench.runs.executors.base import RunBatch, RunResult
+from fedbench.runs.executors.options import make_executor
 from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
-from fedbench.runs.sweep import start
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned
@@ -46,7 +45,9 @@ def execute(args: Namespace) -> int:
     Raises:
         RequestError: If the request is wrong.
     """
-    request, composer = read_request(args.word, args.overrides, Executor.from_args(args)), Composer(args.config_dir)
+    executor = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus)
+    request = read_request(args.word, args.overrides, executor)
+    composer = Composer(args.config_dir)
     studies = [Study(request, method, composer, args.loud) for method in request.methods]
     for study in studies:
         study.check()
@@ -67,7 +68,8 @@ def execute(args: Namespace) -> int:
         if len(chosen) < 2:
             raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
         configs = [study.config for study, _ in chosen for _ in request.table_seeds]
-        start(table_runs(request, chosen), composer, configs, request.executor, (), ended, args.loud)
+        batch = RunBatch(table_runs(request, chosen), composer.config, args.config_dir, args.loud, results=ended)
+        executor.execute(batch, configs)
         for e in ended:
             if e.error:
                 print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
@@ -83,7 +85,7 @@ def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
     rounds = [Durations(config.results_dir).per_round(study.config) for study in studies]
     runs = (trials + seeds) * len(studies)
     configs = [study.config for study in studies]
-    jobs = request.executor.number((configs * runs)[:runs])  # of a cluster, those of this machine
+    jobs = request.executor.jobs_for((configs * runs)[:runs])
     known = [seconds for seconds in rounds if seconds is not None]
     time = f"about {duration(sum(known) * config.rounds * runs / len(studies) / jobs)}"
     if len(known) < len(rounds):

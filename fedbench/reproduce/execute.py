@@ -14,7 +14,7 @@ from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
 from fedbench.runs.build_data import federated, official_files, read_examples
 from fedbench.runs.bundle import FOLDER
-from fedbench.runs.pool import RunResult
+from fedbench.runs.executors.base import RunResult
 from fedbench.runs.results import PUBLISHED
 from fedbench.runs.run import DamagedRun, is_done, read_run
 

@@ -89,7 +89,7 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
         yield advance
 
 
-class Going(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is: the last round that is known of it, the number of its rounds, and the node that it is on."""
 
     round: int
@@ -97,13 +97,13 @@ class Going(NamedTuple):
     node: str = ""
 
 
-def going(config: RunConfig) -> Going:
-    """Return how far a run is, through its files, whichever process of this machine carries it out."""
+def run_progress(config: RunConfig) -> RunProgress:
+    """Return how far a run is, by its files, whichever process of this machine carries it out."""
     row = last_row(config.path / "rounds.jsonl") or {"round": 0}
-    return Going(int(row["round"]), config.rounds)
+    return RunProgress(int(row["round"]), config.rounds)
 
 
-class PoolView:
+class BatchProgress:
     """Shows how far several runs are.
 
     Args:
@@ -111,7 +111,7 @@ class PoolView:
 
     Attributes:
         bars: The bar of all runs; a context manager inside which it is shown.
-        every: Seconds from one call of ``look`` to the next.
+        every: Seconds from one call of ``show`` to the next.
     """
 
     def __init__(self, total: int) -> None:
@@ -121,20 +121,20 @@ class PoolView:
         self.every = _OFTEN if self._terminal else EVERY
         self._bar = self.bars.add_task("", total=total, facts="")
 
-    def look(self, ended: Sequence[str], going: Sequence[Going]) -> None:
+    def show(self, ended: Sequence[str], running: Sequence[RunProgress]) -> None:
         """Show how far the runs are, given the statuses of those that have ended, and those that are at work."""
         if self._terminal:
-            self.bars.update(self._bar, completed=len(ended), facts=self.line(ended, going))
+            self.bars.update(self._bar, completed=len(ended), facts=self.line(ended, running))
         elif time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
-            print(f"fedbench: {self.line(ended, going)}", file=sys.stderr, flush=True)
+            print(f"fedbench: {self.line(ended, running)}", file=sys.stderr, flush=True)
 
-    def line(self, ended: Sequence[str], going: Sequence[Going]) -> str:
+    def line(self, ended: Sequence[str], running: Sequence[RunProgress]) -> str:
         """Return how far the runs are in one line."""
-        rounds = ", ".join(f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in going[:_NAMED])
-        rounds += f" and {len(going) - _NAMED} more" if len(going) > _NAMED else ""
+        rounds = ", ".join(f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in running[:_NAMED])
+        rounds += f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
         states = [f"{n} {status}" for status, n in sorted(Counter(ended).items())]
-        states += [f"{len(going)} running (rounds {rounds})"] if going else []
+        states += [f"{len(running)} running (rounds {rounds})"] if running else []
         rest = (time.monotonic() - self._began) * (self._total - len(ended)) / max(1, len(ended))
         left = f"; about {duration(rest)} left" if ended else ""
         return f"{len(ended)} of {self._total} runs are over: {', '.join(states)}{left}"

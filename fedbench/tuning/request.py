@@ -9,10 +9,12 @@ from typing import Literal
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.validation import choice, integer
-from fedbench.runs.executor import HERE, Executor
+from fedbench.runs.executors.base import Executor
+from fedbench.runs.executors.local import LocalExecutor
 
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
+_THIS_MACHINE = LocalExecutor()
 _OURS: dict[str, tuple[str, ...]] = {"tune": ("budget", "seeds", "sampler", "pruning")}
 _OURS["compare"] = (*_OURS["tune"], "methods", "tuning_seeds", "metric", "baseline")
 
@@ -46,7 +48,9 @@ class TuningRequest:
     baseline: str | None = None
 
 
-def read_request(word: Literal["tune", "compare"], args: Sequence[str], executor: Executor = HERE) -> TuningRequest:
+def read_request(
+    word: Literal["tune", "compare"], args: Sequence[str], executor: Executor = _THIS_MACHINE
+) -> TuningRequest:
     """Return the request that arguments make.
 
     Args:

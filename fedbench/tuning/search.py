@@ -27,7 +27,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
 from fedbench.core.validation import choice
 from fedbench.runs.cached_run import depends_on_rounds
-from fedbench.runs.pool import RunBatch, RunResult
+from fedbench.runs.executors.base import RunBatch, RunResult
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest
@@ -277,14 +277,14 @@ class Study:
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = [(trial, self.overrides(trial.values, seed, rounds)) for trial in trials for seed in self.request.seeds]
-        runs = RunBatch(
+        batch = RunBatch(
             [run for _, run in tasks], self.composer.config, self.composer.config_dir, self.loud, quiet=True
         )
-        ended = (
-            {e.overrides: e for e in self.request.executor.execute(runs, [self.config] * len(tasks))} if tasks else {}
-        )
+        if tasks:
+            self.request.executor.execute(batch, [self.config] * len(tasks))
+        results = {result.overrides: result for result in batch.results}
         for trial, run in tasks:
-            trial.scores.setdefault(rounds, []).append(self._score(ended[tuple(run)]))
+            trial.scores.setdefault(rounds, []).append(self._score(results[tuple(run)]))
 
     def _score(self, ended: RunResult) -> float | None:
         """Return the metric of a run; None if it diverged or failed.

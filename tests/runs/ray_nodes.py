@@ -13,9 +13,9 @@ import psutil
 from ray.cluster_utils import Cluster as Nodes
 
 from fedbench.config.compose import Composer
-from fedbench.runs import on_ray
-from fedbench.runs.on_ray import Cluster, OnRay
-from fedbench.runs.pool import RunBatch
+from fedbench.runs.executors import ray as ray_executor
+from fedbench.runs.executors.base import RunBatch
+from fedbench.runs.executors.ray import RayExecutor
 
 SEEDS = 6
 
@@ -48,13 +48,11 @@ def main():
 
     thread = threading.Thread(target=happen)
     thread.start()
-    on_ray.SILENT_SECONDS = 10.0
-    found = []
-    OnRay(
-        RunBatch(overrides(results, rounds), Composer().config, quiet=True), Cluster(nodes.address), found
-    ).work_through()
+    ray_executor.SILENT_SECONDS = 10.0
+    batch = RunBatch(overrides(results, rounds), Composer().config, quiet=True)
+    RayExecutor(nodes.address).execute(batch, [])
     thread.join()
-    print("states", *(e.status for e in found))
+    print("states", *(result.status for result in batch.results))
     print("happened", *happened)
     for process in psutil.process_iter(["cmdline"]):  # what `ray start` has started lives on
         if process.info["cmdline"] and any(nodes.address in word for word in process.info["cmdline"][1:]):

@@ -14,9 +14,10 @@ import pytest
 from command_line import FAST, models
 
 from fedbench.config.compose import compose_run
-from fedbench.runs import executor, progress
-from fedbench.runs.executor import Executor
-from fedbench.runs.progress import Going, PoolView, going
+from fedbench.runs import progress
+from fedbench.runs.executors import local
+from fedbench.runs.executors.local import LocalExecutor
+from fedbench.runs.progress import BatchProgress, RunProgress, run_progress
 
 LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
 
@@ -118,8 +119,8 @@ def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch)
     """1 GiB for a dense model, 4 GiB for others; of runs that may be on a GPU, one for each."""
     dense, other, placed = (compose_run(texts) for texts in ([], ["data=mnist_iid", "model=cnn"], ["device=cuda:1"]))
     gpus = []
-    monkeypatch.setattr(executor, "available_cores", lambda: 4)
-    monkeypatch.setattr(executor, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(local, "available_cores", lambda: 4)
+    monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
     for free, configs, jobs in (
         (16, [dense] * 9, 4),
         (16, [dense] * 3, 3),
@@ -127,23 +128,21 @@ def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch)
         (3.5, [dense] * 9, 3),
         (3.5, [dense, other] * 5, 1),
     ):
-        monkeypatch.setattr(
-            executor.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30})
-        )
-        assert Executor().number(configs) == jobs
+        monkeypatch.setattr(local.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30}))
+        assert LocalExecutor().jobs_for(configs) == jobs
     gpus += ["0", "1"]
-    assert Executor().number([dense] * 9) == 2
-    assert (Executor(3).number([dense] * 9), Executor(3).number([dense])) == (3, 1)
-    assert [executor.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [gpus, [], []]
+    assert LocalExecutor().jobs_for([dense] * 9) == 2
+    assert (LocalExecutor(3).jobs_for([dense] * 9), LocalExecutor(3).jobs_for([dense])) == (3, 1)
+    assert [local.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [gpus, [], []]
 
 
 def test_gpus_are_those_that_the_environment_names(monkeypatch):
-    installed = [executor.Path("/dev/nvidia0"), executor.Path("/dev/nvidia1")]
-    monkeypatch.setattr(executor.Path, "glob", lambda *_: iter(installed))
+    installed = [local.Path("/dev/nvidia0"), local.Path("/dev/nvidia1")]
+    monkeypatch.setattr(local.Path, "glob", lambda *_: iter(installed))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert executor.visible_gpus() == ["0", "1"]
+    assert local.visible_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3e,-1")
-    assert executor.visible_gpus() == ["1", "GPU-3e"]
+    assert local.visible_gpus() == ["1", "GPU-3e"]
 
 
 def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
@@ -151,11 +150,13 @@ def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     other = replace(one, seed=1)
     clock = iter([0.0, 20.0, 40.0, 60.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    view = PoolView(3)
-    assert view.line([], [going(one), going(other)]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
+    view = BatchProgress(3)
+    assert (
+        view.line([], [run_progress(one), run_progress(other)]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
+    )
     other.path.mkdir(parents=True)
     (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
-    assert view.line(["done"], [going(other)]) == (
+    assert view.line(["done"], [run_progress(other)]) == (
         "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 80 s left"
     )
-    assert "(rounds 3/9 on a, 0/9 on b)" in view.line([], [Going(3, 9, "a"), Going(0, 9, "b")])
+    assert "(rounds 3/9 on a, 0/9 on b)" in view.line([], [RunProgress(3, 9, "a"), RunProgress(0, 9, "b")])

@@ -1,6 +1,5 @@
 """Runs on a Ray cluster: the bytes of the local pool, whatever becomes of the nodes; Ray itself runs in processes."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,12 +12,10 @@ import pytest
 from command_line import models
 from tools import ROOT
 
-from fedbench.config.compose import Composer, compose_run
+from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.runs.on_ray import _Flight
-from fedbench.runs.pool import RunBatch
-from fedbench.runs.ray_task import Mailbox, packed, sent, unpack, work
-from fedbench.runs.sweep import _expected
+from fedbench.runs.executors.base import RunBatch
+from fedbench.runs.executors.ray import Mailbox, Shared, _Run, read_files, run_task, write_files
 
 NODES = Path(__file__).with_name("ray_nodes.py")
 ENVIRONMENT = {
@@ -33,19 +30,21 @@ def test_files_travel_without_the_lock_and_what_they_replace_goes(tmp_path):
         (here / name).write_text(name)
     (there / "checkpoint").mkdir(parents=True)
     (there / "checkpoint" / "round_1").write_text("old")
-    files = packed(here)
+    files = read_files(here)
     assert sorted(files) == ["checkpoint/manifest.json", "checkpoint/round_2", "meta.json"]
-    unpack(files, there)
-    assert packed(there) == files
-    unpack({"meta.json": b"{}", "DONE": b"1"}, there)
-    assert packed(there) == {"meta.json": b"{}", "DONE": b"1"}  # no checkpoint beside DONE
+    write_files(files, there)
+    assert read_files(there) == files
+    write_files({"meta.json": b"{}", "DONE": b"1"}, there)
+    assert read_files(there) == {"meta.json": b"{}", "DONE": b"1"}  # no checkpoint beside DONE
 
 
 def test_what_vouches_for_other_files_is_written_last(tmp_path, monkeypatch):
     """Cut off after any file, the manifest never names a checkpoint that is not there."""
     written = []
-    monkeypatch.setattr("fedbench.runs.ray_task.replace_file", lambda path, *_, **__: written.append(path.name))
-    unpack({"DONE": b"", "checkpoint/manifest.json": b"", "checkpoint/round_2": b"", "rounds.jsonl": b""}, tmp_path)
+    monkeypatch.setattr("fedbench.runs.executors.ray.replace_file", lambda path, *_, **__: written.append(path.name))
+    write_files(
+        {"DONE": b"", "checkpoint/manifest.json": b"", "checkpoint/round_2": b"", "rounds.jsonl": b""}, tmp_path
+    )
     assert written == ["round_2", "rounds.jsonl", "manifest.json", "DONE"]
 
 
@@ -63,7 +62,7 @@ def test_all_files_are_on_the_disk_before_what_vouches_for_them(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", synchronised)
     monkeypatch.setattr(Path, "replace", renamed)
-    unpack({"DONE": b"", "model.safetensors": b"w", "rounds.jsonl": b"{}"}, tmp_path / "run")
+    write_files({"DONE": b"", "model.safetensors": b"w", "rounds.jsonl": b"{}"}, tmp_path / "run")
     for name in ("model.safetensors", "rounds.jsonl", "DONE"):
         place = calls.index(f"-> {name}")
         assert calls[place - 1] == name
@@ -73,10 +72,10 @@ def test_all_files_are_on_the_disk_before_what_vouches_for_them(tmp_path, monkey
 
 def test_the_mailbox_keeps_the_last_message_and_the_last_files():
     box = Mailbox()
-    box.send((0, 1), 3, "a", ("files of 3",))
-    box.send((0, 1), 4, "a", ())
-    box.send((1, 1), 0, "b", ())
-    assert box.take() == ({(0, 1): (4, "a"), (1, 1): (0, "b")}, {(0, 1): ("files of 3",)})
+    box.send(0, 3, "a", ("files of 3",))
+    box.send(0, 4, "a", ())
+    box.send(1, 0, "b", ())
+    assert box.take() == ({0: (4, "a"), 1: (0, "b")}, {0: ("files of 3",)})
     assert box.take() == ({}, {})
 
 
@@ -100,12 +99,12 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0.0)
     typed = ["data=synthetic_leaf", "data.clients=8", "algo=scaffold", "rounds=7", f"results_dir={tmp_path}"]
     config = compose_run(typed)
-    facts, first, second = sent(RunBatch([], compose_run, quiet=True), 1), Box(), Box()
-    ended, whole = work(facts, config, typed, (0, 1), {}, first, same)
+    shared, first, second = Shared.of(RunBatch([], compose_run, quiet=True), 1), Box(), Box()
+    ended, whole = run_task(shared, config, typed, 1, {}, first, same)
     assert ended.status == "done"
     assert list(first.saved()) == list(range(1, 8))
     begun = first.saved()[5]  # what round 4 has left
-    ended, resumed = work(facts, config, typed, (0, 2), begun, second, same)
+    ended, resumed = run_task(shared, config, typed, 2, begun, second, same)
     assert list(second.saved()) == [6, 7]
     for name in ("model.safetensors", "clients.parquet", "config.yaml"):
         assert resumed[name] == whole[name]
@@ -114,36 +113,24 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
 
 def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
     typed = ["data=synthetic_leaf", "rounds=1", f"results_dir={tmp_path}"]
-    facts = replace(sent(RunBatch([], compose_run), 1), versions=("fedbench 9", "Python 3.11", "torch 2"))
+    shared = replace(Shared.of(RunBatch([], compose_run), 1), versions=("fedbench 9", "Python 3.11", "torch 2"))
     with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
-        work(facts, compose_run(typed), typed, (0, 1), {}, Box(), same)
+        run_task(shared, compose_run(typed), typed, 1, {}, Box(), same)
 
 
 def test_a_task_is_given_up_when_it_is_silent_stands_still_or_does_not_start():
-    flight = _Flight(0, None, [], None, None, attempt=1)
-    assert [flight.stalled(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
-    flight.hear(70.0, 0, "a")
-    assert [flight.stalled(now) for now in (130.0, 131.0)] == [False, True]  # it is silent
-    flight.hear(900.0, 0, "a")
-    assert not flight.stalled(901.0)  # data and compiler come before the first round
-    flight.hear(901.0, 1, "a")
-    flight.hear(1001.0, 2, "a")
+    run = _Run(None, [], None, None)
+    run.sent(key=1, node_id="n", now=0.0)
+    assert [run.stalled(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
+    run.received(70.0, 0, "a")
+    assert [run.stalled(now) for now in (130.0, 131.0)] == [False, True]  # it is silent
+    run.received(900.0, 0, "a")
+    assert not run.stalled(901.0)  # data and compiler come before the first round
+    run.received(901.0, 1, "a")
+    run.received(1001.0, 2, "a")
     for now, stalled in ((3001.0, False), (3002.0, True)):  # 20 times the longest round
-        flight.hear(now, 2, "a")
-        assert flight.stalled(now) == stalled
-
-
-def test_runs_that_take_longest_go_first_and_those_that_are_unknown_before_them(tmp_path):
-    typed = [["data=synthetic_leaf", f"algo={algo}", "rounds=10", "seed=1"] for algo in ("afl", "fedprox", "fedavg")]
-    for algo, seconds in (("fedavg", 9.0), ("fedprox", 1.0), ("fedavg", 5.0)):
-        path = tmp_path / "synthetic_leaf" / algo / "hash" / f"seed_{seconds:.0f}"
-        path.mkdir(parents=True)
-        (path / "DONE").touch()
-        row = {"round": 3, "seconds_train": seconds, "seconds_eval": 0.0}
-        (path / "rounds.jsonl").write_text(json.dumps(row) + "\n")
-        (path / "meta.json").write_text('{"departures": {}}')
-    key = _expected(Composer(), tmp_path)
-    assert [run[1] for run in sorted(typed, key=key, reverse=True)] == ["algo=afl", "algo=fedavg", "algo=fedprox"]
+        run.received(now, 2, "a")
+        assert run.stalled(now) == stalled
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,224 @@
+"""Runs on this machine: one after another in this process, or several at a time in processes of their own.
+
+Each slot for a run is a stock pool of one process, so that a process that dies costs its run alone: the pool of its
+slot is replaced, and the others go on. A process imports torch once and takes one run after another, so that runs share
+the data that it has read. Ctrl-C reaches this process alone; it asks the others to stop, and the next command resumes
+their runs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from fedbench.config.schema import RunConfig
+from fedbench.runs.executors.base import PATIENCE, RunBatch, RunResult
+from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
+from fedbench.runs.progress import BatchProgress, hidden, run_progress
+
+_DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
+_OTHER_BYTES = 4 * 2**30  # for a run of any other model
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+# forked from one that has imported torch, or started afresh where forks are unsafe
+_PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+_PROCESSES.set_forkserver_preload(["torch", "pandas", "pyarrow.parquet", "safetensors.torch"])
+_idle = threading.Event()  # in a process of a pool: set while it has no run
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Carries out runs on this machine.
+
+    Attributes:
+        jobs: Number of runs at a time; None is what cores, GPUs and memory allow.
+    """
+
+    jobs: int | None = None
+
+    def jobs_for(self, configs: Sequence[RunConfig]) -> int:
+        """Return ``jobs``, or as many as there are cores and memory for, or one for each GPU."""
+        if self.jobs is not None:
+            return min(self.jobs, max(1, len(configs)))
+        dense = all((config.model.target or "").startswith("fedbench.models.dense.") for config in configs)
+        fitting = psutil.virtual_memory().available // (_DENSE_BYTES if dense else _OTHER_BYTES)
+        gpus = visible_gpus()
+        on_gpu = any(c.device.startswith("cuda") or (c.device == "auto" and gpus) for c in configs)
+        places = len(shared_gpus(configs)) if on_gpu else available_cores()
+        return max(1, min(places, len(configs), int(fitting)))
+
+    def warm_up(self) -> None:
+        """Let the process that others are forked from import torch."""
+        if self.jobs != 1 and sys.platform == "linux":
+            from multiprocessing.forkserver import ensure_running
+
+            ensure_running()
+
+    def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
+        """Carry out runs and add their results to the batch.
+
+        Raises:
+            KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
+        """
+        jobs = self.jobs_for(configs)
+        if len(configs) > 1 and not batch.quiet:
+            at_a_time = f"{jobs} at a time" if jobs > 1 else "one at a time"
+            print(f"fedbench: {len(configs)} runs, {at_a_time} (jobs={jobs})", file=sys.stderr)
+        if jobs > 1:
+            _Pools(batch, jobs, shared_gpus(configs)).execute()
+            return
+
+        for overrides in batch.overrides:
+            config = batch.config(overrides)
+            result = config if isinstance(config, RunResult) else batch.run(config, overrides)
+            batch.add(result)
+            if result.outcome is not None and result.outcome.signal is not None:
+                raise Interrupted(result.outcome.signal)
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; importing torch to ask takes seconds."""
+    installed = [p.name.removeprefix("nvidia") for p in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+    listed = os.environ.get(_VISIBLE)
+    if listed is None or not installed:
+        return installed
+    return [name.strip() for name in listed.split(",") if re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip())]
+
+
+def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
+    """Return the GPUs that processes share out; none if there is one, or a run names a GPU, whose index must stay."""
+    devices = {config.device for config in configs}
+    gpus = visible_gpus()
+    named = any(":" in device for device in devices)
+    return gpus if len(gpus) > 1 and not named and devices - {"cpu"} else []
+
+
+class _Job(NamedTuple):
+    """A run that is going on: the slot that it takes, its configuration and its overrides."""
+
+    slot: int
+    config: RunConfig
+    overrides: Sequence[str]
+
+
+class _Pools:
+    """Slots for runs, each a pool of one process.
+
+    Args:
+        batch: The runs.
+        jobs: Number of slots.
+        gpus: The GPUs that the slots share out; without any, each sees all of them.
+    """
+
+    def __init__(self, batch: RunBatch, jobs: int, gpus: Sequence[str]) -> None:
+        self._batch = batch
+        self._progress = BatchProgress(len(batch.overrides))
+        self._cores = max(1, available_cores() // jobs)
+        self._visible = [{_VISIBLE: gpus[slot % len(gpus)]} if gpus else {} for slot in range(jobs)]
+        self._free = list(reversed(range(jobs)))
+        self._pools: dict[int, ProcessPoolExecutor] = {}
+        self._jobs: dict[Future[RunResult], _Job] = {}
+        self._other_processes = set(multiprocessing.active_children())
+
+    def execute(self) -> None:
+        """Carry out all runs."""
+        with self._progress.bars:
+            try:
+                for overrides in self._batch.overrides:
+                    config = self._batch.config(overrides)
+                    if isinstance(config, RunResult):
+                        self._batch.add(config)
+                        continue
+                    while not self._free:
+                        self._wait()
+                    self._start(config, overrides)
+                while self._jobs:
+                    self._wait()
+            except BaseException:
+                self._stop()
+                raise
+            finally:
+                for pool in self._pools.values():
+                    pool.shutdown(cancel_futures=True)  # its thread, if still there, prints errors as Python ends
+
+    def _start(self, config: RunConfig, overrides: Sequence[str]) -> None:
+        """Start a run in a free slot."""
+        slot = self._free.pop()
+        if slot not in self._pools:
+            environment = {**os.environ, **self._visible[slot]}
+            self._pools[slot] = ProcessPoolExecutor(1, _PROCESSES, initializer=_prepare, initargs=(environment,))
+        future = self._pools[slot].submit(_run, self._batch.without_runs(), config, overrides, self._cores)
+        self._jobs[future] = _Job(slot, config, overrides)
+
+    def _wait(self) -> None:
+        """Wait until a run has ended, or for a moment."""
+        ended, _ = wait(self._jobs, self._progress.every, FIRST_COMPLETED)
+        for future in ended:
+            job = self._jobs.pop(future)
+            self._free.append(job.slot)
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                del self._pools[job.slot]
+                error = "its process was killed; if memory was short, run fewer at a time (--jobs)"
+                result = RunResult(tuple(job.overrides), "failed", error=error)
+            self._batch.add(result)
+
+        statuses = [result.status for result in self._batch.results]
+        self._progress.show(statuses, [run_progress(job.config) for job in self._jobs.values()])
+
+    def _stop(self) -> None:
+        """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
+        processes = set(multiprocessing.active_children()) - self._other_processes
+        try:
+            for process in processes:
+                process.terminate()
+            wait(self._jobs, timeout=PATIENCE)
+        finally:
+            for process in processes:
+                process.kill()
+
+
+# ---- in the processes
+
+
+def _prepare(environment: Mapping[str, str]) -> None:
+    """Prepare a process: Ctrl-C is for its parent, and it ends with it. CUDA reads its variable at its first use."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.update(environment)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _run(batch: RunBatch, config: RunConfig, overrides: Sequence[str], cores: int) -> RunResult:
+    """Carry out one run and return its result."""
+    _idle.clear()
+    try:
+        with answered_by(raise_interrupted), hidden():
+            return batch.run(config, overrides, cores)
+    except KeyboardInterrupt:
+        return RunResult(tuple(overrides), "interrupted", config.path)
+    finally:
+        _idle.set()
+
+
+def _leave_with_parent() -> None:
+    """Stop this process when the one that started it is gone, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait_for([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+    _idle.wait(PATIENCE)  # a round may take hours; the last checkpoint is whole
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,44 @@
+"""The choice of an executor by the options that all commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from fedbench.core.errors import RequestError
+from fedbench.runs.executors.base import Executor
+from fedbench.runs.executors.launcher import LauncherExecutor
+from fedbench.runs.executors.local import LocalExecutor
+from fedbench.runs.executors.ray import RayExecutor
+
+
+def make_executor(
+    jobs: int | None = None,
+    on: str | None = None,
+    run_cpus: float | None = None,
+    run_gpus: float | None = None,
+    launcher: Sequence[str] = (),
+) -> Executor:
+    """Return the executor that the options of a command ask for.
+
+    Args:
+        jobs: The option ``--jobs``.
+        on: The option ``--on``.
+        run_cpus: The option ``--run-cpus``.
+        run_gpus: The option ``--run-gpus``.
+        launcher: Overrides that choose a launcher of Hydra.
+
+    Raises:
+        RequestError: If they contradict one another.
+    """
+    if launcher:
+        return LauncherExecutor(launcher)
+    if on is None:
+        if run_cpus or run_gpus:
+            raise RequestError("--run-cpus and --run-gpus are resources of a run on a Ray cluster; add --on ray")
+        return LocalExecutor(jobs)
+    if jobs is not None:
+        raise RequestError("--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs")
+
+    address = os.environ.get("RAY_ADDRESS") if on == "ray" else on
+    return RayExecutor(address and address.removeprefix("ray://"), run_cpus or 1.0, run_gpus)

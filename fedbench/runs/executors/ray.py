@@ -1,0 +1,554 @@
+"""Runs on a Ray cluster: a task per run, in a scratch directory of its node; this process alone writes the results.
+
+A task gets the files of the run that are here already, and sends its own after every checkpoint and at its end. So
+nodes need not see the results directory, no lock crosses machines, and an abandoned node that recovers can write
+nothing: messages of an earlier attempt are ignored. A run that is lost with its node, or is silent, resumes on another
+node from the last checkpoint that was received.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from filelock import FileLock, Timeout
+
+import fedbench
+from fedbench.config.schema import RunConfig
+from fedbench.core.atomic_files import NotWritten, replace_file, to_disk
+from fedbench.core.errors import RequestError, install_hint
+from fedbench.runs.cached_run import Outcome, continue_shorter
+from fedbench.runs.executors.base import PATIENCE, RunBatch, RunResult
+from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
+from fedbench.runs.progress import BatchProgress, RunProgress, hidden
+from fedbench.runs.run import CHECKPOINT, DONE, LOCK, MANIFEST, NODE, is_done, read_run
+
+if TYPE_CHECKING:
+    from fedbench.runs.recorder import Recorder
+
+ATTEMPTS = 3  # of a run that loses its process or is silent
+SILENT_SECONDS = 60.0  # without a message, which come every two seconds from a process that is not frozen
+STALLED_SECONDS = 900.0  # for a round at least, and for the first one with the data and the compiler
+STALLED_TIMES = 20.0  # the longest round of a run, if that is more
+QUEUED_SECONDS = 60.0  # for a task to start while its resources are free; more at each attempt, if imports are slow
+SUSPECT_SECONDS = (
+    60.0  # in which a node that has lost a process gets no run; Ray notices within them whether it is dead
+)
+_POLL_SECONDS = 1.0  # between two looks at what was received
+_BEAT_SECONDS = 2.0  # between two messages of a run; one a round would be thousands a second for small models
+_MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
+_NOT_SENT = {LOCK, NODE, "client_states"}  # of one machine, and the memory of one process
+Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Carries out runs on a Ray cluster.
+
+    Attributes:
+        address: ``HOST:PORT`` of the head, or None for a cluster of this machine alone.
+        cpus: Number of cores of a run.
+        gpus: Number of GPUs of a run, also a part of one; None is one if the cluster has any.
+    """
+
+    address: str | None = None
+    cpus: float = 1.0
+    gpus: float | None = None
+
+    def jobs_for(self, configs: Sequence[RunConfig]) -> int:
+        """Return 1: nodes come and go."""
+        return 1
+
+    def warm_up(self) -> None:
+        """Start nothing: the nodes import what they need."""
+
+    def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
+        """Carry out runs and add their results to the batch.
+
+        Raises:
+            RequestError: If Ray is not installed, the cluster cannot be reached, or no node can carry out a run.
+            Interrupted: If a signal asked this process to end.
+        """
+        without_gpus = configs and all(config.device == "cpu" for config in configs)
+        gpus = 0.0 if without_gpus else self.gpus
+        _Driver(batch, replace(self, gpus=gpus)).execute()
+
+    def connect(self) -> Any:
+        """Return the module ``ray``, connected to the cluster."""
+        try:
+            import ray
+            import ray.exceptions
+            import ray.util.scheduling_strategies
+        except ImportError as error:
+            raise RequestError(f"--on ray needs Ray; {install_hint('ray')}") from error
+        address, cores = (self.address, None) if self.address else ("local", available_cores())
+        host, _, port = address.rpartition(":")
+        try:
+            if host:
+                socket.create_connection((host, int(port)), timeout=10).close()  # Ray tries for minutes
+            with answered_by(raise_interrupted):  # which removes Ray's handler of SIGTERM again
+                ray.init(address, num_cpus=cores, log_to_driver=False, configure_logging=False)
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            hint = "ray start --head begins one; set RAY_AUTH_MODE=token if it has a token"
+            raise RequestError(f"there is no Ray cluster at {address}: {reason}; {hint}") from error
+        return ray
+
+
+# ---- in the process that was typed
+
+
+@dataclass
+class _Run:
+    """A run that is sent to nodes, one attempt after another, until one of them returns its result."""
+
+    config: RunConfig
+    overrides: Sequence[str]
+    lock: FileLock
+    recorder: Recorder
+    key: int = 0  # of the messages of the present attempt
+    attempts: int = 0
+    losses: int = 0  # attempts that have started and ended without a result
+    received_at: float = 0.0  # when the last message was received
+    progress_at: float = 0.0  # when it reached its round, or was sent
+    round: int | None = None  # the last one that is known to be over; None before the task has started
+    node_id: str = ""
+    node_name: str = ""
+    longest_round: float = 0.0  # seconds
+
+    def sent(self, key: int, node_id: str, now: float) -> None:
+        """Begin the next attempt."""
+        self.key, self.node_id, self.progress_at = key, node_id, now
+        self.attempts += 1
+        self.round = None
+        self.longest_round = 0.0  # another node may be slower
+
+    def received(self, now: float, round: int, node_name: str) -> None:
+        """Take note of a message."""
+        if round != self.round:
+            if self.round:  # the first round has the data and the compiler before it
+                self.longest_round = max(self.longest_round, now - self.progress_at)
+            self.progress_at = now
+        self.received_at, self.round, self.node_name = now, round, node_name
+
+    def stalled(self, now: float) -> bool:
+        """Return whether the attempt is to be abandoned."""
+        if self.round is None:
+            return now - self.progress_at > QUEUED_SECONDS * self.attempts
+        limit = max(STALLED_SECONDS, STALLED_TIMES * self.longest_round)
+        return now - self.received_at > SILENT_SECONDS or now - self.progress_at > limit
+
+    def result(self, status: str, error: str = "") -> RunResult:
+        """Return the result of a run that no task has returned."""
+        return RunResult(tuple(self.overrides), status, error=error)
+
+
+class _Driver:
+    """Sends the runs of a batch to the nodes, and writes the files that it receives.
+
+    Args:
+        batch: The runs.
+        cluster: The cluster and the resources of a run.
+
+    Raises:
+        RequestError: If Ray is not installed, or the cluster cannot be reached.
+    """
+
+    def __init__(self, batch: RunBatch, cluster: RayExecutor) -> None:
+        self._batch = batch
+        self._progress = BatchProgress(len(batch.overrides))
+        self._ray = cluster.connect()
+        this_node = self._ray.get_runtime_context().get_node_id()
+        self._on_node = partial(self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, soft=False)
+        mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=self._on_node(this_node))
+        self._mailbox = mailbox.remote()
+        gpus = float("GPU" in self._ray.cluster_resources()) if cluster.gpus is None else cluster.gpus
+        self._needed = {"CPU": cluster.cpus, "GPU": gpus}
+        # where a task has GPUs, Ray ends its process with it: another task would have others
+        self._task = self._ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=0)(run_task)
+        self._shared = self._ray.put(Shared.of(batch, max(1, int(cluster.cpus))))
+        self._keys = count()
+        self._waiting = deque(batch.overrides)
+        self._lost: deque[_Run] = deque()  # to be started again
+        self._running: dict[Any, _Run] = {}  # by the reference of the task's result
+        self._suspect: dict[str, float] = {}  # until when nodes get no run, as long as there are others
+        self._excluded: dict[str, str] = {}  # why nodes cannot carry out runs
+
+    def execute(self) -> None:
+        """Carry out all runs.
+
+        Raises:
+            Interrupted: If a signal asked this process to end.
+        """
+        signals: list[int] = []
+
+        def end(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+            raise Interrupted(number)
+
+        try:
+            with self._progress.bars, answered_by(end):
+                while self._waiting or self._lost or self._running:
+                    self._start_runs()
+                    self._wait()
+        except BaseException as error:
+            self._stop()
+            if signals:  # Ray raises a KeyboardInterrupt of its own over it
+                raise Interrupted(signals[0]) from error
+            raise
+        finally:
+            for run in (*self._running.values(), *self._lost):
+                run.lock.release()
+            self._ray.shutdown()
+
+    def _start_runs(self) -> None:
+        """Start runs while a node is free: first those that were lost, then others in their order.
+
+        Tasks are sent to a node by name: where Ray chooses, all tasks wait behind one for a node that is frozen.
+        """
+        slots = self._free_slots()
+        now = time.monotonic()
+        trusted = {node: free for node, free in slots.items() if self._suspect.get(node, 0.0) < now}
+        slots = trusted or slots
+        for _ in range(len(self._lost) + len(self._waiting)):
+            if not any(free > 0 for free in slots.values()):
+                return
+            run = self._lost.popleft() if self._lost else self._prepared(self._waiting.popleft())
+            if run is not None:
+                node = max(slots, key=lambda node: slots[node])
+                slots[node] -= 1
+                self._send(run, node)
+
+    def _free_slots(self) -> dict[str, int]:
+        """Return the number of further runs that each node has resources for.
+
+        Raises:
+            RequestError: If no node can ever carry out one.
+        """
+        slots = {}
+        for node in self._ray.nodes():
+            name, resources = node["NodeID"], node["Resources"]
+            total = int(min(resources.get(kind, 0.0) / needed for kind, needed in self._needed.items() if needed))
+            if node["Alive"] and total and name not in self._excluded:
+                slots[name] = total - sum(run.node_id == name for run in self._running.values())
+        if not slots and (self._excluded or not self._suspect):  # where all nodes have died, others may come
+            cores, gpus = self._needed.values()
+            reason = next(iter(self._excluded.values()), f"none has {cores:g} cores and {gpus:g} GPUs for a run")
+            raise RequestError(f"no node of the Ray cluster can carry out runs: {reason}")
+        return slots
+
+    def _prepared(self, overrides: Sequence[str]) -> _Run | None:
+        """Return a run with its lock; None if it is over, or must wait for another process that works on it."""
+        config = self._batch.config(overrides)
+        if isinstance(config, RunResult):
+            self._batch.add(config)
+            return None
+        if is_done(config.path) and not config.force and not (config.path / CHECKPOINT).exists():
+            self._batch.add(self._batch.run(config, overrides))
+            return None
+        from fedbench.runs.recorder import Recorder  # imports torch, which takes seconds
+
+        recorder = Recorder(config.path)
+        lock = FileLock(config.path / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            self._waiting.append(overrides)
+            return None
+        recorder.guard(config.path / LOCK)
+        if config.force:
+            recorder.clear()
+        continue_shorter(config, recorder)
+        return _Run(config, overrides, lock, recorder)
+
+    def _send(self, run: _Run, node: str) -> None:
+        """Start the next attempt at a run on a node."""
+        run.sent(next(self._keys), node, time.monotonic())
+        task = self._task.options(scheduling_strategy=self._on_node(node))
+        files = read_files(run.config.path)
+        reference = task.remote(self._shared, run.config, run.overrides, run.key, files, self._mailbox, self._ray.put)
+        self._running[reference] = run
+
+    def _wait(self) -> None:
+        """Wait for a moment, read messages and results, and abandon attempts that have stalled."""
+        ended: Sequence[Any] = ()
+        if self._running:
+            ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_POLL_SECONDS)
+        else:
+            time.sleep(_POLL_SECONDS)
+        now = time.monotonic()  # what is read may take longer than a stall
+        self._read_messages(now)
+        for reference in ended:
+            self._collect(reference)
+        for reference, run in list(self._running.items()):
+            if run.stalled(now):
+                del self._running[reference]
+                self._ray.cancel(reference, force=True)
+                self._retry(run, "is silent" if run.round is not None else "", math.inf)
+
+        statuses = [result.status for result in self._batch.results]
+        running = [RunProgress(run.round or 0, run.config.rounds, run.node_name) for run in self._running.values()]
+        self._progress.show(statuses, running)
+
+    def _read_messages(self, now: float) -> None:
+        """Read the messages of the present attempts; checkpoints are written to the results directory."""
+        rounds, saved = self._ray.get(self._mailbox.take.remote())
+        for run in self._running.values():
+            if run.key in rounds:
+                round, node_name = rounds[run.key]
+                if run.round is None:
+                    (run.config.path / NODE).write_text(node_name)  # for fedbench status
+                run.received(now, round, node_name)
+                self._suspect.pop(run.node_id, None)
+        for run in self._running.values():
+            if run.key in saved:
+                # lost with its node, or another process has the run: the checkpoint before it counts
+                with suppress(self._ray.exceptions.RayError, NotWritten):
+                    run.recorder.check_lock()
+                    write_files(self._ray.get(saved[run.key][0], timeout=SILENT_SECONDS), run.config.path)
+
+    def _collect(self, reference: Any) -> None:
+        """Take the result and the files of a task that has ended."""
+        run = self._running.pop(reference)
+        errors = self._ray.exceptions
+        files: Files = {}
+        try:
+            result, files = self._ray.get(reference)
+        except errors.RayTaskError as error:  # of the node: those of the run are in its result
+            reason = str(error.cause).partition("\n")[0]
+            self._excluded[run.node_id] = reason
+            print(f"fedbench: node {run.node_name} is left out: {reason}", file=sys.stderr)
+            self._lost.append(run)
+            return
+        except errors.TaskCancelledError:
+            result = run.result("interrupted")
+        except errors.RayError as error:
+            self._retry(run, f"has lost its process ({str(error).partition('.')[0]})", SUSPECT_SECONDS)
+            return
+        try:
+            run.recorder.check_lock()
+            write_files(files, run.config.path)
+        except NotWritten as error:
+            result = run.result("failed", str(error))
+        if result.status in ("done", "diverged"):
+            result = replace(result, outcome=Outcome(read_run(run.config.path), fresh=True))
+        self._finish(run, result)
+
+    def _retry(self, run: _Run, loss: str, suspect_seconds: float) -> None:
+        """Start a run again on another node, or give it up if it was lost too often; it never began without a loss."""
+        self._suspect[run.node_id] = time.monotonic() + suspect_seconds
+        run.losses += bool(loss)
+        if run.losses == ATTEMPTS:
+            self._finish(run, run.result("failed", f"it {loss}, for the {ATTEMPTS}rd time"))
+            return
+        if loss:
+            print(f"fedbench: {' '.join(run.overrides)} {loss} on {run.node_name}: again", file=sys.stderr)
+        self._lost.append(run)
+
+    def _finish(self, run: _Run, result: RunResult) -> None:
+        """Release the lock of a run and add its result to the batch."""
+        path = run.config.path
+        if is_done(path):  # a process that waits creates it again, and finds DONE
+            (path / LOCK).unlink(missing_ok=True)
+        (path / NODE).unlink(missing_ok=True)
+        run.lock.release()
+        begun = (path / "meta.json").exists()
+        self._batch.add(replace(result, path=path if begun else None))
+
+    def _stop(self) -> None:
+        """Let all runs finish their round and send it; a second Ctrl-C ends them at once."""
+        references = list(self._running)
+        if not references:
+            return
+        for reference in references:
+            self._ray.cancel(reference)
+        ended, _ = self._ray.wait(references, num_returns=len(references), timeout=PATIENCE)
+        self._read_messages(time.monotonic())
+        for reference in ended:
+            self._collect(reference)
+
+
+# ---- between the processes
+
+
+class Mailbox:
+    """The messages of all tasks, on the node of the process that reads them."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, tuple[int, str]] = {}
+        self._saved: dict[int, tuple[Any, ...]] = {}
+
+    def send(self, key: int, round: int, node_name: str, saved: tuple[Any, ...]) -> None:
+        """Take the round and the node of an attempt, and if there is a new checkpoint a reference to its files.
+
+        The files stay on the node that has them until they are read: those of a thousand runs would not fit here.
+        """
+        self._rounds[key] = round, node_name
+        if saved:
+            self._saved[key] = saved  # the one before it is superseded
+
+    def take(self) -> tuple[dict[int, tuple[int, str]], dict[int, tuple[Any, ...]]]:
+        """Return the messages since the last call: rounds with nodes, and references to files."""
+        messages = self._rounds, self._saved
+        self._rounds, self._saved = {}, {}
+        return messages
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all tasks get.
+
+    Attributes:
+        batch: The batch, without its runs.
+        cores: Number of cores of a run.
+        versions: Versions that a node must have.
+        folder: The working directory, which relative paths refer to; nodes without it use their own.
+        environment: Variables that configurations may refer to.
+    """
+
+    batch: RunBatch
+    cores: int
+    versions: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+
+    @classmethod
+    def of(cls, batch: RunBatch, cores: int) -> Shared:
+        """Return what all tasks get of this process."""
+        environment = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
+        return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
+
+
+def _versions() -> tuple[str, ...]:
+    import torch  # late: a driver that finds all runs done does without it
+
+    return f"fedbench {fedbench.__version__}", f"Python {sys.version.split()[0]}", f"torch {torch.__version__}"
+
+
+def read_files(path: Path) -> Files:
+    """Return the files of a run's directory that other nodes need."""
+    files: Files = {}
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        if file.is_file() and not _NOT_SENT & set(name.parts):
+            files[name.as_posix()] = file.read_bytes()
+    return files
+
+
+def write_files(files: Mapping[str, bytes], path: Path) -> None:
+    """Write the files of a run to the disk, in the sense of fsync, and those that vouch for others last.
+
+    The run can be resumed whenever this is cut off.
+    """
+    for name in sorted(files, key=lambda name: (name == DONE, name == _MANIFEST)):
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, files[name], lasting=True)
+        to_disk(file.parent)
+    if DONE in files:
+        shutil.rmtree(path / CHECKPOINT, ignore_errors=True)
+    for old in (path / CHECKPOINT).glob("round_*"):
+        if f"{CHECKPOINT}/{old.name}" not in files:
+            old.unlink()
+
+
+# ---- on a node
+
+
+class _Reporter:
+    """Sends messages about one attempt: regularly, and with the files of the run after every checkpoint.
+
+    Args:
+        path: The directory of the run.
+        send: Sends the number of a round and, if there are any, a reference to files.
+        put: Returns a reference to files.
+    """
+
+    def __init__(self, path: Path, send: Callable[..., None], put: Callable[[Files], Any]) -> None:
+        self._path, self._send, self._put = path, send, put
+        self._round = 0
+        self._saved_at = self._checkpoint_time()
+        self.over = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()  # however long a round takes
+
+    def report(self, round: int) -> None:
+        """Take note of a round that is over, and send the files if it has left a checkpoint."""
+        self._round = round
+        saved_at = self._checkpoint_time()
+        if saved_at != self._saved_at:
+            self._send(round, self._put(read_files(self._path)))
+            self._saved_at = saved_at
+
+    def _beat(self) -> None:
+        while not self.over.wait(_BEAT_SECONDS):
+            self._send(self._round)
+
+    def _checkpoint_time(self) -> int:
+        manifest = self._path / _MANIFEST
+        return manifest.stat().st_mtime_ns if manifest.exists() else 0
+
+
+def run_task(
+    shared: Shared,
+    config: RunConfig,
+    overrides: Sequence[str],
+    key: int,
+    files: Files,
+    mailbox: Any,
+    put: Callable[[Files], Any],
+) -> tuple[RunResult, Files]:
+    """Carry out a run in a scratch directory, and return its result and its files.
+
+    Args:
+        shared: What all tasks get.
+        config: The configuration of the run.
+        overrides: Its overrides.
+        key: The key of its messages.
+        files: The files that it begins with.
+        mailbox: The mailbox that its messages go to.
+        put: Returns a reference to files.
+
+    Raises:
+        RequestError: If this node has other versions.
+    """
+    node_name = os.uname().nodename
+
+    def send(round: int, *saved: Any) -> None:
+        mailbox.send.remote(key, round, node_name, saved)
+
+    send(0)
+    versions = _versions()
+    if versions != shared.versions:
+        differences = [f"{b} instead of {a}" for a, b in zip(shared.versions, versions, strict=True) if a != b]
+        raise RequestError(f"it has {', '.join(differences)}")
+    os.environ.update(shared.environment)
+    if Path(shared.folder).is_dir():
+        os.chdir(shared.folder)
+
+    with tempfile.TemporaryDirectory(prefix="fedbench-") as scratch:
+        config = replace(config, results_dir=Path(scratch), force=False)
+        write_files(files, config.path)
+        reporter = _Reporter(config.path, send, put)
+        try:
+            with answered_by(raise_interrupted), hidden(reporter.report):
+                result = shared.batch.run(config, overrides, shared.cores)
+        except KeyboardInterrupt:
+            result = RunResult(tuple(overrides), "interrupted")
+        finally:
+            reporter.over.set()
+        return replace(result, path=None, outcome=None), read_files(config.path)
