@@ -26,6 +26,7 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.defence import Defence
+from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.captured import CapturedOracle
@@ -37,7 +38,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.scenario import Attackers, RoundPlan, Scenario
+from fedbench.simulation.scenario import RoundPlan, Scenario
 from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -335,12 +336,15 @@ def scenario_of(
 ) -> Scenario:
     """What surrounds a method; ``planned`` clients take part in a round, by default all."""
     everybody = population_of(data, seed, participation=planned or data.num_clients)
-    attack = Attack(population=everybody, **groups["attack"]) if "attack" in groups else None
-    layers: list[Any] = [] if attack is None else [attack]
+    layers: list[Layer] = []
+    attackers = 0
+    if "attack" in groups:
+        attack = Attack(population=everybody, **groups["attack"])
+        layers.append(attack)
+        attackers = len(attack.who)
     if "defence" in groups:
-        attackers = 0 if attack is None else len(attack.who)
         layers.append(Defence(population=everybody, attackers=attackers, **groups["defence"]))
-    return ScenarioStack(everybody, layers=layers, attackers=attack or Attackers())
+    return ScenarioStack(everybody, layers)
 
 
 def round_plan(ids: Sequence[int] | np.ndarray, algo: Algorithm | None = None, **given: Any) -> RoundPlan:

@@ -22,7 +22,7 @@ def apfl(
 
     Args:
         local: The local solver, plain SGD.
-        alpha: UnitInterval α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
+        alpha: Share α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
         adaptive: Whether α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before the first step of every round,
             on the batch of that step.
         weights: Weights p_k, by number of training examples ("size") or "uniform".

@@ -18,7 +18,7 @@ def fedcm(
 
     Args:
         local: The local solver, plain SGD.
-        alpha: UnitInterval α in [0, 1] of the client's own gradient.
+        alpha: Share α in [0, 1] of the client's own gradient.
         server_lr: The server's step size η_g, for Δ_k (the paper's is for gradients: ours times η_l τ_k).
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 

@@ -36,7 +36,7 @@ def fedfv(
 
     Args:
         local: The local solver.
-        alpha: UnitInterval α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
+        alpha: Share α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
         tau: Number τ of rounds whose updates can conflict; above 1 the server keeps an update of every client.
         history: Which rounds are meant: a = τ-1, ..., 0, so that this round's updates count too ("code"), or
             a = τ, ..., 1, absent clients alone ("paper").
@@ -85,7 +85,7 @@ def without_conflicts(k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, 
         k: Inner products of M updates [M, M], float64; those of the cohort come first.
         age: Rounds since each of them was made [M].
         cohort: The cohort, with its losses.
-        alpha: UnitInterval of its clients, those with the highest losses, whose updates are kept.
+        alpha: Share of its clients, those with the highest losses, whose updates are kept.
         ages: Ages of the updates that it is held against, in their order.
     """
     host, old, loss, ids = (v.numpy(force=True) for v in (k, age, cohort.probe["loss"], cohort.id))

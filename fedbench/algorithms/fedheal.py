@@ -34,7 +34,7 @@ def fedheal(
     Args:
         local: The local solver.
         beta: Weight β in [0, 1] of the present distances.
-        threshold: UnitInterval of equal signs above which a coordinate is sent.
+        threshold: Share of equal signs above which a coordinate is sent.
         distance: "whole" is the norm of the flat update (the paper); "tensor" is the sum of the norms of the model's
             tensors (the authors' code).
         tensors: Number of values of each tensor of the model; a run gives it.

@@ -50,7 +50,7 @@ def mofedsam(
     Args:
         local: The local solver, plain SGD.
         rho: Radius ρ.
-        alpha: UnitInterval α in [0, 1] of the client's own gradient (the paper's β).
+        alpha: Share α in [0, 1] of the client's own gradient (the paper's β).
         server_lr: The server's step size η_g.
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 

@@ -32,7 +32,7 @@ def fedspeed(
     Args:
         local: The local solver, plain SGD.
         prox: Strength of the proximal term, 1/λ in the paper.
-        alpha: UnitInterval α in [0, 1] of the gradient at ŵ.
+        alpha: Share α in [0, 1] of the gradient at ŵ.
         rho: Radius ρ.
         server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean of the u_k of all N
             clients (the authors' code). The same if every client takes part.

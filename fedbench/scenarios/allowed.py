@@ -3,100 +3,138 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+from typing import Literal, TypeAlias
 
 from fedbench.core.algorithm import Stage, by_weight
 from fedbench.core.errors import RequestError
 
-REASONS = {
-    1: "it sends numbers (losses, accuracies, step counts) or uses single updates, which would leave without noise",
-    2: "the rule would replace the weights that make the method",
-    3: "its uploads are masked already, and residuals would fall outside the mask",
-    4: "the server's step needs the update of every client, not one vector",
-    5: "the server's mean of client states would drift away from them for ever",
-    6: "several vectors of different units per client: one selection, radius or budget for all of them is not defined",
-    7: "second moments could become negative",
-    8: "uploads replace the server's values, so that residuals would belong to old ones",
-    9: "all clients must take part",
-    10: "its second cohort is drawn apart",
-    11: "its first stage visits every client once, alone",
-    12: "trials start at the server's model, losses at the one that was sent",
-    13: "it has not been said what its server's step sees of the clients",
-    14: "it needs weights of sum 1",
-    15: "its exchange before the first round needs the same number of steps from every client",
-    16: "who can be sampled depends on more than a coin of known rate",
-}
-# what a kind of method refuses, with the reasons; the needs are those of ``needs`` of the scenarios
-_REFUSED: dict[str, dict[str, int]] = {
+# what a scenario asks of a method
+Demand: TypeAlias = Literal[
+    "away",  # clients may be missing
+    "chosen",  # they are missing by more than an even coin
+    "partial",  # clients may take fewer steps
+    "weights",  # the weights may have another sum than 1
+    "message",  # uploads of attackers may be anything
+    "rule",  # a rule takes the place of the mean
+    "uniform",  # the weights do not depend on the clients
+    "norm_clip",  # vectors are clipped
+    "privacy",  # one clipped vector per client enters, through a mean
+    "up",  # uploads are compressed
+    "down",  # the broadcast is compressed
+    "unsent",  # a part of an upload may never be sent
+]
+
+
+class Reason(Enum):
+    """Reasons why a scenario does not go with a method; docs/scenarios.md numbers them in this order."""
+
+    NUMBERS = "it sends numbers (losses, accuracies, steps) or uses single updates, which would leave without noise"
+    OWN_WEIGHTS = "the rule would replace the weights that make the method"
+    MASKS = "its uploads are masked already, and residuals would fall outside the mask"
+    EVERY_UPLOAD = "the server's step needs the update of every client, not one vector"
+    DRIFT = "the server's mean of client states would drift away from them for ever"
+    UNITS = "vectors of different units per client: one selection, radius or budget for all of them is not defined"
+    MOMENTS = "second moments could become negative"
+    REPLACED = "uploads replace the server's values, so that residuals would belong to old ones"
+    EVERYONE = "all clients must take part"
+    SECOND_COHORT = "its second cohort is drawn apart"
+    VISITS = "its first stage visits every client once, alone"
+    TRIALS = "trials start at the server's model, losses at the one that was sent"
+    UNKNOWN = "the method does not declare how its server step uses client uploads"
+    SUM_1 = "it needs weights of sum 1"
+    EQUAL_STEPS = "its exchange before the first round needs the same number of steps from every client"
+    COIN = "who can be sampled depends on more than a coin of known rate"
+
+
+# what a kind of method refuses
+_REFUSED: dict[str, dict[Demand, Reason]] = {
     "mean": {},  # one vector per client enters, through its mean alone
-    "numbers": {"privacy": 1, "weights": 14},
-    "weights": {"rule": 2, "privacy": 1, "weights": 14},
-    "every": {"rule": 4, "privacy": 1, "weights": 14},
-    "several": {"rule": 6, "norm_clip": 6, "privacy": 6, "weights": 14},
-    "masks": {"rule": 2, "up": 3},
-    "integrates": {"rule": 5, "norm_clip": 5, "privacy": 5, "weights": 14, "unsent": 5},
-    "replaces": {"up": 8},
-    "moments": {"message": 7, "down": 7},
-    "moments down": {"down": 7},
-    "equal steps": {"partial": 15},
-    "visits": {"away": 11, "partial": 11, "rule": 11, "privacy": 11, "weights": 14},
-    "unknown": dict.fromkeys(("rule", "norm_clip", "privacy", "up", "down", "weights"), 13),
+    "numbers": {"privacy": Reason.NUMBERS},
+    "weights": {"rule": Reason.OWN_WEIGHTS, "privacy": Reason.NUMBERS},
+    "every": {"rule": Reason.EVERY_UPLOAD, "privacy": Reason.NUMBERS},
+    "several": {"rule": Reason.UNITS, "norm_clip": Reason.UNITS, "privacy": Reason.UNITS},
+    "masks": {"rule": Reason.OWN_WEIGHTS, "up": Reason.MASKS},
+    "integrates": dict.fromkeys(("rule", "norm_clip", "privacy", "unsent"), Reason.DRIFT),
+    "replaces": {"up": Reason.REPLACED},
+    "moments": {"message": Reason.MOMENTS, "down": Reason.MOMENTS},
+    "moments down": {"down": Reason.MOMENTS},
+    "equal steps": {"partial": Reason.EQUAL_STEPS},
+    "visits": dict.fromkeys(("away", "partial", "rule", "privacy"), Reason.VISITS),
+    "unknown": dict.fromkeys(("rule", "norm_clip", "privacy", "up", "down", "weights"), Reason.UNKNOWN),
 }
 # scenarios that exclude each other
-_APART = {
+_APART: dict[tuple[Demand, Demand], str] = {
     ("rule", "weights"): "a rule knows no weights",
-    ("privacy", "chosen"): REASONS[16],
+    ("privacy", "chosen"): Reason.COIN.value,
     ("privacy", "rule"): "its sensitivity is not C/m̃",
     ("privacy", "norm_clip"): "its sensitivity is not C/m̃",
     ("privacy", "weights"): "its weights are the same for all, and known before",
 }
+_REMEDIES: dict[str | Reason, str] = {
+    "unsent": "set compression.up.feedback=ef",
+    Reason.UNKNOWN: "declare it by kinds of Algorithm (docs/own_method.md)",
+}
 
 
-def refusals(stage: Stage, own: bool = False) -> dict[str, int]:
-    """Return what a stage of a method refuses, with the numbers of the reasons.
+def refusals(stage: Stage, own: bool = False) -> dict[Demand, Reason]:
+    """Return the demands that a stage of a method refuses, with the reasons.
 
     Args:
         stage: The stage.
         own: Whether the method is the user's own, of whose step nothing is assumed that it neither shows nor declares.
     """
-    algo, refused = stage.algorithm, dict[str, int]()
-    weightings = list(algo.averaging.weights.values())
-    shown = "several" if len(weightings) > 1 else "weights" if weightings else "every"
-    if weightings == [by_weight]:
-        shown = "numbers" if algo.needs or algo.trials else "mean"
-    elif own and not algo.kinds:
-        shown = "unknown"
-    for kind in (shown, *algo.kinds):
+    algo = stage.algorithm
+    refused: dict[Demand, Reason] = {}
+    kinds = (_kind_of_step(stage, own), *algo.kinds)
+    if kinds != ("mean",):
+        refused["weights"] = Reason.SUM_1
+    for kind in kinds:
         refused |= _REFUSED[kind]
     if algo.everyone:
-        refused["away"] = 9
+        refused["away"] = Reason.EVERYONE
     if algo.trials is not None:
-        refused |= {"away": 10} if algo.trials.drawn else {"down": 12}
+        refused |= {"away": Reason.SECOND_COHORT} if algo.trials.drawn else {"down": Reason.TRIALS}
     if stage.sampler is not None:
-        refused["away"] = 11
-    return {"privacy": 16} | refused if stage.sampler or stage.eligible else refused
+        refused["away"] = Reason.VISITS
+    if stage.sampler or stage.eligible:
+        refused.setdefault("privacy", Reason.COIN)
+    return refused
 
 
-def refuse(name: str, stage: Stage, needs: Mapping[str, str], own: bool = False) -> None:
+def _kind_of_step(stage: Stage, own: bool) -> str:
+    """Return what the server's step shows of its use of the uploads."""
+    algo = stage.algorithm
+    weightings = list(algo.averaging.weights.values())
+    if weightings == [by_weight]:
+        return "numbers" if algo.needs or algo.trials else "mean"
+    if own and not algo.kinds:
+        return "unknown"
+    if not weightings:
+        return "every"
+    return "weights" if len(weightings) == 1 else "several"
+
+
+def refuse(name: str, stage: Stage, needs: Mapping[Demand, str], own: bool = False) -> None:
     """Refuse scenarios that a method does not allow, or that exclude each other.
 
     Args:
         name: Name of the method.
         stage: One of its stages.
-        needs: What the scenarios need of it, with the key that asks for it.
-        own: Whether it is the user's own.
+        needs: Demands of the scenarios, with the keys that make them.
+        own: Whether the method is the user's own.
 
     Raises:
         RequestError: If there is one.
     """
     refused = refusals(stage, own)
-    for need, key in needs.items():
-        if need in refused:
-            remedy = "say it by kinds of Algorithm (docs/own_method.md)" if refused[need] == 13 else "remove it"
-            remedy = "set compression.up.feedback=ef" if need == "unsent" else remedy
-            raise RequestError(f"{key} does not go with algo={name}: {REASONS[refused[need]]}; {remedy}")
-    if stage.algorithm.weights != "uniform" and (asked := {"uniform", "privacy"} & needs.keys()):
-        key = needs[min(asked)]
-        raise RequestError(f"{key} needs weights that do not depend on the clients; set algo.weights=uniform")
+    for demand, key in needs.items():
+        if (reason := refused.get(demand)) is not None:
+            remedy = _REMEDIES.get(demand) or _REMEDIES.get(reason, "remove it")
+            raise RequestError(f"{key} does not go with algo={name}: {reason.value}; {remedy}")
+    uniform = needs.get("privacy") or needs.get("uniform")
+    if uniform and stage.algorithm.weights != "uniform":
+        raise RequestError(f"{uniform} needs weights that do not depend on the clients; set algo.weights=uniform")
     for (one, other), why in _APART.items():
         if {one, other} <= needs.keys():
             raise RequestError(f"{needs[other]} does not go with {needs[one]}: {why}; remove one")

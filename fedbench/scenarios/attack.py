@@ -20,6 +20,8 @@ from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
 from fedbench.core.validation import integer, number, several
 from fedbench.data.dataset import FederatedDataset
+from fedbench.scenarios.allowed import Demand
+from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, shuffled
 from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
 from fedbench.simulation.evaluation import Evaluation, evaluate
@@ -31,7 +33,7 @@ _MAJORITY = 3.0  # ζ of ALIE in a round in which the attackers need no supporte
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(Attackers):
+class Attack(Layer, Attackers):
     """Attackers, the same clients in all rounds, with changed labels, replaced messages, or both.
 
     Attributes:
@@ -69,90 +71,110 @@ class Attack(Attackers):
     loss_scale: Positive = 1.0
 
     def __post_init__(self) -> None:
-        pair = {k for k in (self.source, self.target) if k is not None}
-        if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= self.population.data.classes):
-            got = f"got {typed(self.source)} and {typed(self.target)}"
-            raise WrongValue("source and target", f"must be two of {self.population.data.classes} classes, {got}")
-        most, what = len(self.population.able), "the number of clients"
+        self._check_pair()
+        most, limit = len(self.population.able), "the number of clients"
         if self.message == "alie" and self.zeta == "auto":
-            most, what = -(-most // 2), "half of the clients for alie with zeta=auto"
+            most, limit = -(-most // 2), "half of the clients for alie with zeta=auto"
         if len(self.who) >= most:
-            name = "clients" if self.ids is None else "ids"
-            got = f"{self.clients if self.ids is None else len(self.who)}; type at most {most - 1}"
-            raise WrongValue(name, f"must be below {what}, {most}, got {got}")
+            name, given = ("clients", self.clients) if self.ids is None else ("ids", len(self.who))
+            raise WrongValue(name, f"must be below {limit}, {most}, got {given}; type at most {most - 1}")
+
+    def _check_pair(self) -> None:
+        """Refuse a source and a target that are not two classes of the data, where they are set or needed."""
+        classes = self.population.data.classes
+        pair = {k for k in (self.source, self.target) if k is not None}
+        if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= classes):
+            given = f"{typed(self.source)} and {typed(self.target)}"
+            raise WrongValue("source and target", f"must be two of {classes} classes, got {given}")
 
     @cached_property
     def who(self) -> np.ndarray:
         """The attackers, ascending."""
-        able, size = self.population.able, self.clients
+        able = self.population.able
         if self.ids is not None:
             chosen = np.unique(np.array(several("ids", self.ids, what="a list of clients"), dtype=np.int64))
             if len(unknown := np.setdiff1d(chosen, able)):
                 raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
             return chosen
+
         remedy = "it is a fraction in [0, 0.5) or a number of clients"
-        if isinstance(size, float):
-            size = int(number("clients", size, at_least=0, below=0.5, remedy=remedy) * len(able) + 1e-9)
-        order = shuffled(self.population.seed, Purpose.ATTACKERS, able)
-        return np.sort(order[: integer("clients", size, remedy=remedy)])
+        if isinstance(self.clients, float):
+            fraction = number("clients", self.clients, at_least=0, below=0.5, remedy=remedy)
+            count = int(fraction * len(able) + 1e-9)
+        else:
+            count = integer("clients", self.clients, remedy=remedy)
+        return np.sort(shuffled(self.population.seed, Purpose.ATTACKERS, able)[:count])
 
     @property
-    def needs(self) -> dict[str, str]:
-        """What it needs of a method, with the key that asks for it."""
+    def needs(self) -> dict[Demand, str]:
+        """Demands on the method, each with the key that makes it."""
         return {} if self.message == "none" else {"message": f"attack.message={self.message}"}
 
     @property
     def facts(self) -> Tree:
-        """What ``meta.json`` records: the attackers."""
+        """Facts for ``meta.json``: the attackers."""
         return {"attackers": self.who.tolist()}
 
     def changed(self, data: FederatedDataset) -> FederatedDataset:
-        """The data set with the attackers' training labels; test and validation examples stay.
+        """Return the data set with the attackers' training labels; test and validation examples stay.
 
         Raises:
             RequestError: If the labels cannot be changed so.
         """
-        last, kind = data.classes - 1, self.data
-        if kind == "none" or not len(self.who):
+        last = data.classes - 1
+        if self.data == "none" or not len(self.who):
             return data
-        why = "examples of several clients" if data.shares_examples else "" if last else "a single class"
-        if why := "labels per token" if data.y.dim() > 1 else why:
-            raise WrongValue("attack.data", f"must be none for data with {why}, got {kind}; set attack.message instead")
+        if data.y.dim() > 1:
+            self._refuse_labels("labels per token")
+        if data.shares_examples:
+            self._refuse_labels("examples of several clients")
+        if not last:
+            self._refuse_labels("a single class")
+
         rows = data.train.of_clients(self.who)
         old = data.y[rows]
-        if kind == "random":
-            drawn = integers(key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last)
-            new = upload(drawn, rows.device)
-        elif kind == "pair":
-            new = old.masked_fill(old.eq(self.source or 0), self.target or 0)
-        else:
-            new = last - old if kind == "flip" else (old + 1) % data.classes
+        match self.data:
+            case "flip":
+                new = last - old
+            case "next":
+                new = (old + 1) % data.classes
+            case "pair":
+                new = old.masked_fill(old.eq(self.source or 0), self.target or 0)
+            case _:
+                drawn = integers(key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last)
+                new = upload(drawn, rows.device)
         return data.relabelled(data.y.index_copy(0, rows, new))
+
+    def _refuse_labels(self, kind: str) -> None:
+        raise WrongValue(
+            "attack.data", f"must be none for data with {kind}, got {self.data}; set attack.message instead"
+        )
 
     def measured(
         self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
     ) -> dict[str, float]:
-        """The mean accuracy of the attackers, and how often the models of honest clients take source for target."""
-        plans = Measurements(measurements.task, measurements.engine)  # of a few clients, which nothing else asks for
-
-        def tested(data: FederatedDataset, ids: np.ndarray) -> Evaluation:
-            w = models(ids)  # one model has the same accuracy for all clients of a central test set
-            return evaluate(plans, data, w, train=False, ids=ids[:1] if data.central and w.dim() == 1 else ids)
-
+        """Return the mean accuracy of the attackers, and how often models of honest clients take source for target."""
         if not len(self.who):
             return {}
+        plans = Measurements(measurements.task, measurements.engine)  # of a few clients, which nothing else asks for
         data = replace(data, validation=None)
-        found = {"attackers_accuracy": tested(data, self.who).summary()["accuracy_mean"]}
+
+        def tested(data: FederatedDataset, ids: np.ndarray) -> Evaluation:
+            w = models(ids)
+            one_for_all = data.central and w.dim() == 1  # one model on a central test set
+            return evaluate(plans, data, w, train=False, ids=ids[:1] if one_for_all else ids)
+
+        columns = {"attackers_accuracy": tested(data, self.who).summary()["accuracy_mean"]}
         if self.source is not None and self.target is not None and data.y.dim() == 1:
-            rows = data.test.where((data.y == self.source).numpy(force=True))
-            taken = tested(replace(data, y=torch.full_like(data.y, self.target), test=rows), judged)
+            of_source = data.test.where((data.y == self.source).numpy(force=True))
+            as_target = replace(data, y=torch.full_like(data.y, self.target), test=of_source)
+            taken = tested(as_target, judged)
             examples = taken.n_test.sum()
-            found["attack_success"] = float(taken.correct.sum() / examples) if examples else float("nan")
-        return found
+            columns["attack_success"] = float(taken.correct.sum() / examples) if examples else float("nan")
+        return columns
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """The method whose attackers report other losses and send other vectors."""
-        bad = np.isin(plan.ids, self.who)
+        """Return the method whose attackers report other losses and send other vectors."""
         if self.loss_scale != 1:
             algo = _reporting(algo, torch.from_numpy(self.who), self.loss_scale)
         if not len(self.who):
@@ -160,21 +182,22 @@ class Attack(Attackers):
             return replace(algo, remarks=lambda server: [*algo.remarks(server), none])
         if self.message == "none":
             return algo
+        attacks = np.isin(plan.ids, self.who)
 
         def deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
-            if bad.all() or not bad.any():
+            if attacks.all() or not attacks.any():
                 return uploads, states
-            rows = upload(np.flatnonzero(bad), cohort.id.device)
-            sent = {
+            rows = upload(np.flatnonzero(attacks), cohort.id.device)
+            forged = {
                 name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, plan))
                 for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
             }
-            return uploads | sent, states
+            return uploads | forged, states
 
         return replace(algo, deliver=deliver)
 
     def _forged(self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan) -> Tensor:
-        """What the attackers send instead of their vectors, [a, P].
+        """Return the vectors that the attackers send instead of their own, [a, P].
 
         Args:
             rows: The vectors of the cohort [C, P].
@@ -183,33 +206,45 @@ class Attack(Attackers):
             place: Place of the vector's name among all of the method.
             plan: The round.
         """
-        own, size = rows[bad], rows.shape[1]
-        usual: dict[str, float | Tensor] = {"ipm": 0.5, "scale": 1 / cohort.p[bad].double().sum()}
-        scale = usual.get(self.message, 1.0) if self.scale == "auto" else self.scale
-        if self.message in ("scale", "sign_flip"):
-            return own * (scale if self.message == "scale" else -scale)
+        own = rows[bad]
+        scale = self._scale(cohort.p[bad])
+        if self.message == "scale":
+            return own * scale
+        if self.message == "sign_flip":
+            return own * -scale
         if self.message == "gaussian":
-            base, ids = key(plan.seed, Purpose.FORGED, plan.round), cohort.id[bad][:, None]
-            coordinate, radii = torch.arange(size, device=rows.device) + place * size, scale * lengths(own) / size**0.5
-            drawn = [radii[:, None] * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
-            return torch.cat([z.to(rows.dtype) for z in drawn], 1) + own * self.add
+            size = rows.shape[1]
+            base = key(plan.seed, Purpose.FORGED, plan.round)
+            coordinate = torch.arange(size, device=rows.device) + place * size
+            ids, radii = cohort.id[bad][:, None], (scale * lengths(own) / size**0.5)[:, None]
+            noise = [radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
+            return torch.cat([z.to(rows.dtype) for z in noise], 1) + own * self.add
+
         honest = rows[torch.isin(torch.arange(len(rows), device=bad.device), bad, invert=True)]
-        zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
+        if self.message == "ipm":
+            forged = by_columns(lambda block: -scale * block.mean(0), honest)
+        else:
+            zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
+            forged = by_columns(lambda block: block.mean(0) - zeta * block.std(0, correction=0), honest)
+        return forged.to(rows.dtype).expand_as(own)
 
-        def shared(block: Tensor) -> Tensor:
-            mean = block.mean(0)
-            return -scale * mean if self.message == "ipm" else mean - zeta * block.std(0, correction=0)
-
-        return by_columns(shared, honest).to(rows.dtype).expand_as(own)
+    def _scale(self, p: Tensor) -> float | Tensor:
+        """Return the factor of a message, given the attackers' weights in the round."""
+        if self.scale != "auto":
+            return self.scale
+        if self.message == "scale":
+            return 1 / p.double().sum()
+        return 0.5 if self.message == "ipm" else 1.0
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """The round with the number of its attackers and, where all vectors are held, what came of them."""
-        bad, algo = np.isin(plan.ids, self.who), plan.algorithm
-        notes = {"attackers": float(bad.sum())}
+        """Return the round with the number of its attackers and, where all vectors are held, their effect."""
+        attacks = np.isin(plan.ids, self.who)
+        algo = plan.algorithm
+        notes = {"attackers": float(attacks.sum())}
         if not len(plan.ids):  # the last ones would stay
             notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in plan.server}
         if algo.deliver is not None:
-            algo = replace(algo, update=replace(algo.averaging, rule=_seen(algo.averaging, bad)))
+            algo = replace(algo, update=replace(algo.averaging, rule=_observed(algo.averaging, attacks)))
         return replace(plan, notes={**plan.notes, **notes}, algorithm=algo)
 
 
@@ -219,30 +254,37 @@ def supported(n: int, m: int) -> float:
     The attackers need s = ⌊n/2 + 1⌋ - m honest supporters: ζ = Φ⁻¹((n - m - s) / (n - m)), 0 if that share is <= 0.
     """
     supporters = n // 2 + 1 - m
+    if supporters <= 0:
+        return _MAJORITY
     share = (n - m - supporters) / (n - m)
-    return _MAJORITY if supporters <= 0 else NormalDist().inv_cdf(share) if share > 0 else 0.0
+    return NormalDist().inv_cdf(share) if share > 0 else 0.0
 
 
-def _seen(sums: Averaging, bad: np.ndarray) -> Update:
-    """The sums of the uploads with how far they are from the mean of the clients that are not ``bad`` [C].
+def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
+    """Return a rule with the same sums, and with how far they are from the mean of the clients that do not attack.
 
-    That is ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of bad clients among those that a rule chose.
+    That is ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of attackers among those that a rule chose.
     """
 
-    def seen(server: State, uploads: State, cohort: ClientInfo) -> State:
-        found, mask = sums.summed(server, uploads, cohort), upload(bad, cohort.p.device)
-        means = {k: weighted_sum((~mask).double() / (~mask).sum(), uploads[k]) for k in sums.weights}
-        if apart := [(found[k].double() - mean).norm() / mean.norm() for k, mean in means.items()]:
-            found[f"{OWN}deviation"] = torch.stack(apart).max()
-        if (chosen := found.get(f"{OWN}chosen")) is not None:
-            found[f"{OWN}chosen_attackers"] = (chosen & mask).sum().double() / chosen.sum()
-        return found
+    def observed(server: State, uploads: State, cohort: ClientInfo) -> State:
+        sums = averaging.summed(server, uploads, cohort)
+        mask = upload(attacks, cohort.p.device)
+        honest = (~mask).double() / (~mask).sum()
+        deviations = []
+        for name in averaging.weights:
+            mean = weighted_sum(honest, uploads[name])
+            deviations.append((sums[name].double() - mean).norm() / mean.norm())
+        if deviations:
+            sums[f"{OWN}deviation"] = torch.stack(deviations).max()
+        if (chosen := sums.get(f"{OWN}chosen")) is not None:
+            sums[f"{OWN}chosen_attackers"] = (chosen & mask).sum().double() / chosen.sum()
+        return sums
 
-    return seen
+    return observed
 
 
 def _reporting(algo: Algorithm, who: Tensor, scale: float) -> Algorithm:
-    """The method whose server sees the losses of the clients ``who`` times ``scale``."""
+    """Return the method whose server sees the losses of the clients ``who`` times ``scale``."""
 
     def louder(cohort: ClientInfo) -> ClientInfo:
         probe = dict(cohort.probe)

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import torch
 
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, UnitInterval
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
+from fedbench.core.types import ClientInfo, State, Weighting
 from fedbench.core.validation import Range
+from fedbench.scenarios.allowed import Demand
+from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, of_clients, shuffled, traits, uniform
+from fedbench.simulation.scenario import OWN, REPORTS, RoundPlan
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
 # which clients do not finish in time [S], the steps that all of them make until then [S], and columns of the record
 Late: TypeAlias = tuple[np.ndarray, np.ndarray, dict[str, float]]
 
+EMPTY_ROUNDS = f"{OWN}empty_rounds"  # entry of the server's state: rounds in which no result has arrived
+
 
 @dataclass(frozen=True)
-class Availability:
-    """Who takes part in a round and whose results arrive.
+class Availability(Layer):
+    """Who takes part in a round and whose results arrive; by default every client that is sampled.
 
     Attributes:
         lost: Probability that a result is lost.
@@ -40,17 +47,79 @@ class Availability:
     partial: bool = False
 
     @property
-    def needs(self) -> dict[str, str]:
-        """What it needs of a method (``fedbench.scenarios.allowed``), with the key that asks for it."""
-        chosen = self.chances is not None or (self.late is not None and not self.partial)  # not by an even coin
-        found = {"away": "availability"} if self.lost > 0 or chosen else {}
-        found |= {"chosen": "availability"} if chosen else {}
-        found |= {"partial": "availability.late=partial"} if self.partial else {}
-        return found | ({"weights": f"availability.weights={self.weights}"} if self.weights != "renormalise" else {})
+    def needs(self) -> dict[Demand, str]:
+        """Demands on the method, each with the key that makes it."""
+        needs: dict[Demand, str] = {}
+        drops_late = self.late is not None and not self.partial
+        if self.chances is not None or drops_late:
+            needs |= {"away": "availability", "chosen": "availability"}
+        if self.lost > 0:
+            needs["away"] = "availability"
+        if self.partial:
+            needs["partial"] = "availability.late=partial"
+        if self.weights != "renormalise":
+            needs["weights"] = f"availability.weights={self.weights}"
+        return needs
+
+    def reachable(self, seed: int, round: int, able: np.ndarray) -> np.ndarray:
+        """Return the numbers of training examples ``able`` [N] with 0 for clients that cannot be reached."""
+        if self.chances is None:
+            return able
+        drawn = uniform(of_clients(seed, Purpose.REACHED, np.arange(len(able)), round=round))
+        return able * (drawn < self.chances(round))
+
+    def arrivals(self, plan: RoundPlan) -> RoundPlan:
+        """Return the round without the clients whose results do not arrive, given the one in which all do."""
+        arrived = uniform(of_clients(plan.seed, Purpose.LOST, plan.ids, round=plan.round)) >= self.lost
+        steps, notes = plan.tau, dict[str, float]()
+        if self.late is not None:
+            late, steps, notes = self.late(plan.round, plan.ids, steps)
+            if self.partial:
+                steps = np.maximum(steps, 1)
+            else:
+                arrived &= ~late
+        return replace(plan, ids=plan.ids[arrived], tau=steps[arrived], steps=int(steps.sum()), notes=notes)
+
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+        """Return the method whose server counts results, with the weights of the clients whose results arrive."""
+
+        def server_init(w: torch.Tensor, num_clients: int) -> State:
+            zeros = torch.zeros(num_clients, dtype=torch.int64, device=w.device)
+            return algo.server_init(w, num_clients) | {REPORTS: zeros, EMPTY_ROUNDS: zeros.sum()}
+
+        counting = replace(algo, server_init=server_init)
+        if self.weights == "renormalise" or not len(plan.ids):
+            return counting
+
+        weight = plan.able if algo.weights == "size" else np.ones(len(plan.able))
+        factor = float(weight[plan.ids].sum() / weight[plan.receivers].sum())
+        if self.weights == "inverse":
+            factor /= 1 - self.lost
+
+        def scaled(weighting: Weighting) -> Weighting:
+            def weights(server: State, cohort: ClientInfo) -> torch.Tensor:
+                return weighting(server, cohort) * factor
+
+            return weights
+
+        weights = {name: scaled(weighting) for name, weighting in algo.averaging.weights.items()}
+        return replace(counting, update=replace(algo.averaging, weights=weights))
+
+    def plan(self, plan: RoundPlan) -> RoundPlan:
+        """Return the round with the counts of clients and results."""
+        reports = plan.server[REPORTS]
+        arrivals = torch.from_numpy(np.isin(np.arange(len(plan.able)), plan.ids)).to(reports.device)
+        counts = {REPORTS: reports + arrivals, EMPTY_ROUNDS: plan.server[EMPTY_ROUNDS] + (not len(plan.ids))}
+        notes = {
+            "sampled": len(plan.receivers),
+            "reported": len(plan.ids),
+            "reachable": int((plan.able > 0).sum()),
+        }
+        return replace(plan, notes={**plan.notes, **notes}, kept=plan.kept | counts)
 
 
 def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Availability:
-    """Every result is lost with probability p, independently of everything else.
+    """Return the availability of results that are lost with probability p, independently of everything else.
 
     Args:
         p: Probability, in [0, 1).
@@ -72,7 +141,7 @@ def clients(
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
-    """Every client has a probability of being reached, the same in all rounds.
+    """Return the availability of clients with a probability of being reached, the same in all rounds.
 
     Args:
         by: ``beta``: drawn from Beta(a, b); ``size``: grows with n_k^power; ``labels``: by the client's labels, classes
@@ -91,8 +160,10 @@ def clients(
     if by == "beta":
         from scipy.special import betaincinv  # late: it takes a while
 
-        share = np.clip(betaincinv(a, b, uniform(traits(seed, np.arange(len(n)), 0))), floor or 0, 1)
-        return Availability(p, weights, lambda round: share)
+        quantiles = uniform(traits(seed, np.arange(len(n)), 0))
+        chances = np.clip(betaincinv(a, b, quantiles), floor or 0, 1)
+        return Availability(p, weights, lambda round: chances)
+
     if by == "size":
         log_s = power * np.log(n[able] / n[able].mean())
     else:
@@ -100,9 +171,9 @@ def clients(
         degrees = data_generator(seed, DataPurpose.AVAILABILITY).dirichlet([concentration] * counts.shape[1])
         with np.errstate(divide="ignore"):  # the logarithm of 0
             log_s = np.log((counts / counts.sum(1, keepdims=True)) @ degrees)
-    share = np.ones(len(n))
-    share[able] = _scaled(log_s, mean, 0.02 if floor is None else floor)
-    return Availability(p, weights, lambda round: share)
+    chances = np.ones(len(n))
+    chances[able] = _scaled(log_s, mean, 0.02 if floor is None else floor)
+    return Availability(p, weights, lambda round: chances)
 
 
 def _scaled(log_s: np.ndarray, mean: float, floor: float) -> np.ndarray:
@@ -141,7 +212,7 @@ def cyclic(
     spread: UnitInterval = 1.0,
     population: Population,
 ) -> Availability:
-    """Availability changes over the rounds: groups in turn (Cho et al., ICML 2023), or day and night.
+    """Return availability that changes over the rounds: groups in turn (Cho et al., ICML 2023), or day and night.
 
     Args:
         pattern: ``groups`` or ``sine``.
@@ -154,21 +225,25 @@ def cyclic(
         spread: Share of the period over which the clients' nights are spread, in [0, 1]; 0 is one night for all.
         population: All clients.
     """
-    able, seed, everybody = population.able, population.seed, np.arange(len(population.n))
+    able, seed = population.able, population.seed
+    everybody = np.arange(len(population.n))
     if pattern == "sine":
         phase = spread * period * uniform(traits(seed, everybody, 1))
         return Availability(
             chances=lambda t: mean * ((1 - amplitude) + amplitude * np.sin(2 * np.pi * (t + phase) / period))
         )
+
     if groups > len(able):
         raise WrongValue("groups", f"must be at most the number of clients, {len(able)}, got {groups}")
-    order, group = able, np.full(len(everybody), -1)
     if assign == "random":
         order = shuffled(seed, Purpose.TRAITS, able)
     elif assign == "label":
         order = able[np.argsort(population.labels()[able].argmax(1), kind="stable")]
-    for j, members in enumerate(np.split(order, [int(j * len(order) / groups + 0.5) for j in range(1, groups)])):
-        group[members] = j
+    else:
+        order = able
+    cuts = [int(j * len(able) / groups + 0.5) for j in range(1, groups)]
+    group = np.full(len(everybody), -1)
+    group[order] = np.searchsorted(cuts, np.arange(len(able)), side="right")
     return Availability(chances=lambda t: np.where(group == t // block % groups, 1.0, 0.0))
 
 
@@ -183,7 +258,7 @@ def stragglers(
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
-    """Slow clients, which are left out or send what they have.
+    """Return the availability of slow clients, which are left out or send what they have.
 
     Args:
         kind: ``speed``: clients have log-normal speeds, and a round has a deadline; ``share``: a share of the sampled
@@ -191,7 +266,7 @@ def stragglers(
         sigma: Deviation of the logarithm of a client's speed.
         jitter: Deviation of that of a round, on top of it.
         deadline: Time of a round over the mean number of planned steps, where a step takes 1 at speed 1.
-        share: UnitInterval of late clients, in [0, 1].
+        share: Share of late clients, in [0, 1].
         late: ``drop``: late clients are left out; ``partial``: they send what they have.
         weights: ``renormalise`` or ``zero``, of the clients that are not left out.
         population: All clients.

@@ -5,14 +5,13 @@ Messages are simulated by what is decoded from them; their sizes are those of pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, inf, prod, sqrt
+from math import ceil, inf, prod
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedbench.config.targets import Component, call
@@ -22,8 +21,10 @@ from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.core.validation import choice
-from fedbench.scenarios.population import Population, normal
-from fedbench.scenarios.scenario_stack import sending
+from fedbench.scenarios import compressors
+from fedbench.scenarios.allowed import Demand
+from fedbench.scenarios.layers import Layer, sending
+from fedbench.scenarios.population import Population
 from fedbench.scenarios.vectors import lengths, vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -31,7 +32,6 @@ _BIASED = ("top_k", "sign", "power")
 _ERROR = f"{OWN}compression_error"  # of a client's upload [C, 1], and in the server's state their mean
 _MISSED = f"{OWN}missed"  # messages since each client's last broadcast [N] float64, on the host; inf: it has had none
 _HELD, _FACTORS = f"{OWN}held.", f"{OWN}factors."  # with a vector's name: what feedback and ``power`` keep of it
-_DEPENDENT = 1e-12  # a column that is shorter than this, in units of its matrix, is rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,166 +79,132 @@ class Codec:
 
     @property
     def memory(self) -> str:
-        """What is kept of a vector: nothing, what was lost ("ef"), or all that has arrived ("ef21", a reference)."""
+        """The state of a vector: none, what was lost ("ef"), or all that has arrived ("ef21", a reference)."""
         if self.side == "down":
             return "ef21"
-        return ("ef" if self.kind in _BIASED else "none") if self.feedback == "auto" else self.feedback
+        if self.feedback != "auto":
+            return self.feedback
+        return "ef" if self.kind in _BIASED else "none"
 
     @cached_property
     def matrices(self) -> list[tuple[int, int, int]]:
         """Rows, columns and rank of each tensor; rank 0 where it is sent as it is."""
-        sizes = [(s[0], prod(s[1:])) for s in ((1,) * (2 - len(shape)) + shape for shape in self.population.shapes)]
-        ranks = [(n, m, min(self.rank, n, m)) for n, m in sizes]
-        return [(n, m, r if r * (n + m) < n * m else 0) for n, m, r in ranks]
+        matrices = []
+        for shape in self.population.shapes:
+            n, m = (1, *shape) if len(shape) < 2 else (shape[0], prod(shape[1:]))
+            rank = min(self.rank, n, m)
+            matrices.append((n, m, rank if rank * (n + m) < n * m else 0))
+        return matrices
 
     def fresh(self, known: State) -> State:
-        """What is kept of vectors at first, of which the receiver knows ``known``."""
-        own = {_HELD + name: v for name, v in known.items() if self.memory != "none"}
-        if self.kind == "power" and self.warm:
-            own |= {_FACTORS + name: v.new_zeros(sum(m * r for _, m, r in self.matrices)) for name, v in known.items()}
-        return own
+        """Return the first state of vectors, of which the receiver knows ``known``."""
+        state: State = {}
+        for name, v in known.items():
+            if self.memory != "none":
+                state[_HELD + name] = v
+            if self.kind == "power" and self.warm:
+                state[_FACTORS + name] = v.new_zeros(sum(m * r for _, m, r in self.matrices))
+        return state
 
     def size(self, count: int, b: int) -> int:
-        """The size of a message in bytes, for a vector of ``count`` values of ``b`` bytes each."""
-        k = self.entries(count)
-        if self.kind == "qsgd":
-            values, bits = ceil(count / (self.bucket or count)), count * (2 * self.levels).bit_length()
-        elif self.kind == "sign":
-            values, bits = len(self.matrices) if self.per == "tensor" else 1, count
-        elif self.kind == "power":
-            values, bits = sum(r * (n + m) if r else n * m for n, m, r in self.matrices), 0
-        else:  # both sides know the hash of random_k
-            values, bits = k, 0 if self.kind == "random_k" or k == count else min(k * (count - 1).bit_length(), count)
+        """Return the size of a message in bytes, for a vector of ``count`` values of ``b`` bytes each."""
+        values, bits = self.entries(count), 0  # both sides know the hashes of random_k
+        match self.kind:
+            case "top_k" if values < count:  # indices, or a mask
+                bits = min(values * (count - 1).bit_length(), count)
+            case "qsgd":
+                values, bits = ceil(count / (self.bucket or count)), count * (2 * self.levels).bit_length()
+            case "sign":
+                values, bits = len(self._scales(count)), count
+            case "power":
+                values = sum(r * (n + m) if r else n * m for n, m, r in self.matrices)
         return b * values + ceil(bits / 8)
 
     def entries(self, count: int) -> int:
-        """The number of ``count`` values that are sent by ``top_k`` and ``random_k``."""
+        """Return the number of ``count`` values that ``top_k`` and ``random_k`` send."""
         return max(1, ceil(self.ratio * count - 1e-9))  # 1e-9: 0.07 * 100 is a little more than 7 in floating point
+
+    def _scales(self, count: int) -> list[int]:
+        """Return the numbers of values that share a scale of ``sign``."""
+        return [n * m for n, m, _ in self.matrices] if self.per == "tensor" else [count]
 
     def passed(self, sent: State, kept: State, draw: int, *at: Tensor) -> tuple[State, State, Tensor]:
         """Pass vectors through the compressor.
 
         Args:
             sent: The vectors of some senders [c, P], by name.
-            kept: What is kept of them [c, ...].
+            kept: Their states [c, ...].
             draw: The key of the draws.
             at: Further coordinates of the draws [c, 1], before that of the name and of a value in its vector.
 
         Returns:
-            What the receiver has of the vectors; what is kept of them from now on; and the part of a vector that its
-            message loses, the mean over the vectors [c] float64.
+            The vectors at the receiver; their new states; and the part of a vector that its message loses, the mean
+            over the vectors [c] float64.
         """
-        got, now, errors = {}, {}, []
+        received, states, errors = {}, {}, []
         for place, (name, x) in enumerate(sent.items()):
             held, factors = kept.get(_HELD + name), kept.get(_FACTORS + name)
             if held is not None:
                 x = x + held if self.memory == "ef" else x - held
-            got[name], new = self.decoded(x, draw, (*at, torch.full((1, 1), place, device=x.device)), factors)
-            lost = lengths(x - got[name])
+            position = torch.full((1, 1), place, device=x.device)
+            decoded, factors = self.decoded(x, draw, (*at, position), factors)
+            lost = lengths(x - decoded)
             errors.append(torch.where(lost == 0, 0, lost / lengths(x)))
+            received[name] = decoded
             if self.memory == "ef":
-                now[_HELD + name] = x - got[name]
+                states[_HELD + name] = x - decoded
             elif held is not None:
-                now[_HELD + name] = got[name] = held + got[name]
-            now |= {} if new is None else {_FACTORS + name: new}
-        return got, now, torch.stack(errors).mean(0)
+                received[name] = states[_HELD + name] = held + decoded
+            if factors is not None:
+                states[_FACTORS + name] = factors
+        return received, states, torch.stack(errors).mean(0)
 
-    def decoded(self, x: Tensor, draw: int, at: Sequence[Tensor], last: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """What is decoded from the messages for x [c, P], and the factors of ``power``.
+    def decoded(
+        self, x: Tensor, draw: int, at: tuple[Tensor, ...], factors: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the vectors decoded from the messages for x [c, P], and the factors of ``power``.
 
         Args:
             x: The vectors.
             draw: The key of the draws.
             at: Further coordinates of the draws [c, 1], before that of a value in its vector.
-            last: The factors before; zeros at first, None if they are not kept.
+            factors: The factors before; zeros at first, None if they are not kept.
         """
-        count, k = x.shape[1], self.entries(x.shape[1])
-        if self.kind == "power":
-            return self._power(x, draw, last)
-        if self.kind == "top_k":
-            size = x.abs().nan_to_num(nan=inf, posinf=inf)  # what is not finite is sent
-            return torch.where(_largest(size, k), x, 0), None
-        if self.kind == "sign":
-            parts = x.split([n * m for n, m, _ in self.matrices], 1) if self.per == "tensor" else [x]
-            means = [v.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(v) for v in parts]
-            scale = torch.cat(means, 1)
-            return torch.where(x >= 0, scale, -scale), None  # 0 has the sign +
+        count, unbiased = x.shape[1], self.memory == "none"
+        match self.kind:
+            case "top_k":
+                return compressors.top_k(x, self.entries(count)), None
+            case "sign":
+                return compressors.sign(x, self._scales(count)), None
+            case "power":
+                return compressors.power(x, self.matrices, draw, factors)
         hashes = fold_in(draw, *at, torch.arange(count, device=x.device))
         if self.kind == "qsgd":
-            return self._qsgd(x, hashes), None
-        sent = torch.where(_largest(-hashes, k), x, 0)
-        return (sent.double() * (count / k)).to(x.dtype) if self.memory == "none" else sent, None
-
-    def _qsgd(self, x: Tensor, hashes: Tensor) -> Tensor:
-        """Levels of each value, up or down at random, in units of the norm of its bucket."""
-        count, s = x.shape[1], self.levels
-        d = min(self.bucket or count, count)
-        v, u = (F.pad(a, (0, -count % d)).view(len(x), -1, d) for a in (x.double(), (hashes.double() + 0.5) / 2.0**63))
-        length = torch.linalg.vector_norm(v, 2 if self.norm == "l2" else inf, 2, keepdim=True)
-        length = length.to(x.dtype).double()  # as it is sent
-        r = torch.where(length > 0, s * v.abs() / length, 0)
-        level = (r.floor() + (u < r - r.floor())).clamp(max=s)
-        omega = min(d / s**2, sqrt(d) / s) if self.norm == "l2" else d / (4 * s**2)
-        got: Tensor = (length * level * v.sign() / s).flatten(1)[:, :count]
-        return (got if self.memory == "none" else got / (1 + omega)).to(x.dtype)
-
-    def _power(self, x: Tensor, draw: int, last: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """One step of the power method on each matrix, from the last factor that was sent."""
-        got, factors, at = list(x.split([n * m for n, m, _ in self.matrices], 1)), [x[:, :0]], 0
-        for place, (n, m, r) in enumerate(self.matrices):
-            if not r:
-                continue
-            entry = torch.arange(m * r, device=x.device)  # the same factor in every round would never send the rest
-            q = normal(fold_in(key(draw, Purpose.SKETCH), torch.full_like(entry, place), entry)).view(m, r)
-            if last is not None:  # a column of zeros, of a matrix of lower rank, is drawn again
-                before = last[:, at : at + m * r].view(-1, m, r).double()
-                q, at = torch.where((before != 0).any(1, keepdim=True), before, q), at + m * r
-            matrix = got[place].double().view(-1, n, m)
-            basis = _orthonormal(matrix @ q).to(x.dtype).double()
-            factor = (matrix.mT @ basis).to(x.dtype)
-            got[place] = (basis @ factor.double().mT).flatten(1).to(x.dtype)
-            factors.append(factor.flatten(1))
-        return torch.cat(got, 1), None if last is None else torch.cat(factors, 1)
-
-
-def _largest(values: Tensor, k: int) -> Tensor:
-    """Return which k values of each row [c, P] are the largest; of equal ones the first."""
-    least = values.topk(k, 1, sorted=False).values.amin(1, keepdim=True)
-    above, equal = values > least, values == least
-    chosen: Tensor = above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
-    return chosen
-
-
-def _orthonormal(y: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns of y [c, n, r], with 0 for columns that depend on those before."""
-    least = _DEPENDENT * torch.linalg.vector_norm(y, dim=(1, 2)).view(-1, 1, 1)
-    basis = y[:, :, :0]
-    for column in y.split(1, 2):
-        for _ in range(2):  # once more for what rounding leaves
-            column = column - basis @ (basis.mT @ column)
-        length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
-        basis = torch.cat([basis, torch.where(length > least, column / length, 0)], 2)
-    return basis
+            bucket = min(self.bucket or count, count)
+            return compressors.qsgd(x, self.levels, bucket, self.norm, hashes, unbiased), None
+        return compressors.random_k(x, self.entries(count), hashes, unbiased), None
 
 
 @dataclass(frozen=True)
-class Compression:
+class Compression(Layer):
     """The compressors of uploads and of the broadcast; None sends vectors as they are."""
 
     up: Codec | None
     down: Codec | None
 
     @property
-    def needs(self) -> dict[str, str]:
-        """What it needs of a method (``fedbench.scenarios.allowed``), with the key that asks for it."""
-        used = [one for one in (self.up, self.down) if one is not None]
-        found: dict[str, str] = {one.side: f"compression.{one.side}.kind={one.kind}" for one in used}
+    def needs(self) -> dict[Demand, str]:
+        """Demands on the method, each with the key that makes it."""
+        needs: dict[Demand, str] = {}
+        for codec in (self.up, self.down):
+            if codec is not None:
+                needs[codec.side] = f"compression.{codec.side}.kind={codec.kind}"
         if self.up is not None and self.up.memory != "ef":
-            found["unsent"] = f"compression.up.feedback={self.up.memory}"
-        return found
+            needs["unsent"] = f"compression.up.feedback={self.up.memory}"
+        return needs
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """The method with what clients and server keep for it, and with decoded uploads."""
+        """Return the method with decoded uploads, and with the states of clients and server."""
         init, down = algo.server_init, self.down
         algo = algo if self.up is None else _compressed(algo, self.up, plan)
         if down is None:
@@ -251,13 +217,15 @@ class Compression:
         return replace(algo, server_init=server_init)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """The round with the sizes of its messages, and with the broadcast that clients decode."""
+        """Return the round with the sizes of its messages, and with the broadcast that clients decode."""
         if (up := self.up) is not None:
             names, dense = _sent(plan.algorithm), plan.bytes_up
 
             def bytes_up(uploads: State) -> int:
-                sent = [uploads[name] for name in names]
-                return dense(uploads) - sum(v.nbytes - len(v) * up.size(v.shape[1], v.element_size()) for v in sent)
+                size = dense(uploads)
+                for v in (uploads[name] for name in names):
+                    size += len(v) * up.size(v.shape[1], v.element_size()) - v.nbytes
+                return size
 
             notes = {} if len(plan.ids) else {_ERROR.removeprefix(OWN): torch.nan}
             plan = replace(plan, bytes_up=bytes_up, notes={**plan.notes, **notes})
@@ -265,9 +233,9 @@ class Compression:
 
 
 def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
-    """The method whose uploads are decoded from compressed ones."""
-    update, names = algo.averaging, _sent(algo)
-    inner, draw = update.step, key(plan.seed, Purpose.UPLINK, plan.round)
+    """Return the method whose uploads are decoded from compressed ones."""
+    averaging, names = algo.averaging, _sent(algo)
+    draw = key(plan.seed, Purpose.UPLINK, plan.round)
 
     def client_init(w: Tensor) -> State:
         return algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w)))
@@ -277,34 +245,40 @@ def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
         if list(sent) != names:
             fault = f"compression.up expects the vectors {', '.join(names)}, and the method sends {', '.join(sent)}"
             raise RequestError(f"{fault}; let its update be an Averaging of these")
-        got, kept, error = codec.passed(sent, states, draw, ids.unsqueeze(1))
-        return uploads | got | {_ERROR: error.unsqueeze(1)}, states | kept
+        received, kept, error = codec.passed(sent, states, draw, ids.unsqueeze(1))
+        return uploads | received | {_ERROR: error.unsqueeze(1)}, states | kept
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-        error = {_ERROR: uploads[_ERROR].mean()} if _ERROR in uploads else {}  # no upload has arrived
-        return inner(server, uploads | error, cohort)
+        if _ERROR in uploads:  # an upload has arrived
+            uploads = uploads | {_ERROR: uploads[_ERROR].mean()}
+        return averaging.step(server, uploads, cohort)
 
     def remarks(server: State) -> list[str]:
-        lost = f"compression.up.kind={codec.kind} is biased, and without feedback what it leaves out is never sent"
-        return algo.remarks(server) + ([lost] if codec.memory == "none" and codec.kind in _BIASED else [])
+        remarks = algo.remarks(server)
+        if codec.memory == "none" and codec.kind in _BIASED:
+            fault = f"compression.up.kind={codec.kind} is biased, and without feedback what it leaves out is never sent"
+            return [*remarks, fault]
+        return remarks
 
-    update = replace(update, step=step)
-    return replace(sending(algo, send), client_init=client_init, update=update, remarks=remarks)
+    sent = sending(algo, send)
+    return replace(sent, client_init=client_init, update=replace(averaging, step=step), remarks=remarks)
 
 
 def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
-    """The round whose clients work from the reference after this round's message; an empty round has no message."""
-    message, kept, missed = plan.algorithm.broadcast(plan.server), dict(plan.kept), plan.server[_MISSED].cpu()
+    """Return the round whose clients work from the reference after its message; an empty round has no message."""
+    message, kept = plan.algorithm.broadcast(plan.server), dict(plan.kept)
+    missed = plan.server[_MISSED].cpu()
     sent = vectors(message, plan.server["w"].shape)
     if len(plan.ids):
-        rows, own = ({k: v.unsqueeze(0) for k, v in of.items()} for of in (sent, plan.server))
-        got, now, _ = codec.passed(rows, own, key(plan.seed, Purpose.DOWNLINK, plan.round))
-        message = message | {k: v[0] for k, v in got.items()}
-        kept |= {k: v[0] for k, v in now.items()}
+        rows, states = ({k: v.unsqueeze(0) for k, v in part.items()} for part in (sent, plan.server))
+        received, new, _ = codec.passed(rows, states, key(plan.seed, Purpose.DOWNLINK, plan.round))
+        message = message | {k: v[0] for k, v in received.items()}
+        kept |= {k: v[0] for k, v in new.items()}
         missed = missed + 1
+
     behind = missed[plan.receivers]
     size = nbytes({k: v for k, v in message.items() if k not in sent}) * len(behind)
-    for v in sent.values():  # those that have missed too much, or have nothing yet, get all of it
+    for v in sent.values():  # clients that have missed too much, or have nothing yet, get all of it
         size += int((behind * codec.size(len(v), v.element_size())).clamp(max=v.nbytes).sum())
     kept[_MISSED] = missed.index_fill(0, torch.from_numpy(plan.receivers), 0)
     algo = replace(plan.algorithm, broadcast=lambda server: message)
@@ -317,7 +291,7 @@ def _sent(algo: Algorithm) -> list[str]:
 
 
 def compression(*, up: Mapping[str, Any], down: Mapping[str, Any], population: Population) -> Compression:
-    """Vectors of uploads and of the broadcast are sent in fewer bytes.
+    """Return the layer that sends vectors of uploads and of the broadcast in fewer bytes.
 
     Args:
         up: Options of ``Codec`` for uploads: every client compresses each of its vectors by itself.
@@ -329,7 +303,7 @@ def compression(*, up: Mapping[str, Any], down: Mapping[str, Any], population: P
 
 
 def _codec(side: str, options: Mapping[str, Any], population: Population) -> Codec | None:
-    where = f"compression.{side}"
-    asked = Component(f"{__name__}.Codec", Component.of(where, options).options)
-    one: Codec = call(asked, where, side=side, population=population)
-    return None if one.kind == "none" else one
+    section = f"compression.{side}"
+    component = replace(Component.of(section, options), target=f"{__name__}.Codec")
+    codec: Codec = call(component, section, side=side, population=population)
+    return None if codec.kind == "none" else codec

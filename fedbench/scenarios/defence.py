@@ -16,11 +16,14 @@ from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, upload, weighted_sum
 from fedbench.scenarios import rules
+from fedbench.scenarios.allowed import Demand
+from fedbench.scenarios.layers import Layer, sending
 from fedbench.scenarios.population import Population, of_clients
-from fedbench.scenarios.scenario_stack import Layer, sending
 from fedbench.scenarios.vectors import by_columns, lengths, shrunk, squared_distances, vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
+# of the server: the centre of clipping [P]; rounds with too few vectors for ``f``; vectors that were not finite
+_CENTRE, _LOWERED, _NONFINITE = (f"{OWN}{name}" for name in ("centre", "lowered", "nonfinite"))
 _BEFORE = {"none": (), "bucketing": ("bucketing",), "nnm": ("nnm",), "both": ("bucketing", "nnm")}
 
 
@@ -86,47 +89,49 @@ class Defence(Layer):
         return -(-self.attackers * self.population.planned // everybody) if self.f == "auto" else self.f
 
     @property
-    def needs(self) -> dict[str, str]:
-        """What it needs of a method, with the key that asks for it."""
+    def needs(self) -> dict[Demand, str]:
+        """Demands on the method, each with the key that makes it."""
         if self.rule == "norm_clip":
             return {"norm_clip": "defence.rule=norm_clip"}
         if self.parts == ("mean",):
             return {}
         key = f"defence.before={self.before}" if self.rule == "mean" else f"defence.rule={self.rule}"
-        weighted = self.parts == ("geometric_median",)
-        return {"rule": key} if weighted else {"rule": key, "uniform": key}
+        if self.parts == ("geometric_median",):  # it has weights
+            return {"rule": key}
+        return {"rule": key, "uniform": key}
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """The method with the rule in the place of its sum, or with clipped vectors."""
-        whole = replace(algo, deliver=algo.deliver or _untouched)
-        if self.rule == "norm_clip":
-            return sending(whole if self.radius == "median" else algo, self._clipped)
+        """Return the method with the rule in the place of its sum, or with clipped vectors."""
         if not self.needs:
             return algo
+        whole = replace(algo, deliver=algo.deliver or _deliver)
+        if self.rule == "norm_clip":
+            return sending(whole if self.radius == "median" else algo, self._clipped)
 
         def server_init(w: Tensor, num_clients: int) -> State:
             zero = torch.zeros((), dtype=torch.int64, device=w.device)
-            own = {"centre": torch.zeros_like(w), "lowered": zero, "nonfinite": zero}
-            return algo.server_init(w, num_clients) | {OWN + k: v for k, v in own.items()}
+            own = {_CENTRE: torch.zeros_like(w), _LOWERED: zero, _NONFINITE: zero}
+            return algo.server_init(w, num_clients) | own
 
         def rule(server: State, uploads: State, cohort: ClientInfo) -> State:
             (name,) = algo.averaging.weights
             drawn = of_clients(plan.seed, Purpose.BUCKETS, plan.ids, round=plan.round)
-            vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[f"{OWN}centre"])
+            vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[_CENTRE])
             vector = vector.to(uploads[name].dtype)
-            own = {OWN + k: server[OWN + k] + v for k, v in counts.items()} | {f"{OWN}centre": vector}
-            return uploads | {name: vector} | own | ({} if chosen is None else {f"{OWN}chosen": chosen})
+            sums = uploads | {name: vector, _CENTRE: vector}
+            sums |= {counter: server[counter] + count for counter, count in counts.items()}
+            return sums if chosen is None else sums | {f"{OWN}chosen": chosen}
 
         return replace(whole, server_init=server_init, update=replace(algo.averaging, rule=rule))
 
     def _clipped(self, state: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
-        """The uploads with vectors of at most the radius, and the clients' states."""
-        found = dict(uploads)
+        """Return the uploads with vectors of at most the radius, and the clients' states."""
+        clipped = dict(uploads)
         for name, v in vectors(uploads, state["w"].shape).items():
             size = lengths(v)
             radius = rules.median(size[:, None]) if self.radius == "median" else self.radius
-            found[name] = v * shrunk(size, radius)[:, None].to(v.dtype)
-        return found, states
+            clipped[name] = v * shrunk(size, radius)[:, None].to(v.dtype)
+        return clipped, states
 
     def aggregate(
         self, rows: Tensor, p: Tensor, drawn: np.ndarray, centre: Tensor
@@ -144,45 +149,55 @@ class Defence(Layer):
             whether there were too few vectors for the number of attackers that is assumed ("lowered"), and how many
             vectors were left out since they are not finite ("nonfinite").
         """
-        clients, finite = len(rows), rows.isfinite().all(1).nonzero()[:, 0]
+        clients = len(rows)
+        finite = rows.isfinite().all(1).nonzero()[:, 0]
         nonfinite = clients - len(finite)
         if nonfinite == clients:
-            return torch.full_like(centre, torch.nan), None, {"lowered": 0, "nonfinite": nonfinite}
+            return torch.full_like(centre, torch.nan), None, {_LOWERED: 0, _NONFINITE: nonfinite}
         if nonfinite:
             rows, p, drawn = rows[finite], p[finite], drawn[finite.numpy(force=True)]
-        of = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]  # share of each client in each row
+
+        members = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]  # weights of clients in each row
         if "bucketing" in self.parts:
             groups = upload(rules.buckets(drawn, self.bucket), rows.device)
-            rows, of = weighted_sum(groups, rows), groups @ of
+            rows, members = weighted_sum(groups, rows), groups @ members
         count = len(rows)
         f = max(0, rules.allowed(self.assumed, count, self.parts))
         if "nnm" in self.parts:
             rows = weighted_sum(rules.nearest_rows(squared_distances(rows), count - f), rows)
-        p = p.double() if self.before == "none" else of.new_ones(count)
+        p = p.double() if self.before == "none" else members.new_ones(count)
+
         vector, chosen = self._ruled(rows, p / p.sum(), f, centre.double())
-        counts = {"lowered": int(f < self.assumed), "nonfinite": nonfinite}
-        return vector, None if chosen is None else of[chosen].any(0), counts
+        counts = {_LOWERED: int(f < self.assumed), _NONFINITE: nonfinite}
+        return vector, None if chosen is None else members[chosen].any(0), counts
 
     def _ruled(self, rows: Tensor, p: Tensor, f: int, centre: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The result of the rule on finite rows [P] float64, and the rows that were chosen for it, if it chooses."""
-        count, chosen = len(rows), None
-        if self.rule in ("median", "trimmed_mean"):
-            cut = (count - 1) // 2 if self.rule == "median" else f
-            return by_columns(lambda block: rules.trimmed_mean(block, cut), rows), None
-        if self.rule == "geometric_median":
-            shares = rules.geometric_median(squared_distances(rows), p, self.iterations, self.nu)
-            return weighted_sum(shares, rows), None
-        if self.rule == "centered_clipping" and count > 1:
-            return rules.centered_clipping(rows, centre, self.radius, self.steps), None
-        if self.rule == "bulyan":
-            chosen = rules.bulyan(squared_distances(rows), f)
-            return by_columns(lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]), chosen
-        if self.rule in ("krum", "multi_krum"):
-            best = rules.krum(squared_distances(rows), f)
-            chosen = best[: 1 if self.rule == "krum" else self.m or count - f].sort().values
-            rows = rows[chosen]
-        return by_columns(lambda block: block.mean(0), rows), chosen
+        """Return the result of the rule on finite rows [P] float64, and the rows that were chosen, if it chooses."""
+        count = len(rows)
+        match self.rule:
+            case "median":
+                return by_columns(rules.median, rows), None
+            case "trimmed_mean":
+                return by_columns(lambda block: rules.trimmed_mean(block, f), rows), None
+            case "geometric_median":
+                shares = rules.geometric_median(squared_distances(rows), p, self.iterations, self.nu)
+                return weighted_sum(shares, rows), None
+            case "centered_clipping" if count > 1:
+                return rules.centered_clipping(rows, centre, self.radius, self.steps), None
+            case "bulyan":
+                chosen = rules.bulyan(squared_distances(rows), f)
+                return by_columns(lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]), chosen
+            case "krum" | "multi_krum":
+                best = rules.krum(squared_distances(rows), f)
+                chosen = best[: 1 if self.rule == "krum" else self.m or count - f].sort().values
+                return _mean(rows[chosen]), chosen
+        return _mean(rows), None
 
 
-def _untouched(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
+def _mean(rows: Tensor) -> Tensor:
+    return by_columns(lambda block: block.mean(0), rows)
+
+
+def _deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
+    """Deliver the uploads of the whole cohort as they are."""
     return uploads, states

@@ -13,7 +13,7 @@ import logging
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import dp_accounting as dp
 import numpy as np
@@ -27,8 +27,9 @@ from fedbench.core.options import NonNegative, OpenUnit, Positive
 from fedbench.core.randomness import Purpose, Sampler, fold_in, key
 from fedbench.core.types import ClientInfo, State
 from fedbench.core.validation import Range, number
+from fedbench.scenarios.allowed import Demand
+from fedbench.scenarios.layers import Layer, sending, shown
 from fedbench.scenarios.population import Population, normal, of_clients, uniform
-from fedbench.scenarios.scenario_stack import sending, shown
 from fedbench.scenarios.vectors import lengths, shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -39,7 +40,7 @@ logging.getLogger("absl").setLevel(logging.ERROR)  # dp-accounting warns of orde
 
 
 @dataclass(frozen=True, kw_only=True)
-class Privacy:
+class Privacy(Layer):
     """D = (Σ_k v_k + z_Δ C ξ) / m̃ in the place of the mean update, v_k = Δ_k min(1, C/‖Δ_k‖), ξ ~ N(0, I).
 
     Attributes:
@@ -49,7 +50,7 @@ class Privacy:
         delta: δ; None is 1/N^1.1.
         clip: Bound on the norm of an update; ``adaptive``; or infinity, for no noise.
         sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one size.
-        quantile: UnitInterval γ of the updates that an adaptive bound leaves as they are.
+        quantile: Share γ of the updates that an adaptive bound leaves as they are.
         clip_lr: Rate η_C of its logarithm.
         clip_start: The first bound.
         count_noise: Deviation σ_b of the noise on the number of unclipped updates; None is m̃/20.
@@ -68,8 +69,6 @@ class Privacy:
     clip_lr: NonNegative = 0.2
     clip_start: Positive = 0.1
     count_noise: NonNegative | None = None
-
-    needs: ClassVar[dict[str, str]] = {"privacy": "privacy"}
 
     def __post_init__(self) -> None:
         if self.population.by_size:
@@ -158,23 +157,33 @@ class Privacy:
         return float(dp.rdp.compute_epsilon(self._once.orders, rounds * self._once.rdp, self.failure)[0])
 
     @property
-    def facts(self) -> Tree:
-        """What ``meta.json`` records."""
-        rounds = self.population.rounds
-        facts = {"noise": self.multiplier, "delta": self.failure, "relation": _RELATION[self.sampling]}
-        facts |= {"clients": self.clients, "expected_cohort": self.size}
-        facts |= {"planned_rounds": rounds, "planned_epsilon": self.spent(rounds)}
-        return {"guarantee": facts}
+    def needs(self) -> dict[Demand, str]:
+        """Demands on the method, each with the key that makes it."""
+        return {"privacy": "privacy"}
 
     @property
-    def draw(self) -> Sampler | None:
-        """Draws cohorts; None leaves it to the run's sampler."""
+    def facts(self) -> Tree:
+        """Facts for ``meta.json``: the guarantee."""
+        rounds = self.population.rounds
+        guarantee = {
+            "noise": self.multiplier,
+            "delta": self.failure,
+            "relation": _RELATION[self.sampling],
+            "clients": self.clients,
+            "expected_cohort": self.size,
+            "planned_rounds": rounds,
+            "planned_epsilon": self.spent(rounds),
+        }
+        return {"guarantee": guarantee}
 
-        def coins(round: int, able: np.ndarray, seed: int) -> np.ndarray:
+    def sampler(self, sampler: Sampler) -> Sampler:
+        """Return a sampler that draws every client with the same probability, or the run's for cohorts of one size."""
+
+        def poisson(round: int, able: np.ndarray, seed: int) -> np.ndarray:
             ids = np.flatnonzero(able)
             return ids[uniform(of_clients(seed, Purpose.POISSON, ids, round=round)) < self.rate]
 
-        return coins if self.sampling == "poisson" else None
+        return poisson if self.sampling == "poisson" else sampler
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """The method with its mean update clipped, over a fixed number of clients, and with noise."""

@@ -101,7 +101,10 @@ class Scenario:
 
     keeps: ClassVar[tuple[str, ...]] = ()
 
-    attackers = Attackers()
+    @property
+    def attackers(self) -> Attackers:
+        """The clients that attack."""
+        return Attackers()
 
     @property
     def facts(self) -> Tree:

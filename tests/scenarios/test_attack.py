@@ -361,7 +361,7 @@ def test_residuals_of_clients_pass_where_messages_of_the_whole_cohort_are_held(f
 def test_rounds_without_reports():
     data = federation()
     around = scenario_of(data, attack={**SENT, "message": "ipm"}, defence={"rule": "median"})
-    away = replace(around, availability=Availability(chances=lambda t: np.full(7, float(t != 1))))
+    away = replace(around, layers=[*around.layers, Availability(chances=lambda t: np.full(7, float(t != 1)))])
     seen = snapshots(make("fedavg", weights="uniform"), data, scenario=away, rounds=3)
     assert torch.equal(seen[1].server["w"], seen[2].server["w"])
     assert [s.server["~attackers"].item() for s in seen[1:]] == [2, 0, 2]

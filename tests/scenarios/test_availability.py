@@ -19,9 +19,10 @@ from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import Purpose, data_generator, key, sample_cohort
 from fedbench.core.types import nbytes
-from fedbench.scenarios import availability, scenario_stack
+from fedbench.scenarios import availability
 from fedbench.scenarios.availability import Availability, bernoulli, clients, cyclic, stragglers
-from fedbench.scenarios.scenario_stack import ScenarioStack, shown
+from fedbench.scenarios.layers import shown
+from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer
 
@@ -41,7 +42,7 @@ def population(data=DATA, seed=0, work=WORK):
 def around(part, data=DATA, seed=0, work=WORK):
     """What surrounds a method, from a part or from a function of all clients that makes it."""
     everybody = population(data, seed, work)
-    return ScenarioStack(everybody, part if isinstance(part, Availability) else part(population=everybody))
+    return ScenarioStack(everybody, [part if isinstance(part, Availability) else part(population=everybody)])
 
 
 def u(purpose, *coordinates, seed=0):
@@ -141,7 +142,7 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
     mean = {"zero": 0, "inverse": 0, "renormalise": 0}
     for pattern in product([False, True], repeat=4):
         arrived = np.array(pattern)
-        monkeypatch.setattr(scenario_stack, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0))
+        monkeypatch.setattr(availability, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0))
         chance = (1 - p) ** arrived.sum() * p ** (4 - arrived.sum())
         found = {}
         for weights in mean:

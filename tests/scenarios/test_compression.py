@@ -18,6 +18,7 @@ from fedbench.core.randomness import fold_in
 from fedbench.core.types import ClientInfo
 from fedbench.runs.build import build
 from fedbench.scenarios import compression as module
+from fedbench.scenarios import compressors
 from fedbench.scenarios.availability import Availability
 from fedbench.scenarios.compression import Codec, Compression, compression
 from fedbench.scenarios.scenario_stack import ScenarioStack
@@ -244,11 +245,11 @@ def test_qsgd_leaves_what_is_on_its_grid():
 
 def test_power_is_a_projection_that_low_rank_passes(monkeypatch):
     x = rows(2)
-    q, entry = module._orthonormal(rows(1, 60).view(1, 30, 2)), torch.arange(60)
+    q, entry = compressors.orthonormal(rows(1, 60).view(1, 30, 2)), torch.arange(60)
     low = x.clone()
     low[:, :600] = (rows(2, 40).view(2, 20, 2) @ q.mT).flatten(1)
     assert torch.allclose(coded(codec("power", warm=False), low)[0], low, atol=1e-9)
-    start = module.normal(fold_in(module.key(5, 24), 0 * entry, entry)).view(30, 2)
+    start = compressors.normal(fold_in(compressors.key(5, 24), 0 * entry, entry)).view(30, 2)
     matrix = x[:, :600].view(2, 20, 30)
     basis = torch.linalg.qr(matrix @ start).Q
     assert torch.allclose(coded(codec("power", warm=False), x)[0][:, :600], (basis @ basis.mT @ matrix).flatten(1))
@@ -356,7 +357,7 @@ def scenario(up=None, down=None, availability=None):
     """What surrounds a method on the small federation."""
     found = population_of(DATA, shapes=task_for(DATA).layout.shapes)
     one = compression(up=up or {}, down={"feedback": "none", **(down or {})}, population=found)
-    return ScenarioStack(found, availability, layers=[one])
+    return ScenarioStack(found, [one] if availability is None else [one, availability])
 
 
 def same(a, b, exact=True):

@@ -193,13 +193,13 @@ def test_before():
 def test_values_that_are_not_finite_are_left_out_and_f_is_lowered():
     rows = torch.cat([line(1.0, 2.0, 6.0), line(torch.nan, torch.inf)])
     vector, _, counts = apply("trimmed_mean", rows, f=2)
-    assert (vector.item(), counts) == (2.0, {"lowered": 1, "nonfinite": 2})  # f = 1 of 3
-    assert not apply("trimmed_mean", vectors(5), f=2)[2]["lowered"]
-    assert apply("bulyan", vectors(6), f=1)[2]["lowered"]  # 4 + 3 > 6
+    assert (vector.item(), counts) == (2.0, {"~lowered": 1, "~nonfinite": 2})  # f = 1 of 3
+    assert not apply("trimmed_mean", vectors(5), f=2)[2]["~lowered"]
+    assert apply("bulyan", vectors(6), f=1)[2]["~lowered"]  # 4 + 3 > 6
     one_step = result("geometric_median", line(torch.nan, -1.0, -1.0, 2.0), iterations=1)
     assert one_step.item() == pytest.approx(-0.4)  # as without the first
     gone, _, counts = apply("krum", line(torch.nan, torch.nan))
-    assert gone.isnan().all() and counts["nonfinite"] == 2
+    assert gone.isnan().all() and counts["~nonfinite"] == 2
     assert result("krum", torch.cat([line(5.0, 3.0), line(torch.nan)])).item() == 5.0  # a tie of two
 
 

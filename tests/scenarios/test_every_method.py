@@ -20,7 +20,6 @@ from fedbench.simulation.scenario import recorded
 DATA, WORK = federation(), LocalWork(0.1, 10, (2, 2))
 REFUSED = {(method, need): reason for method, need, reason in CELLS}
 METHODS = [*dict.fromkeys(method for method, _, _ in CELLS)]
-INTEGRATORS = ("scaffold", "feddyn", "fedspeed/server=all")
 # the settings of a scenario: what it needs of a method
 SCENARIOS = {
     "availability=bernoulli availability.p=0.4": "away",
@@ -71,8 +70,7 @@ def chosen(words):
 
 def reasons_of(method, needs):
     found = {REFUSED.get((method, need), 0) for need in needs}
-    found |= {5} if "unsent" in needs and method in INTEGRATORS else set()
-    return [REASONS[reason] for reason in found - {0}]
+    return [REASONS[reason - 1] for reason in found - {0}]
 
 
 @pytest.mark.parametrize("words", SCENARIOS)

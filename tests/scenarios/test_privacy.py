@@ -39,7 +39,7 @@ def around(sizes=SIZES, participation=1.0, up=None, **options):
     everybody = population(sizes, participation, shapes=((3, 4),))
     part = central(population=everybody, **options)
     sent = compression(up=up or {}, down={"feedback": "none"}, population=everybody)
-    return ScenarioStack(everybody, None, part.draw, [sent, part])
+    return ScenarioStack(everybody, [sent, part])
 
 
 def run(algo=UNIFORM, participation=1.0, sizes=SIZES, rounds=3, data=None, resume=None, options=None, **given):
@@ -76,7 +76,7 @@ def test_without_noise_and_bound_it_is_the_method(sampling, mode):
 def test_poisson_divides_by_the_expected_cohort():
     options = {"noise": 0, "clip": math.inf}
     scenario = around(SIZES, 0.3, **options)
-    ours, plain = run(participation=0.3, rounds=1, options=options), run(sampler=scenario.draw, rounds=1)
+    ours, plain = run(participation=0.3, rounds=1, options=options), run(sampler=scenario.sampler(None), rounds=1)
     steps = [(s[1].server["w"] - s[0].server["w"]) for s in (ours, plain)]
     present = len(ours[1].cohort)
     assert present != 3
@@ -85,7 +85,7 @@ def test_poisson_divides_by_the_expected_cohort():
 
 
 def test_poisson_cohorts_are_independent_coins():
-    draw = central(population=population((1,) * 50 + (0,), 0.2), noise=0).draw
+    draw = central(population=population((1,) * 50 + (0,), 0.2), noise=0).sampler(None)
     n = np.array((1,) * 50 + (0,))
     sizes = np.array([len(draw(t, n, 0)) for t in range(2000)])
     assert abs(sizes.mean() - 10) < 4 * math.sqrt(8 / 2000)

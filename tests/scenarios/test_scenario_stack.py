@@ -6,7 +6,8 @@ import pytest
 import torch
 from tools import federation, make, population_of, snapshots
 
-from fedbench.scenarios.scenario_stack import ScenarioStack, hidden, sending, shown
+from fedbench.scenarios.layers import Layer, hidden, sending, shown
+from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.local_work import LocalWork
 
 DATA = federation()
@@ -14,7 +15,7 @@ WORK = LocalWork(lr=0.1, batch_size=10)
 
 
 @dataclass(frozen=True)
-class Counting:
+class Counting(Layer):
     """Counts in a state of each client how often it has sent something, and checks who sends."""
 
     whole: bool  # whether messages are delivered together
@@ -31,14 +32,11 @@ class Counting:
             algo = replace(algo, deliver=lambda server, uploads, states, cohort: (uploads, states))
         return sending(replace(algo, client_init=client_init), send)
 
-    def plan(self, plan):
-        return plan
-
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "mimelite", "fedcada", "pfedme"])
 def test_states_of_a_layer_are_kept_next_to_the_methods(name, whole):
-    scenario = ScenarioStack(population_of(DATA), layers=[Counting(whole)])
+    scenario = ScenarioStack(population_of(DATA), [Counting(whole)])
     plain = snapshots(make(name), DATA, work=WORK, participation=4, rounds=4)
     found = snapshots(make(name), DATA, work=WORK, participation=4, rounds=4, scenario=scenario)
     last, other = found[-1], plain[-1]

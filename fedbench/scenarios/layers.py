@@ -1,0 +1,78 @@
+"""Layers: the scenarios around a method, and how they keep their states and messages apart from the method's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm
+from fedbench.core.config_values import Tree
+from fedbench.core.randomness import Sampler
+from fedbench.core.types import ClientInfo, State
+from fedbench.scenarios.allowed import Demand
+from fedbench.simulation.scenario import OWN, RoundPlan
+
+# (message or server state, uploads [c, ...], states of the senders [c, ...], their ids [c]) -> uploads, states
+Send: TypeAlias = Callable[[State, State, State, Tensor], tuple[State, State]]
+
+
+class Layer:
+    """A scenario around a method. The base class changes nothing; layers override what they need.
+
+    The names of a layer's own states and messages begin with ``OWN``.
+    """
+
+    @property
+    def needs(self) -> Mapping[Demand, str]:
+        """Demands on the method, each with the key that makes it."""
+        return {}
+
+    @property
+    def facts(self) -> Tree:
+        """Facts for ``meta.json``."""
+        return {}
+
+    def sampler(self, sampler: Sampler) -> Sampler:
+        """Return the sampler of cohorts, given that of the run."""
+        return sampler
+
+    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+        """Return the method with this layer around it, for one round."""
+        return algo
+
+    def plan(self, plan: RoundPlan) -> RoundPlan:
+        """Return the round with this layer's costs, its record, and its effect in a round without results."""
+        return plan
+
+
+def sending(algo: Algorithm, send: Send) -> Algorithm:
+    """Return the method whose messages pass ``send`` on their way to the server, with the senders' states.
+
+    Where a layer needs the messages of the whole cohort (``Algorithm.deliver``), they pass after it; otherwise as
+    each part of the cohort ends its work.
+    """
+    finish, deliver = algo.finish, algo.deliver
+    if deliver is None:
+
+        def finish_and_send(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+            return send(msg, *finish(msg, client, local, info), info.id.squeeze(1))
+
+        return replace(algo, finish=finish_and_send)
+
+    def deliver_and_send(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
+        return send(server, *deliver(server, uploads, states, cohort), cohort.id)
+
+    return replace(algo, deliver=deliver_and_send)
+
+
+def hidden(state: State) -> State:
+    """Return the entries that belong to scenarios."""
+    return {k: v for k, v in state.items() if k.startswith(OWN)}
+
+
+def shown(state: State) -> State:
+    """Return the entries that a method knows."""
+    return {k: v for k, v in state.items() if not k.startswith(OWN)}
