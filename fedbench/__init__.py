@@ -12,29 +12,31 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedbench.api import compare, plot, report, run, sweep, tune
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
-    from fedbench.python import compare, plot, report, sweep, tune
-    from fedbench.runs.cached_run import run
     from fedbench.runs.results import load_results
 
-__all__ = ["Algorithm", "Averaging", "Stage", "compare", "descent", "load_results", "plot", "report", "run"]
-__all__ += ["server_descent", "sweep", "tune"]
+_MODULES = {
+    "fedbench.api": ("compare", "plot", "report", "run", "sweep", "tune"),
+    "fedbench.core.algorithm": ("Algorithm", "Averaging", "Stage", "descent", "server_descent"),
+    "fedbench.runs.results": ("load_results",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
 
 try:
     __version__ = version("fedbench-harness")
 except PackageNotFoundError:  # the sources are on the path but the package is not installed
     __version__ = "0+unknown"
 
-_OTHER_HOMES = {"load_results": "fedbench.runs.results", "run": "fedbench.runs.cached_run"}
-_OTHER_HOMES |= dict.fromkeys(("compare", "plot", "report", "sweep", "tune"), "fedbench.python")
-
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch, Hydra and pandas take seconds together."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_OTHER_HOMES.get(name, "fedbench.core.algorithm")), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -1,4 +1,4 @@
-"""The command line: which file of ``commands/`` carries out a word, and the exit status of what goes wrong."""
+"""The command line: the command that it names, with its arguments as values, and exit statuses of errors."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import re
 import sys
 import time
 import traceback
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import fedbench
-from fedbench.commands.arguments import WORDS, Parser, tree
+from fedbench.commands.arguments import COMMANDS, Parser, tree
+from fedbench.commands.result import CommandResult
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import FailedElsewhere, LostProcess, RequestError, nearest
+from fedbench.core.files import existing_directory
 from fedbench.runs.process import (
     LOCAL_RANK,
     RANK,
@@ -35,91 +37,98 @@ from fedbench.runs.run import DamagedRun
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 _MOST_ARGUMENTS = 10_000  # these take 2 s to parse, 200,000 an hour
 _TURN = 10.0  # seconds that the first process has for it at most
-_FILES = {"compare": "tune"}  # the module of a word, where it has another name
+_MODULES = {"compare": "tune"}  # the module of a command, where it has another name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     typed = list(sys.argv[1:] if argv is None else argv)
-    loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in typed
+    debug = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in typed
     try:
         with _quiet() if RANK else nullcontext(), answered_by(raise_interrupted):
-            args = execute([a for a in typed if a != "debug=true"], loud)
+            status = _execute([text for text in typed if text != "debug=true"], debug)
             sys.stdout.flush()
-            return int(args.status)
+            return status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        return _explained(error, loud, any(a.lower() == "force=true" for a in typed))
+        return _explained(error, debug, any(text.lower() == "force=true" for text in typed))
 
 
-def execute(argv: list[str], loud: bool = False) -> Namespace:
-    """Carry out a command line and return its arguments, with ``status``, its exit status, and ``page``.
-
-    The page is the file to open of those that it has written, or None.
+def _execute(typed: list[str], debug: bool) -> int:
+    """Carry out a command line and return the exit status.
 
     Raises:
-        RequestError: If it is wrong, or a file cannot be written of a word that runs nothing.
+        RequestError: If it is wrong, or a file cannot be written by a command that runs nothing.
         Exception: Whatever else ended it.
     """
-    if argv[:1] == ["--version"]:
-        print(f"fedbench {fedbench.__version__}")
-        return Namespace(status=0)
-    if len(argv) > _MOST_ARGUMENTS:
+    if len(typed) > _MOST_ARGUMENTS:
         raise RequestError(
-            f"got {len(argv)} arguments, at most {_MOST_ARGUMENTS} are allowed; put settings into a file "
+            f"got {len(typed)} arguments, at most {_MOST_ARGUMENTS} are allowed; put settings into a file "
             "experiment/NAME.yaml in a directory for --config-dir"
         )
     top, parsers = tree()
-    if not argv or argv[0] in ("-h", "--help"):
+    if not typed or typed[0] in ("-h", "--help"):
         print(top.format_help(), end="")
-        return Namespace(status=0)
-    word, rest = _word(argv)
-    parser = parsers[word]
+        return 0
+    if typed[0] == "--version":
+        print(f"fedbench {fedbench.__version__}")
+        return 0
+    command, rest = _command(typed)
+    parser = parsers[command]
     if {"-h", "--help"} & set(rest):
         print(parser.format_help(), end="")
-        return Namespace(status=0)
+        return 0
+
     args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         raise _unknown_argument(parser, unknown[0])
-    args.word, args.typed, args.loud, args.page = word, rest, loud, None
-    sweeps = word == "run" and args.multirun and not args.cfg
-    if WORLD_SIZE > 1 and (word != "run" or sweeps):
+    values = vars(args) | {"command": command, "debug": debug}
+    if command == "run" and args.multirun and not args.cfg:
+        command = "sweep"
+    if WORLD_SIZE > 1 and command != "run":
         raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
+    if values.get("config_dir"):
+        values["config_dir"] = existing_directory("config_dir", values["config_dir"])
     with answered_by(end_at_once):
-        command = import_module(f"fedbench.commands.{'sweep' if sweeps else _FILES.get(word, word)}")
+        execute = import_module(f"fedbench.commands.{_MODULES.get(command, command)}").execute
+    names = signature(execute).parameters
+    if "executor" in names:
+        from fedbench.runs.executors.options import make_executor
+
+        values["executor"] = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus)
     try:
-        with user_code_from(getattr(args, "config_dir", None)):
-            args.status = command.execute(args)
+        with user_code_from(values.get("config_dir")):
+            result: CommandResult = execute(**{name: values[name] for name in names})
     except NotWritten as error:
-        if "jobs" in args:  # something has been run
+        if "jobs" in values:  # something has been run
             raise
         raise RequestError(str(error)) from error
-    return args
+    return result.status
 
 
-def _word(args: list[str]) -> tuple[str, list[str]]:
-    """The word of a command line, ``run`` if none is typed, and the other arguments.
+def _command(typed: list[str]) -> tuple[str, list[str]]:
+    """Return the command of a command line, ``run`` if none is typed, and the other arguments.
 
     Raises:
-        RequestError: If the first argument is neither a word nor an override.
+        RequestError: If the first argument is neither a command nor an override.
     """
-    before = 2 if args[0] in ("--config-dir", "-cd") else int(args[0].startswith("--config-dir="))
-    first = args[before] if len(args) > before else ""
-    if first in WORDS:
-        return first, [*args[:before], *args[before + 1 :]]
+    before = 2 if typed[0] in ("--config-dir", "-cd") else int(typed[0].startswith("--config-dir="))
+    first = typed[before] if len(typed) > before else ""
+    if first in COMMANDS:
+        return first, [*typed[:before], *typed[before + 1 :]]
     if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", first):
-        hint = nearest(first, [*WORDS, *(f"{k}=..." for k in _TYPED_ALONE)])
+        hint = nearest(first, [*COMMANDS, *(f"{key}=..." for key in _TYPED_ALONE)])
         raise RequestError(
-            f"{first!r} is neither a word of fedbench ({', '.join(WORDS)}) nor an override (KEY=VALUE)"
+            f"{first!r} is neither a command of fedbench ({', '.join(COMMANDS)}) nor an override (KEY=VALUE)"
             f"{hint or '; to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`'}"
         )
-    return "run", args
+    return "run", typed
 
 
 def _unknown_argument(parser: Parser, typed: str) -> RequestError:
-    """The error for an argument that a word does not take; a flag may be a key typed with dashes."""
+    """Return the error for an argument that a command does not take; a flag may be a key typed with dashes."""
     name, _, value = typed.partition("=")
     key = name.lstrip("-").replace("-", "_")
     if not name.startswith("-"):
@@ -130,7 +139,7 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
     return RequestError(f"unknown flag {name}{nearest(name, flags) or f'; see `{parser.prog} --help`'}")
 
 
-def _explained(error: BaseException, loud: bool, forced: bool) -> int:
+def _explained(error: BaseException, debug: bool, forced: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
     if RANK:
         relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
@@ -143,7 +152,7 @@ def _explained(error: BaseException, loud: bool, forced: bool) -> int:
         return _fail(f"interrupted{getattr(end, 'where', '')}; {again}", exit_status(end))
     if isinstance(error, DamagedRun | NotWritten | LostProcess | FailedElsewhere):
         return _fail(str(error), 1)
-    if loud:
+    if debug:
         traceback.print_exc()
     if isinstance(error, RequestError):
         return _fail(str(error), 2)

@@ -1,6 +1,7 @@
-"""The arguments of every word of the command line: one table, from which parsers, help and completion come.
+"""The arguments of every command: one table, from which parsers, help and completion come.
 
-Nothing is imported that takes long, so that help answers at once; ``cli`` imports the file of a word when it is typed.
+Nothing is imported that takes long, so that help answers at once; ``cli`` imports the module of a command when it is
+typed.
 """
 
 from __future__ import annotations
@@ -8,16 +9,14 @@ from __future__ import annotations
 import argparse
 import re
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.files import user_path
 
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]  # as ``add_argument`` takes it
 
-WORDS = {
-    "run": "Run one experiment, the default word; with -m every combination of values, for example seed=0,1,2.",
+COMMANDS = {
+    "run": "Run one experiment, the default command; with -m every combination of values, for example seed=0,1,2.",
     "list": "List the choices of a group, or print the card of one of them.",
     "data": "Prepare, verify or show a data set.",
     "new": "Write the files of an algorithm, model, data set, partition or metric of your own to start from.",
@@ -29,10 +28,10 @@ WORDS = {
     "show": "Show one run: its command, its numbers and their curves.",
     "plot": "Draw a metric of the runs in a directory: a line per value of a key, a panel per setting.",
     "reproduce": "Run what tables and figures of papers still need, write the report and check their claims.",
-    "completion": "Print a script that completes words, flags, keys and choices by Tab.",
+    "completion": "Print a script that completes commands, flags, keys and choices by Tab.",
 }
-_LAST_WORDS_OF_ALL = """\
-`fedbench WORD --help` describes a word, `fedbench list` shows the choices of algo, data, model and so on, and
+_GENERAL_EPILOG = """\
+`fedbench COMMAND --help` describes a command, `fedbench list` shows the choices of algo, data, model and so on, and
 docs/configuration.md explains all keys. force=true repeats a finished run; debug=true prints the traceback of an error.
 
 examples:
@@ -52,7 +51,7 @@ keys of the search:
   sampler=random    or tpe
   pruning=none      or halving, which ends bad trials early
 """
-_LAST_WORDS = {
+_EPILOGS = {
     "tune": f"""{_SEARCH}\
   seeds=1           number of tuning seeds, or a list such as seeds=[1000,1001]
 
@@ -81,19 +80,26 @@ class Parser(argparse.ArgumentParser):
 
 
 def tree() -> tuple[Parser, dict[str, Parser]]:
-    """The parser of the command line, for help and completion, and the parser of each word."""
+    """Return the parser of the command line, for help and completion, and the parser of each command."""
     shape = argparse.RawDescriptionHelpFormatter
     about = "A benchmark harness for federated optimization and fairness across clients."
-    usage = "fedbench KEY=VALUE ... | fedbench WORD ..."
-    top = Parser("fedbench", usage, about, epilog=_LAST_WORDS_OF_ALL, formatter_class=shape)
+    usage = "fedbench KEY=VALUE ... | fedbench COMMAND ..."
+    top = Parser("fedbench", usage, about, epilog=_GENERAL_EPILOG, formatter_class=shape)
     top.add_argument("--version", action="store_true", help="print the version")
-    below = top.add_subparsers(title="words", metavar="WORD", prog="fedbench", parser_class=Parser)
+    below = top.add_subparsers(title="commands", metavar="COMMAND", prog="fedbench", parser_class=Parser)
     parsers = {}
-    for word, about in WORDS.items():
-        text: dict[str, Any] = {"help": about, "description": about, "epilog": _LAST_WORDS.get(word)}
-        parsers[word] = below.add_parser(word, **text, allow_abbrev=False, formatter_class=shape)
-        for names, options in _ARGUMENTS[word]:
-            parsers[word].add_argument(*names, **options)
+    for command, about in COMMANDS.items():
+        parser = below.add_parser(
+            command,
+            help=about,
+            description=about,
+            epilog=_EPILOGS.get(command),
+            allow_abbrev=False,
+            formatter_class=shape,
+        )
+        for names, options in _ARGUMENTS[command]:
+            parser.add_argument(*names, **options)
+        parsers[command] = parser
     return top, parsers
 
 
@@ -115,13 +121,6 @@ def _address(text: str) -> str:
     return text
 
 
-def _directory(text: str) -> Path:
-    folder = user_path("directory", text)
-    if not folder.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is not a directory")
-    return folder
-
-
 def _argument(*names: str, **options: Any) -> Argument:
     return names, options
 
@@ -130,7 +129,7 @@ _flag = partial(_argument, action="store_true")
 _OVERRIDES = _argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md")
 _JOBS = _argument("--jobs", type=_positive, metavar="N",
                   help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip
-_WHERE = (
+_EXECUTION = (
     _JOBS,
     _argument("--on", type=_address, metavar="ray[://HOST:PORT]",
               help="carry out the runs on a Ray cluster: of this machine, RAY_ADDRESS, or HOST (docs/cluster.md)"),
@@ -138,13 +137,13 @@ _WHERE = (
     _argument("--run-gpus", type=_share, metavar="N",
               help="with --on: number of GPUs of a run, such as 0.25 (default: 1 if there are any)"),
 )  # fmt: skip
-_CONFIG_DIR = _argument("--config-dir", "-cd", type=_directory, metavar="DIR",
+_CONFIG_DIR = _argument("--config-dir", "-cd", metavar="DIR",
                         help="also look for config files and Python modules in DIR (docs/own_method.md)")  # fmt: skip
-_RESULTS = _argument("folder", nargs="?", type=_directory, default="results", metavar="DIR",
+_RESULTS = _argument("folder", nargs="?", default="results", metavar="DIR",
                      help="directory of the runs (default: results)")  # fmt: skip
 _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "run": (
-        _OVERRIDES, *_WHERE, _CONFIG_DIR,
+        _OVERRIDES, *_EXECUTION, _CONFIG_DIR,
         _flag("-m", "--multirun", help="run every combination of the values"),
         _argument("-c", "--cfg", choices=("job",), help="print the configuration of the run and exit"),
         _flag("--resolve", help="print the configuration with values in place of ${...}"),
@@ -165,10 +164,10 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("name", metavar="NAME", help="its name"),
         _argument("--into", default="own", metavar="DIR", help="directory to write to (default: own)"),
     ),
-    "tune": (_OVERRIDES, *_WHERE, _CONFIG_DIR),
-    "compare": (_OVERRIDES, *_WHERE, _CONFIG_DIR),
+    "tune": (_OVERRIDES, *_EXECUTION, _CONFIG_DIR),
+    "compare": (_OVERRIDES, *_EXECUTION, _CONFIG_DIR),
     "report": (
-        _argument("folder", nargs="?", type=_directory, default="results", metavar="DIR",
+        _argument("folder", nargs="?", default="results", metavar="DIR",
                   help="directory of runs, a published report, or a directory of these (default: results)"),
         _argument("--into", metavar="OUT", help="publish the report in OUT, with what it needs of the runs"),
         _argument("--paper", metavar="ID", help="report the runs of one paper only"),
@@ -189,7 +188,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _flag("--verify", help="compare the files of finished runs with their checksums"),
     ),
     "clean": (
-        _argument("folders", nargs="*", type=_directory, metavar="DIR",
+        _argument("folders", nargs="*", metavar="DIR",
                   help="directories of runs (default: results); a finished run is removed only if its own is named"),
         _argument("--state", choices=("failed", "interrupted", "process gone"), default="failed",
                   help="state of the runs (default: failed); runs in the other states can be resumed"),
@@ -210,7 +209,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--out", metavar="FILE", help="file ending in .pdf, .png or .svg (default: DIR/plots/..., .png)"),
     ),
     "reproduce": (
-        _argument("words", nargs="*", metavar="NAME|KEY=VALUE",
+        _argument("names", nargs="*", metavar="NAME|KEY=VALUE",
                   help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: "
                   "numbers of public benchmarks); and results_dir=DIR, data_dir=DIR, keys of device, engine and so on"),
         _argument("--profile", choices=("full", "cpu", "smoke"), default="cpu",
@@ -220,7 +219,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--hours", type=float, metavar="N",
                   help="take rows in the order of the plan until N hours are used; the same command resumes it"),
         _argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)"),
-        *_WHERE,
+        *_EXECUTION,
         _argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`"),
     ),
     "completion": (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import writing
@@ -16,33 +18,41 @@ from fedbench.data.partitions.given import write
 from fedbench.runs.build_data import as_given, federated, official_files, read_examples
 
 
-def execute(args: Namespace) -> int:
-    """Carry out ``fedbench data`` and return the exit status.
+def execute(action: str, name: str, rest: Sequence[str] = (), config_dir: Path | None = None) -> CommandResult:
+    """Prepare, verify, show or export a data set.
+
+    Args:
+        action: ``prepare``, ``verify``, ``show`` or ``export-partition``.
+        name: The data set.
+        rest: The file of ``export-partition``, and overrides.
+        config_dir: A directory of the user with config files and modules.
 
     Raises:
         RequestError: If the data set is unknown, or data are missing.
     """
-    composer, choice = Composer(args.config_dir), f"data={args.name}"
-    if args.action == "export-partition":
-        file, *overrides = args.rest or [""]
-        if not file or "=" in file:
-            raise RequestError(f"data export-partition needs a file, as in: export-partition {args.name} clients.json")
-        return _export(composer.config([choice, *overrides]), file)
-    config = composer.config([choice, *args.rest])
-    return {"prepare": _prepare, "verify": _verify, "show": _show}[args.action](config)
+    overrides = list(rest)
+    file = overrides.pop(0) if action == "export-partition" and overrides else ""
+    if action == "export-partition" and (not file or "=" in file):
+        raise RequestError(f"data export-partition needs a file, as in: export-partition {name} clients.json")
 
-
-def _prepare(config: RunConfig) -> int:
-    """Read the data set, downloading what is missing, so that later runs find it."""
-    found = federated(config)
-    print(f"{config.names.data}: {found.num_clients} clients, {owned(found)} examples", *found.sources, sep="\n")
-    return 0
+    config = Composer(config_dir).config([f"data={name}", *overrides])
+    if action == "verify":
+        return CommandResult(_verify(config))
+    if action == "export-partition":
+        _export(config, user_path("FILE", file))
+    elif action == "show":
+        _show(config)
+    else:
+        data = federated(config)  # which downloads missing files, so that later runs find them
+        print(f"{name}: {data.num_clients} clients, {owned(data)} examples", *data.sources, sep="\n")
+    return CommandResult()
 
 
 def _verify(config: RunConfig) -> int:
     """Compare files with their published checksums and read the data set; nothing is downloaded.
 
-    The status is 1 if a file is not the official one, and 2 if a file is missing.
+    Returns:
+        The exit status: 1 if a file is not the official one, and 2 if a file is missing.
     """
     name = config.names.data
     findings = verify(official_files(config), config.data_dir)
@@ -60,29 +70,33 @@ def _verify(config: RunConfig) -> int:
     return 0
 
 
-def _show(config: RunConfig) -> int:
+def _show(config: RunConfig) -> None:
     """Describe the data set in numbers and pictures."""
-    name, found = config.names.data, federated(config)
+    name = config.names.data
+    data = federated(config)
+    for fact, text in {"data": name, **facts(data)}.items():
+        print(f"{fact:<10}  {text}")
+
     folder = config.results_dir / "data" / name
-    print("\n".join(f"{k:<10}  {v}" for k, v in {"data": name, **facts(found)}.items()))
     with writing(folder):
-        for path in pictures(found, folder, name):
+        for path in pictures(data, folder, name):
             print(f"written: {path}")
-    return 0
 
 
-def _export(config: RunConfig, file: str) -> int:
+def _export(config: RunConfig, path: Path) -> None:
     """Write the training and test examples of every client to a file, which ``data/partition=indices`` reads."""
-    path, name = user_path("FILE", file), config.names.data
+    name = config.names.data
     if path.exists():
         raise RequestError(f"{path} exists already; remove it, or name another file")
-    found = federated(config)
-    if found.shares_examples:
-        what = "some examples belong to several clients, which an index file cannot express"
-        raise RequestError(f"{what}; set data.partition.as_published=false")
+    data = federated(config)
+    if data.shares_examples:
+        raise RequestError(
+            "some examples belong to several clients, which an index file cannot express; "
+            "set data.partition.as_published=false"
+        )
+
     with writing(path):
-        write(path, name, len(found.y), as_given(found))
+        write(path, name, len(data.y), as_given(data))
     rule = "+data/partition=indices" if config.data.partition is None else "data/partition=indices"
-    print(f"written: {path} ({found.num_clients} clients)")
-    print(f"to use it: fedbench data={name} {rule} data.partition.file={path} data.clients={found.num_clients}")
-    return 0
+    print(f"written: {path} ({data.num_clients} clients)")
+    print(f"to use it: fedbench data={name} {rule} data.partition.file={path} data.clients={data.num_clients}")

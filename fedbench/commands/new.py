@@ -6,10 +6,10 @@ import builtins
 import importlib.util
 import keyword
 import re
-from argparse import Namespace
 from pathlib import Path
 from string import Template
 
+from fedbench.commands.result import CommandResult
 from fedbench.config.overrides import options
 from fedbench.core.atomic_files import writing
 from fedbench.core.errors import RequestError
@@ -25,13 +25,18 @@ KINDS = {  # the config group of a kind, and what a run of the part is typed wit
 }
 
 
-def execute(args: Namespace) -> int:
-    """Write the files and print their names and what to try next.
+def execute(kind: str, name: str, into: str = "own") -> CommandResult:
+    """Write the files of a new part and print their names and a command to try next.
+
+    Args:
+        kind: One of ``KINDS``.
+        name: The name of the part.
+        into: The directory to write to.
 
     Raises:
         RequestError: If the name cannot be used, or a file exists already.
     """
-    kind, name, into = args.kind, args.name, user_path("--into", args.into)
+    folder = user_path("--into", into)
     group, run = KINDS[kind]
     is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not keyword.iskeyword(name)
     if not is_name or hasattr(builtins, name) or name in options(group) or importlib.util.find_spec(name) is not None:
@@ -40,23 +45,25 @@ def execute(args: Namespace) -> int:
             f"module of Python nor a choice of {group} of fedbench; use my_{kind}, for example"
         )
     files = {
-        f"{kind}.py.txt": into / f"{name}.py",
-        f"{kind}.yaml.txt": into / group / f"{name}.yaml",
-        f"{kind}_test.py.txt": into / f"test_{name}.py",
+        f"{kind}.py.txt": folder / f"{name}.py",
+        f"{kind}.yaml.txt": folder / group / f"{name}.yaml",
+        f"{kind}_test.py.txt": folder / f"test_{name}.py",
     }
-    if existing := [file for file in files.values() if file.exists()]:
-        raise RequestError(f"{existing[0]} exists already and is not overwritten; use another name, or --into DIR")
-    words = {
+    for file in files.values():
+        if file.exists():
+            raise RequestError(f"{file} exists already and is not overwritten; use another name, or --into DIR")
+
+    values = {
         "name": name,
         "title": name.replace("_", " ").capitalize(),
         "class_name": "".join(part.capitalize() for part in name.split("_")),
-        "folder": into.as_posix(),
+        "folder": folder.as_posix(),
     }
     for template, file in files.items():
-        text = Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(words)
+        text = Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         print(f"written: {file}")
-    print(f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {into} {run.format(name)}")
-    return 0
+    print(f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {folder} {run.format(name)}")
+    return CommandResult()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import fedbench
 from fedbench.analysis.best import best_values
 from fedbench.analysis.build_tables import summary_tables
-from fedbench.analysis.compare import ComparedRuns, compare
+from fedbench.analysis.compare import compare as compare_runs
+from fedbench.commands.result import CommandResult
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path
+from fedbench.core.files import existing_directory, user_path
 from fedbench.core.validation import choice
 from fedbench.papers.registry import papers
 from fedbench.reports.comparison import best_text
@@ -20,90 +21,85 @@ from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
 from fedbench.reports.summary_table import summary_text
-from fedbench.reports.write import name_left_out, write_report
+from fedbench.reports.write import runs_below, write_report
 from fedbench.runs.bundle import is_bundle
-from fedbench.runs.results import Results
-from fedbench.runs.run import Run
-
-_ALPHA = 0.05
-_NEEDS = {  # flags, and those that they go with
-    "baseline": ("compare", "latex"),
-    "alpha": ("compare", "latex"),
-    "by": ("best",),
-}
 
 
-def execute(args: Namespace) -> int:
-    """Print tables and where the report was written, or a comparison; the status is 1 if runs are left out.
+def execute(
+    folder: str | Path = "results",
+    into: str | Path | None = None,
+    paper: str | None = None,
+    compare: str | None = None,
+    latex: bool = False,
+    best: str | None = None,
+    by: str | None = None,
+    metric: str | None = None,
+    baseline: str | None = None,
+    dated: bool = False,
+    alpha: float | None = None,
+) -> CommandResult:
+    """Write a report, a manuscript's files or a front page, or print one table.
+
+    Args:
+        folder: Directory of runs, a published report, or a directory of these.
+        into: Directory to publish the report in.
+        paper: Report the runs of this paper only.
+        compare: Test the differences between the values of this key.
+        latex: Write the files of a manuscript.
+        best: Print the value of this key that is best on validation data.
+        by: The validation metric for ``best``.
+        metric: The metric; of a manuscript and of a table several, separated by commas.
+        baseline: Compare with this value only.
+        dated: End the page with today's date.
+        alpha: Significance level of the tests.
+
+    Returns:
+        The status is 1 if runs are left out.
 
     Raises:
         RequestError: If an argument is wrong.
     """
-    folder: Path = args.folder
-    into = user_path("--into", args.into) if args.into else None
-    if into and folder.resolve().is_relative_to(into.resolve()) and not is_bundle(into):
-        raise RequestError(f"--into {into} contains the runs; it must be another directory")
-    if sum(map(bool, (args.latex, args.best, args.paper))) > 1:
+    folder = existing_directory("DIR", folder)
+    target = user_path("--into", into) if into else None
+    if target and folder.resolve().is_relative_to(target.resolve()) and not is_bundle(target):
+        raise RequestError(f"--into {target} contains the runs; it must be another directory")
+    if sum(map(bool, (latex, best, paper))) > 1:
         raise RequestError("--latex, --best and --paper cannot be combined; type one of them")
-    for flag, needed in _NEEDS.items():
-        if getattr(args, flag) is not None and not any(getattr(args, other) for other in needed):
-            others = " or ".join(f"--{other}" for other in needed)
-            raise RequestError(f"--{flag} is for {others}; add that or remove it")
-    columns = args.metric and not (args.compare or args.latex or args.best)
-    if columns and (into or args.paper or args.dated):
+    if not (compare or latex) and (baseline is not None or alpha is not None):
+        flag = "alpha" if baseline is None else "baseline"
+        raise RequestError(f"--{flag} is for --compare or --latex; add that or remove it")
+    if by is not None and not best:
+        raise RequestError("--by is for --best; add that or remove it")
+    columns = metric if metric and not (compare or latex or best) else None
+    if columns and (target or paper or dated):
         raise RequestError("--metric alone prints a table and writes no report; remove --into, --paper and --dated")
-    if args.alpha is None:
-        args.alpha = _ALPHA
+
+    page: Path | None = None
     left_out: Sequence[str] = ()
-    if args.latex or args.best or columns:
+    test = partial(compare_runs, baseline=baseline, alpha=0.05 if alpha is None else alpha)
+    if latex:
         runs, left_out = runs_below(folder)
-        if args.latex:
-            text = _manuscript(runs, into or folder / "paper", args)
-        elif args.best:
-            text = best_text(best_values(runs, args.best, args.metric or "accuracy_mean", args.by or "validation"))
-        else:
-            text = summary_text(summary_tables(runs), args.metric.split(","))
-    elif not (into or args.paper or args.compare) and is_collection(folder):
+        metrics = METRICS if metric is None else tuple(dict.fromkeys(metric.split(",")))
+        place = target or folder / "paper"
+        files = write_manuscript(runs, place, [test(runs, compare or "algo", name) for name in metrics])
+        text = "\n".join(f"written: {place / name}" for name in files)
+        page = place / files[0]
+    elif best:
+        runs, left_out = runs_below(folder)
+        text = best_text(best_values(runs, best, metric or "accuracy_mean", by or "validation"))
+    elif columns:
+        runs, left_out = runs_below(folder)
+        text = summary_text(summary_tables(runs), columns.split(","))
+    elif not (target or paper or compare) and is_collection(folder):
         text = write_overview(folder)
-        args.page = folder / PAGE
+        page = folder / PAGE
     else:
-        text, left_out = _report(folder, args, into)
+        if paper is not None:
+            choice("--paper", paper, papers())
+        # no date by default, so that equal runs give equal bytes
+        footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if dated else ""
+        comparison = partial(test, key=compare, metric=metric or "accuracy_mean") if compare else None
+        text, left_out = write_report(folder, target, paper, compare=comparison, footer=footer)
+        page = (target or folder / "report") / PAGE
     print(text)
-    return 1 if left_out else 0
-
-
-def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
-    """Return the runs of a directory, of which there must be some, and messages about those that are left out.
-
-    Raises:
-        RequestError: If there are none.
-    """
-    store = Results(folder)
-    runs = list(store)
-    name_left_out(store.damaged)
-    if not runs:
-        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results")
-    return runs, store.damaged
-
-
-def _report(folder: Path, args: Namespace, into: Path | None) -> tuple[str, list[str]]:
-    """Write a report and return its tables, or those of the comparison, with where it is, and what is left out."""
-    if args.paper is not None:
-        choice("--paper", args.paper, papers())
-
-    def work(runs: Sequence[Run]) -> ComparedRuns:
-        return compare(runs, args.compare, args.metric or "accuracy_mean", args.baseline, args.alpha)
-
-    # no date by default, so that equal runs give equal bytes
-    footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if args.dated else ""
-    args.page = (into or folder / "report") / PAGE
-    return write_report(folder, into, args.paper, compare=work if args.compare else None, footer=footer)
-
-
-def _manuscript(runs: Sequence[Run], target: Path, args: Namespace) -> str:
-    """Write the files of a manuscript and return their names."""
-    metrics = METRICS if args.metric is None else tuple(dict.fromkeys(args.metric.split(",")))
-    compared = [compare(runs, args.compare or "algo", m, args.baseline, args.alpha) for m in metrics]
-    names = write_manuscript(runs, target, compared)
-    args.page = target / names[0]
-    return "\n".join(f"written: {target / name}" for name in names)
+    return CommandResult(1 if left_out else 0, page)

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
 
 import yaml
 
+from fedbench.commands.result import CommandResult
 from fedbench.config.comments import annotate, comments
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import CONFIG_DIR
 from fedbench.runs.cached_run import cached_run
 
 
-def execute(args: Namespace) -> int:
-    """Run one experiment, or show its configuration, and return the exit status: 1 if the run diverged.
+def execute(
+    overrides: Sequence[str], config_dir: Path | None = None, cfg: str | None = None, resolve: bool = False
+) -> CommandResult:
+    """Run one experiment, or show its configuration.
+
+    Args:
+        overrides: The overrides of the run.
+        config_dir: A directory of the user with config files and modules.
+        cfg: Show the configuration if it is ``job``.
+        resolve: Show the configuration, with values in place of interpolations.
+
+    Returns:
+        The status is 1 if the run has diverged.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    composer = Composer(args.config_dir)
-    if args.cfg or args.resolve:
-        tree, choices = composer.composed(args.overrides, resolve=args.resolve)
-        roots = [CONFIG_DIR, *([args.config_dir] if args.config_dir else [])]
+    composer = Composer(config_dir)
+    if cfg or resolve:
+        tree, choices = composer.composed(overrides, resolve=resolve)
+        roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
         text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
         print(annotate(text, comments(choices, roots)), end="")
-        return 0
-    outcome = cached_run(composer.config(args.overrides))
+        return CommandResult()
+
+    outcome = cached_run(composer.config(overrides))
     outcome.say()
-    return 0 if outcome.run.meta["status"] == "done" else 1
+    return CommandResult(0 if outcome.run.meta["status"] == "done" else 1)

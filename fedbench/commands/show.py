@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from fedbench.analysis.data_text import title_of
+from fedbench.commands.result import CommandResult
 from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
@@ -20,69 +21,76 @@ _WIDTH = 32  # of a curve, in characters
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def execute(args: Namespace) -> int:
-    """Print one run, and draw its curves if that is asked for.
+def execute(run: str | Path, plot: bool = False) -> CommandResult:
+    """Print one run, and draw its curves if ``plot`` is true.
+
+    Args:
+        run: Directory of the run, or a directory above it that has no other run.
+        plot: Draw the curves in the run's directory.
 
     Raises:
         NotWritten: If the picture cannot be written.
         RequestError: If there is no such run, or one to be drawn is not done.
         DamagedRun: If the run's files cannot be read.
     """
-    path = _located(user_path("RUN", args.run))
-    run = read_run(path)
-    print("\n".join([*_head(run), *_numbers(run), "", f"in Python: fedbench.load_results({str(path)!r})"]))
-    if args.plot:
+    path = _only_run(user_path("RUN", run))
+    found = read_run(path)
+    lines = [*_facts(found), "", *_numbers(found), "", f"in Python: fedbench.load_results({str(path)!r})"]
+    print("\n".join(lines))
+    if plot:
         from fedbench.reports import canvas, figures, plots  # which import matplotlib
 
-        panels = figures.curve_panels(
-            [run], [name for name in figures.OWN_FIELDS if run.last_round().get(name) is not None]
-        )
-        print("\n".join(f"written: {file}" for file in canvas.draw(path / "curves.png", plots.curves, "", panels)))
-    return 0
+        measured = [name for name in figures.OWN_FIELDS if found.last_round().get(name) is not None]
+        panels = figures.curve_panels([found], measured)
+        for file in canvas.draw(path / "curves.png", plots.curves, "", panels):
+            print(f"written: {file}")
+    return CommandResult()
 
 
-def _located(path: Path) -> Path:
-    """The directory of the one run at or below a path."""
-    found = run_folders(path)
-    if not found:
+def _only_run(path: Path) -> Path:
+    """Return the directory of the one run at or below a path."""
+    runs = run_folders(path)
+    if not runs:
         raise RequestError(f"{path} has no run; type the directory that a run prints as its last line")
-    if len(found) > 1:
-        raise RequestError(f"{path} has {len(found)} runs; name one of them, such as {found[0]}")
-    return found[0]
+    if len(runs) > 1:
+        raise RequestError(f"{path} has {len(runs)} runs; name one of them, such as {runs[0]}")
+    return runs[0]
 
 
-def _head(run: Run) -> list[str]:
-    meta, at = run.meta, status_of(run.path)
+def _facts(run: Run) -> Iterator[str]:
+    """Yield a line per fact about a run: its title, state, versions, command and departures from the experiment."""
+    meta = run.meta
+    status = status_of(run.path)
     versions = meta.get("versions", {})
-    lines = [
-        f"{title_of([run])}, {meta['algo']}, seed {meta['seed']}",
-        f"  {at.state}, round {at.done} of {at.rounds}" + (f": {at.error}" if at.error else ""),
+    yield f"{title_of([run])}, {meta['algo']}, seed {meta['seed']}"
+    yield f"  {status.state}, round {status.done} of {status.rounds}" + (f": {status.error}" if status.error else "")
+    yield (
         f"  {meta.get('started')} to {meta.get('ended') or '?'}, fedbench {versions.get('fedbench', '?')}, "
-        f"torch {versions.get('torch', '?')}, {meta.get('device')}",
-        f"  fedbench {shlex.join(meta.get('overrides', []))}",
-    ]
-    for key, (was, now) in meta.get("departures", {}).items():
-        lines.append(f"  {keys_text({key: now})} (the experiment has {keys_text({key: was})})")
-    return [*lines, f"  {run.path / 'config.yaml'} has every key", ""]
+        f"torch {versions.get('torch', '?')}, {meta.get('device')}"
+    )
+    yield f"  fedbench {shlex.join(meta.get('overrides', []))}"
+    for key, (experiment, value) in meta.get("departures", {}).items():
+        yield f"  {keys_text({key: value})} (the experiment has {keys_text({key: experiment})})"
+    yield f"  {run.path / 'config.yaml'} has every key"
 
 
-def _numbers(run: Run) -> list[str]:
-    """A line for each metric of the last round, with its curve over the rounds."""
+def _numbers(run: Run) -> Iterator[str]:
+    """Yield a line for each metric of the last round, with its curve over the rounds."""
     if not run.begun:
-        return ["No numbers: rounds.jsonl is missing or empty; force=true trains the run again"]
+        yield "No numbers: rounds.jsonl is missing or empty; force=true trains the run again"
+        return
     table = run.rounds()
-    lines = [f"Round {table['round'].iloc[-1]}, and how it came to that"]
+    yield f"Round {table['round'].iloc[-1]}, and the rounds before it"
     for name in table.columns.drop("round"):
         values = table[name].to_numpy(float)
         if np.isfinite(values[-1]):
             info = metric_info(name)
             number = f"{info.text(info.factor * values[-1])} {info.unit}"
-            lines.append(f"  {info.label:<40} {number:<16} {sparkline(values[np.isfinite(values)])}")
-    return lines
+            yield f"  {info.label:<40} {number:<16} {sparkline(values[np.isfinite(values)])}"
 
 
 def sparkline(values: np.ndarray) -> str:
-    """Values [T] as blocks: each is as high as the mean of an equal span, between the least and the largest."""
+    """Return values [T] as blocks: each is as high as the mean of an equal span, between the least and the largest."""
     means = np.array([part.mean() for part in np.array_split(values, min(_WIDTH, len(values)))])
-    share = (means - values.min()) / (np.ptp(values) or 1.0)
-    return "".join(_BLOCKS[round(7 * s)] for s in share)
+    heights = (means - values.min()) / (np.ptp(values) or 1.0)
+    return "".join(_BLOCKS[round(7 * height)] for height in heights)

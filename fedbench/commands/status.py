@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedbench.commands.result import CommandResult
 from fedbench.core.errors import RequestError
+from fedbench.core.files import existing_directory
 from fedbench.runs.progress import duration
-from fedbench.runs.status import GONE, STATES, RunStatus, statuses
+from fedbench.runs.status import GONE, STATES, status_table, statuses
 
 _HINTS = {
     GONE: "its process is gone; the same command resumes it",
@@ -17,43 +17,37 @@ _HINTS = {
     "failed": "the same command resumes it from its last checkpoint, unless code of your own has changed since; "
     "fedbench clean removes it",
 }
-_LINE = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
 
 
-def execute(args: Namespace) -> int:
+def execute(folder: str | Path = "results", all: bool = False, verify: bool = False) -> CommandResult:
     """Print a line per run that is not done, and how many are in which state.
+
+    Args:
+        folder: Directory of the runs.
+        all: List finished runs too.
+        verify: Compare the files of finished runs with their checksums.
+
+    Returns:
+        The status is 1 if a run is damaged and ``verify`` is true.
 
     Raises:
         RequestError: If the directory contains no runs.
     """
-    found = list(statuses(args.folder, args.verify, brief=not (args.all or args.verify)))
-    if not found:
-        raise RequestError(f"{args.folder} contains no runs; it must be a results_dir")
-    listed = sorted((s for s in found if args.all or s.state != "done"), key=lambda s: STATES.index(s.state))
+    folder = existing_directory("DIR", folder)
+    runs = list(statuses(folder, verify, brief=not (all or verify)))
+    if not runs:
+        raise RequestError(f"{folder} contains no runs; it must be a results_dir")
+
+    listed = [run for run in runs if all or run.state != "done"]
     if listed:
-        print(table_of_runs(listed, args.folder), end="\n\n")
-    for state in _HINTS:
-        if any(s.state == state for s in listed):
-            print(f"{state}: {_HINTS[state]}")
-    print(_sum(found))
-    return 1 if args.verify and any(s.state == "damaged" for s in found) else 0
+        print(status_table(sorted(listed, key=lambda run: STATES.index(run.state)), folder), end="\n\n")
+    counts = Counter(run.state for run in runs)
+    for state, hint in _HINTS.items():
+        if counts[state]:
+            print(f"{state}: {hint}")
 
-
-def table_of_runs(runs: Iterable[RunStatus], folder: Path) -> str:
-    """Return a line per run, with its path below a directory."""
-    return "\n".join([_LINE.format("state", "rounds", "accuracy", "left", "run"), *(_line(s, folder) for s in runs)])
-
-
-def _line(s: RunStatus, folder: Path) -> str:
-    accuracy = "" if s.accuracy is None else f"{100 * s.accuracy:.2f} %"
-    left = "" if s.left is None else duration(s.left)
-    where = str(s.path).removeprefix(f"{folder}/") + (f": {s.error}" if s.error else "") + (s.node and f" on {s.node}")
-    return _LINE.format(s.state, f"{s.done}/{'?' if s.rounds is None else s.rounds}", accuracy, left, where)
-
-
-def _sum(runs: Sequence[RunStatus]) -> str:
-    counts = Counter(s.state for s in runs)
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    known = [s.left for s in runs if s.state == "running" and s.left is not None]
-    ends = f"; the last running one ends in about {duration(max(known))}" if known else ""
-    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}: {states}{ends}"
+    left = [run.left for run in runs if run.state == "running" and run.left is not None]
+    end = f"; the last running one ends in about {duration(max(left))}" if left else ""
+    print(f"{len(runs)} run{'' if len(runs) == 1 else 's'}: {states}{end}")
+    return CommandResult(1 if verify and counts["damaged"] else 0)

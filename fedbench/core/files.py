@@ -29,6 +29,18 @@ def user_path(name: str, value: object) -> Path:
         raise WrongValue(name, fault) from error
 
 
+def existing_directory(name: str, value: object) -> Path:
+    """Return a directory that a user has named.
+
+    Raises:
+        RequestError: If there is none.
+    """
+    folder = user_path(name, value)
+    if not folder.is_dir():
+        raise RequestError(f"{name}={folder} is not a directory")
+    return folder
+
+
 @contextmanager
 def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> Iterator[None]:
     """Raise a RequestError that names a file in place of any error in reading it inside this block.

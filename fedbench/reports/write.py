@@ -133,6 +133,20 @@ def _begun_in(folder: Path) -> list[str]:
     return [paper for paper in known_papers() if (folder / paper).is_dir()]
 
 
+def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
+    """Return the runs of a directory, and messages about runs that are left out, which are also printed.
+
+    Raises:
+        RequestError: If there are none.
+    """
+    store = Results(folder)
+    runs = list(store)
+    name_left_out(store.damaged)
+    if not runs:
+        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results")
+    return runs, store.damaged
+
+
 def name_left_out(damaged: Sequence[str]) -> None:
     """Name on the standard error the runs that are left out, with their reasons."""
     for why in damaged:

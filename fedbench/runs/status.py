@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedbench.runs.progress import duration
 from fedbench.runs.run import LOCK, NODE, DamagedRun, is_done, last_row, read_run, run_folders
 
 GONE = "process gone"
+_COLUMNS = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
 STATES = ("running", "interrupted", "failed", GONE, "diverged", "damaged", "done")
 
 
@@ -85,6 +87,20 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         error=run.meta.get("error") if state == "failed" else None,
         node=node or "",
     )
+
+
+def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
+    """Return a line per run, with its path below a directory."""
+    lines = [_COLUMNS.format("state", "rounds", "accuracy", "left", "run")]
+    for run in runs:
+        rounds = f"{run.done}/{'?' if run.rounds is None else run.rounds}"
+        accuracy = "" if run.accuracy is None else f"{100 * run.accuracy:.2f} %"
+        left = "" if run.left is None else duration(run.left)
+        error = f": {run.error}" if run.error else ""
+        node = f" on {run.node}" if run.node else ""
+        path = str(run.path).removeprefix(f"{folder}/")
+        lines.append(_COLUMNS.format(run.state, rounds, accuracy, left, path + error + node))
+    return "\n".join(lines)
 
 
 def held_for(path: Path) -> str | None:

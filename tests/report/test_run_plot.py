@@ -67,7 +67,7 @@ def test_runs_are_chosen_by_their_scenario(tmp_path):
     seal(attacked)
     runs = list(Results(tmp_path))
     for name in ("sign_flip", "none"):
-        (run,) = plot._chosen(runs, f"attack={name}")
+        (run,) = plot._with_value(runs, f"attack={name}")
         assert run.meta.get("attack", "none") == name
 
 

@@ -1,0 +1,184 @@
+"""The commands as functions: they print the same, and raise errors of a request.
+
+Their modules are imported when they are called: Matplotlib, Optuna and pandas take seconds together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fedbench.config.compose import Composer
+from fedbench.config.overrides import as_value, to_overrides
+from fedbench.config.targets import user_code_from
+from fedbench.core.config_values import leaves
+from fedbench.core.files import existing_directory
+from fedbench.core.validation import integer
+from fedbench.runs.cached_run import cached_run
+from fedbench.runs.executors.local import LocalExecutor
+from fedbench.runs.run import Run
+
+Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]
+
+
+def run(overrides: Overrides = "", *, config_dir: str | Path | None = None) -> Run:
+    """Run one experiment and return it; a run that is done already is read from disk.
+
+    Args:
+        overrides: The arguments of ``fedbench`` on the command line, as one string (split as a shell would) or a
+            sequence; or a nested mapping: ``{"algo": "fedavg", "local": {"lr": 0.1}}``.
+        config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
+
+    Returns:
+        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``. Its ``meta["status"]`` is done or
+        diverged.
+
+    Raises:
+        RequestError: If the request is wrong; nothing is left on disk.
+        Exception: Any error that ended the training; calling ``run`` again resumes it.
+    """
+    with _user_code(config_dir) as folder:
+        return cached_run(Composer(folder).config(to_overrides(overrides))).run
+
+
+def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> list[Run]:
+    """Run every combination of values, as ``fedbench -m``, and return the complete runs in their order.
+
+    Args:
+        overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or, in a mapping, a
+            list, ``{"seed": [0, 1, 2]}``.
+        jobs: Number of runs at a time. In a script, more than one needs ``if __name__ == "__main__":``.
+        config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
+
+    Raises:
+        RequestError: If a combination is wrong; nothing is left on disk.
+    """
+    from fedbench.commands.sweep import execute
+
+    with _user_code(config_dir) as folder:
+        return list(execute(_axes(overrides), _executor(jobs), folder).runs)
+
+
+def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
+    """Choose values of a method's keys on validation data, as ``fedbench tune``; return the page of the tables.
+
+    Args:
+        overrides: Keys of the search and of the runs, with several values as for ``sweep``.
+        jobs: As for ``sweep``.
+        config_dir: As for ``sweep``.
+
+    Raises:
+        RequestError: If the request is wrong.
+    """
+    from fedbench.commands.tune import execute
+
+    with _user_code(config_dir) as folder:
+        return execute("tune", _axes(overrides), _executor(jobs), folder).page
+
+
+def compare(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
+    """Tune methods with one budget, run and test them, as ``fedbench compare``; return the page of the report.
+
+    Args:
+        overrides: As for ``tune``; the methods are ``methods``.
+        jobs: As for ``sweep``.
+        config_dir: As for ``sweep``.
+
+    Raises:
+        RequestError: If the request is wrong.
+    """
+    from fedbench.commands.tune import execute
+
+    with _user_code(config_dir) as folder:
+        return execute("compare", _axes(overrides), _executor(jobs), folder).page
+
+
+def report(
+    folder: str | Path = "results",
+    *,
+    into: str | Path | None = None,
+    paper: str | None = None,
+    compare: str | None = None,
+    latex: bool = False,
+    best: str | None = None,
+    by: str | None = None,
+    metric: str | None = None,
+    baseline: str | None = None,
+    dated: bool = False,
+    alpha: float | None = None,
+) -> Path | None:
+    """Write the report of a directory of runs, as ``fedbench report``, and return its page, or main.tex.
+
+    Args:
+        folder: Directory of runs, a published report, or a directory of these.
+        into: Directory to publish the report in.
+        paper: Report the runs of this paper only.
+        compare: Test the differences between the values of this key, such as ``"algo"``.
+        latex: Write the files of a manuscript.
+        best: Print the value of this key that is best on validation data.
+        by: The validation metric for ``best``.
+        metric: The metric; alone, the columns of a table, separated by commas.
+        baseline: Compare with this value only.
+        dated: End the page with today's date.
+        alpha: Significance level of the tests.
+
+    Raises:
+        RequestError: If there are no runs, or an argument is wrong.
+    """
+    from fedbench.commands.report import execute
+
+    return execute(folder, into, paper, compare, latex, best, by, metric, baseline, dated, alpha).page
+
+
+def plot(
+    folder: str | Path = "results",
+    *,
+    x: str = "round",
+    y: str = "accuracy_mean",
+    by: str = "algo",
+    where: Sequence[str] = (),
+    log: bool = False,
+    out: str | Path | None = None,
+) -> Path | None:
+    """Draw a metric of the runs in a directory, as ``fedbench plot``, and return the file.
+
+    Args:
+        folder: Directory of the runs.
+        x: ``round``, ``bytes``, ``seconds`` or a metric.
+        y: The metric.
+        by: Draw a line per value of this key.
+        where: ``KEY=VALUE`` texts; only runs with these values are drawn.
+        log: Draw the metric on a logarithmic axis.
+        out: The file; None for one in ``plots`` below the directory.
+
+    Raises:
+        RequestError: If there is nothing to draw, or an argument is wrong.
+    """
+    from fedbench.commands.plot import execute
+
+    return execute(folder, x, y, by, where, log, out).page
+
+
+@contextmanager
+def _user_code(config_dir: str | Path | None) -> Iterator[Path | None]:
+    """Let targets name modules of a user's directory inside this block."""
+    folder = None if config_dir is None else existing_directory("config_dir", config_dir)
+    with user_code_from(folder):
+        yield folder
+
+
+def _executor(jobs: int) -> LocalExecutor:
+    return LocalExecutor(integer("jobs", jobs, at_least=1))
+
+
+def _axes(overrides: Overrides) -> list[str]:
+    """Return overrides as texts; a list in a mapping is several values."""
+    if not isinstance(overrides, Mapping):
+        return to_overrides(overrides)
+    texts = []
+    for key, value in leaves(dict(overrides)).items():
+        values = value if isinstance(value, list | tuple | range) else [value]
+        texts.append(f"{key}={','.join(map(as_value, values))}")
+    return texts
