@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
     from fedbench.runs.results import load_results
 
-_MODULES = {
-    "fedbench.api": ("compare", "plot", "report", "run", "sweep", "tune"),
-    "fedbench.core.algorithm": ("Algorithm", "Averaging", "Stage", "descent", "server_descent"),
-    "fedbench.runs.results": ("load_results",),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = [
+    "Algorithm",
+    "Averaging",
+    "Stage",
+    "compare",
+    "descent",
+    "load_results",
+    "plot",
+    "report",
+    "run",
+    "server_descent",
+    "sweep",
+    "tune",
+]
 
 try:
     __version__ = version("fedbench-harness")
@@ -33,10 +39,16 @@ except PackageNotFoundError:  # the sources are on the path but the package is n
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch, Hydra and pandas take seconds together."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "load_results":
+        home = "fedbench.runs.results"
+    elif name in ("compare", "plot", "report", "run", "sweep", "tune"):
+        home = "fedbench.api"
+    else:
+        home = "fedbench.core.algorithm"
+    return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

@@ -40,8 +40,8 @@ ROOMS = {
     },
     "cli": {"commands", "config", "core", "runs"},
     "__main__": {"cli"},
-    "python": {"cli", "commands", "config", "core", "runs"},
-    "__init__": {"core", "python", "runs"},  # when a public name is first used
+    "api": {"commands", "config", "core", "runs"},
+    "__init__": {"api", "core", "runs"},  # when a public name is first used
 }
 
 

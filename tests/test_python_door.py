@@ -256,8 +256,8 @@ def test_a_sweep_through_a_launcher_returns_its_runs(tmp_path):
     assert [run.meta["seed"] for run in runs] == [0, 1]
 
 
-def test_flags_of_zero_are_flags():
-    with pytest.raises(RequestError, match="--jobs: must be an integer >= 1, got 0"):
+def test_a_number_of_jobs_is_at_least_one():
+    with pytest.raises(RequestError, match="jobs must be an integer >= 1, got 0"):
         fedbench.sweep(f"seed=0,1 {SMALL}", jobs=0)
 
 
@@ -270,7 +270,7 @@ def test_tune_and_compare_return_where_their_tables_are():
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: fedbench.plot(foo=1), lambda: fedbench.report("nowhere"), lambda: fedbench.tune("x")]
+    "call", [lambda: fedbench.plot(x="foo"), lambda: fedbench.report("nowhere"), lambda: fedbench.tune("x")]
 )
 def test_wrong_requests_of_words_are_raised(call):
     with pytest.raises(RequestError):

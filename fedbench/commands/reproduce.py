@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.validation import number
+from fedbench.reports.page import PAGE
 from fedbench.reports.write import write_report
 from fedbench.reproduce.execute import missing_files, outcomes, rows_within, unreadable_data, write_labels
-from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, plan, prefer_full
+from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, prefer_full
+from fedbench.reproduce.plan import plan as plan_runs
 from fedbench.reproduce.text import plan_text
-from fedbench.runs.cached_run import not_writable
+from fedbench.runs.cached_run import writing_results
 from fedbench.runs.durations import Durations, deadline
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
-from fedbench.runs.executors.options import make_executor
+from fedbench.runs.executors.launcher import LauncherExecutor
 from fedbench.runs.progress import duration
 from fedbench.runs.results import Results
 
@@ -26,16 +28,38 @@ _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.down
 _LAUNCHER = ("hydra/launcher", "hydra.launcher")
 
 
-def execute(args: Namespace) -> int:
-    """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run with data is not done.
+def execute(
+    names: Sequence[str],
+    executor: Executor,
+    profile: str = "cpu",
+    readings: bool = False,
+    plan: bool = False,
+    hours: float | None = None,
+    seeds: int | None = None,
+    experiment: str | None = None,
+) -> CommandResult:
+    """Show the plan of tables and figures, carry out its runs and write the report.
+
+    Args:
+        names: Names of papers, tables and figures, and overrides of all runs.
+        executor: Carries out the runs, unless there is a launcher.
+        profile: ``full``, ``cpu`` or ``smoke``.
+        readings: Also run the settings of other readings of the papers.
+        plan: Show the plan alone.
+        hours: When to stop.
+        seeds: Number of seeds, which replaces that of the profile.
+        experiment: Run the rows of this experiment only.
+
+    Returns:
+        The status is 1 if a run with data is not done.
 
     Raises:
         RequestError: If the request is wrong; nothing is changed on disk.
     """
-    names = [word for word in args.words if "=" not in word]
-    if args.hours is not None:
-        number("--hours", args.hours, above=0)
-    overrides = parse_overrides(word for word in args.words if "=" in word)
+    parts = [name for name in names if "=" not in name]
+    if hours is not None:
+        number("--hours", hours, above=0)
+    overrides = parse_overrides(name for name in names if "=" in name)
     for o in overrides:
         if not o.key.startswith((*_COMMON, *_LAUNCHER)):
             raise RequestError(
@@ -45,38 +69,39 @@ def execute(args: Namespace) -> int:
     launcher = [o.text for o in overrides if o.key.startswith(_LAUNCHER)]
     common = [o.text for o in overrides if o.text not in launcher]
     if launcher:
-        if args.hours is not None:
+        if hours is not None:
             raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")
         Composer().composed([*common, *launcher])  # it is known
     paths = compose_run(common)
     published = Results(paths.results_dir)
 
     def planned(profile: str) -> list[PlannedRun]:
-        return _of_experiment(plan(names, profile, args.seeds, args.readings), args.experiment)
+        return _of_experiment(plan_runs(parts, profile, seeds, readings), experiment)
 
-    runs = locate(planned(args.profile), common, published)
-    if args.profile == "cpu":  # smoke is there to try that everything runs
+    runs = locate(planned(profile), common, published)
+    if profile == "cpu":  # smoke is there to try that everything runs
         runs = prefer_full(runs, planned("full"), common, published)
     todo = [run for run in runs if not run.done]
-    executor = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus, launcher)
+    if launcher:
+        executor = LauncherExecutor(launcher)
     jobs = executor.jobs_for([run.config for run in todo if run.config is not None])
     durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
-    print(plan_text(names, runs, durations, lacks, jobs, args.profile), flush=True)
-    for paper, variant in missing_variants(names) if args.readings else ():
+    print(plan_text(parts, runs, durations, lacks, jobs, profile), flush=True)
+    for paper, variant in missing_variants(parts) if readings else ():
         there = f"its algorithms are in {variant.config_dir} of fedbench's repository; type the command there to run it"
         print(f"without the variant {variant.id} of {paper.id}: {there}", flush=True)
     taken = todo
-    if args.hours is not None:
+    if hours is not None:
         ready = [run for run in todo if run.experiment not in lacks]
         taken = rows_within(
-            ready, lambda run: None if run.config is None else durations.of(run.config), args.hours * 3600, jobs
+            ready, lambda run: None if run.config is None else durations.of(run.config), hours * 3600, jobs
         )
-        print(f"{len(taken)} of {len(todo)} runs are taken within {duration(args.hours * 3600)}", flush=True)
-    if args.plan:
-        return 0
+        print(f"{len(taken)} of {len(todo)} runs are taken within {duration(hours * 3600)}", flush=True)
+    if plan:
+        return CommandResult()
     left = {id(run) for run in todo} - {id(run) for run in taken}
     runs = [run for run in runs if id(run) not in left]
-    return _execute(names, runs, published.root, common, executor, args.hours)
+    return _execute(parts, runs, published.root, common, executor, hours)
 
 
 def _execute(
@@ -86,8 +111,8 @@ def _execute(
     common: list[str],
     executor: Executor,
     hours: float | None,
-) -> int:
-    """Train what is not done, write the report and return the exit status.
+) -> CommandResult:
+    """Train the runs that are not done, and write the report.
 
     Args:
         names: Names of the tables and figures.
@@ -98,10 +123,8 @@ def _execute(
         hours: When to stop, or None.
     """
     executor.warm_up()
-    try:
+    with writing_results(results):
         results.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise not_writable(f"results_dir={results}", error) from error
     faults = unreadable_data(run for run in runs if not run.done)
     write_labels(names, results, common)
     ended: list[RunResult] = []
@@ -126,7 +149,7 @@ def _execute(
         print(f"\n{len(wrong)} of {len(runs)} runs are not finished, {len(wrong) - len(with_data)} for lack of data")
     for e in with_data:
         print(f"{' '.join(e.overrides)}: {e.error or e.status}")
-    return 1 if with_data or left_out else 0
+    return CommandResult(1 if with_data or left_out else 0, results / "report" / PAGE)
 
 
 def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:

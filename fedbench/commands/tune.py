@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from fedbench.analysis.compare import compare
 from fedbench.analysis.stats import least_blocks
+from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
@@ -22,12 +23,12 @@ from fedbench.core.metrics import CATALOGUE
 from fedbench.core.validation import choice
 from fedbench.reports.comparison import compared_text
 from fedbench.reports.format import plural
-from fedbench.reports.page import PAGE, Chapter, Content, page
+from fedbench.reports.page import PAGE, Chapter, Content
+from fedbench.reports.page import page as page_text
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
 from fedbench.runs.durations import Durations
-from fedbench.runs.executors.base import RunBatch, RunResult
-from fedbench.runs.executors.options import make_executor
+from fedbench.runs.executors.base import Executor, RunBatch
 from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
@@ -36,47 +37,72 @@ from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned
 
 
-def execute(args: Namespace) -> int:
-    """Tune methods, compare them if that is asked for, and write tables, a page and a config file.
+def execute(
+    command: Literal["tune", "compare"],
+    overrides: Sequence[str],
+    executor: Executor,
+    config_dir: Path | None = None,
+    debug: bool = False,
+) -> CommandResult:
+    """Tune methods, compare them if the command is ``compare``, and write tables, a page and a config file.
+
+    Args:
+        command: The command.
+        overrides: Keys of the command, and overrides of the runs.
+        executor: Carries out the runs.
+        config_dir: A directory of the user with config files and modules.
+        debug: Print the traceback of a failed run.
 
     Returns:
-        The exit status: 1 if no trial of a method ended well, or a run is not done.
+        The status is 1 if no trial of a method ended well, or a run is not done.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    executor = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus)
-    request = read_request(args.word, args.overrides, executor)
-    composer = Composer(args.config_dir)
-    studies = [Study(request, method, composer, args.loud) for method in request.methods]
+    request = read_request(command, overrides, executor)
+    composer = Composer(config_dir)
+    studies = [Study(request, method, composer, debug) for method in request.methods]
     for study in studies:
         study.check()
-    if args.word == "compare":  # before anything is trained
-        if request.baseline is not None:
-            choice("baseline", request.baseline, request.methods)
-        own = {name for study in studies for name in study.config.metrics}
-        choice("metric", request.metric, [*(k for k, m in CATALOGUE.items() if m.formula is None), *sorted(own)])
+    if command == "compare":  # before anything is trained
+        _check_comparison(request, studies)
     print(f"fedbench: {_outlook(request, studies)}", file=sys.stderr, flush=True)
+
     found = [study.search() for study in studies]
-    command = shlex.join(["fedbench", args.word, *args.typed])
-    text, chapter = _write_search(studies, found, command)
+    own = [] if config_dir is None else ["--config-dir", str(config_dir)]
+    text, chapter = _write_search(studies, found, shlex.join(["fedbench", command, *own, *overrides]))
     print(f"\n{text}")
-    args.page = _folder(studies) / PAGE
     chosen = [(study, tuned) for study, tuned in zip(studies, found, strict=True) if tuned.best is not None]
-    ended: list[RunResult] = []
-    if args.word == "compare":
-        if len(chosen) < 2:
-            raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
-        configs = [study.config for study, _ in chosen for _ in request.table_seeds]
-        batch = RunBatch(table_runs(request, chosen), composer.config, args.config_dir, args.loud, results=ended)
-        executor.execute(batch, configs)
-        for e in ended:
-            if e.error:
-                print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
-        runs = [read_run(e.path) for e in ended if e.path is not None]
-        text, args.page = _write_comparison(request, studies, runs, chapter)
-        print(f"\n{text}")
-    return 0 if len(chosen) == len(studies) and all(e.status == "done" for e in ended) else 1
+    complete = len(chosen) == len(studies)
+    if command == "tune":
+        return CommandResult(0 if complete else 1, _folder(studies) / PAGE)
+
+    if len(chosen) < 2:
+        raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
+    configs = [study.config for study, _ in chosen for _ in request.table_seeds]
+    batch = RunBatch(table_runs(request, chosen), composer.config, config_dir, debug)
+    executor.execute(batch, configs)
+    for result in batch.results:
+        if result.error:
+            print(f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}", file=sys.stderr)
+    runs = [read_run(result.path) for result in batch.results if result.path is not None]
+    text, page = _write_comparison(request, studies, runs, chapter)
+    print(f"\n{text}")
+    complete = complete and all(result.status == "done" for result in batch.results)
+    return CommandResult(0 if complete else 1, page)
+
+
+def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
+    """Refuse a baseline or metric that the comparison does not have.
+
+    Raises:
+        RequestError: If there is no such baseline or metric.
+    """
+    if request.baseline is not None:
+        choice("baseline", request.baseline, request.methods)
+    measured = [name for name, metric in CATALOGUE.items() if metric.formula is None]
+    own = {name for study in studies for name in study.config.metrics}
+    choice("metric", request.metric, [*measured, *sorted(own)])
 
 
 def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
@@ -117,7 +143,7 @@ def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str
     files = {
         "tuned.md": text,
         "tuned.json": tuned_json(study, found, command),
-        PAGE: page(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
+        PAGE: page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

@@ -10,21 +10,19 @@ from __future__ import annotations
 import inspect
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from fedbench.config.compose import Composer
 from fedbench.config.identity import identify
-from fedbench.config.overrides import to_overrides
 from fedbench.config.schema import RunConfig
-from fedbench.config.targets import function_of, user_code_from
+from fedbench.config.targets import function_of
 from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError
-from fedbench.core.files import user_path
 from fedbench.runs.process import WORLD_SIZE, answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
@@ -103,12 +101,10 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     ranks = prepared.engine.ranks
     if ranks.rank:
         return _with_the_first(prepared)
-    try:
+    with writing_results(config.results_dir):
         recorder = Recorder(path)
         lock = _locked(path)
         recorder.guard(path / LOCK)
-    except OSError as error:
-        raise not_writable(f"results_dir={config.results_dir}", error) from error
     try:
         if config.force:
             recorder.clear()
@@ -139,9 +135,14 @@ def _with_the_first(prepared: PreparedRun) -> Outcome:
     return of_the_first
 
 
-def not_writable(name: object, error: OSError) -> RequestError:
-    """Return the error for a directory, by the name that the message gives it, that cannot be written to."""
-    return RequestError(f"{name} cannot be written to ({error.strerror or error}); change results_dir")
+@contextmanager
+def writing_results(results: Path) -> Iterator[None]:
+    """Raise a RequestError for an OSError inside this block, where files are first written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise RequestError(f"results_dir={results} cannot be written to ({reason}); change results_dir") from error
 
 
 def _locked(path: Path) -> FileLock:

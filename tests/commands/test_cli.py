@@ -195,7 +195,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
     """The second waits for the first, here a thread with a lock of its own, and answers from what it left."""
     from filelock import FileLock
 
-    from fedbench.core import files
+    from fedbench.core import atomic_files
 
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
@@ -214,7 +214,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
         print(*words, **how)
         waits.set()
 
-    monkeypatch.setattr(files, "print", shown, raising=False)
+    monkeypatch.setattr(atomic_files, "print", shown, raising=False)
     other = threading.Thread(target=first)
     other.start()
     assert locked.wait(60)
@@ -392,15 +392,15 @@ BAD = [
     (["algo=fedfa", "local.momentum=0.5"], "fedfa cannot be combined with local momentum: its clients' momentum is"),
     (["algo=fedcorr", "rounds=5"], "rounds=5 is too few for fedcorr"),
     (["data.noise.level=2"], "data.noise.level must be >= 0 and <= 1, got 2"),
-    (["--config-dir", "/nowhere", "algo=fedavg"], "argument --config-dir/-cd: /nowhere is not a directory"),
+    (["--config-dir", "/nowhere", "algo=fedavg"], "config_dir=/nowhere is not a directory"),
     (["--quick"], "unknown flag --quick"),
     (["--cfg"], "argument -c/--cfg: expected one argument"),
     (["--cfg", "job", "-m", "seed=0,1"], "seed has several values (0, 1)"),
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
     (
         ["lis"],
-        "'lis' is neither a word of fedbench (run, list, data, new, tune, compare, report, status, clean, show, plot, "
-        "reproduce, completion) nor an override (KEY=VALUE); did you mean list?",
+        "'lis' is neither a command of fedbench (run, list, data, new, tune, compare, report, status, clean, show, "
+        "plot, reproduce, completion) nor an override (KEY=VALUE); did you mean list?",
     ),
     (["xyz"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
     (["algo=fedavg", "rounds"], "'rounds' is not an override; overrides are KEY=VALUE, such as rounds=10"),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from fedbench.core.errors import RequestError
 from fedbench.runs.executors.base import Executor
-from fedbench.runs.executors.launcher import LauncherExecutor
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.executors.ray import RayExecutor
 
@@ -17,7 +15,6 @@ def make_executor(
     on: str | None = None,
     run_cpus: float | None = None,
     run_gpus: float | None = None,
-    launcher: Sequence[str] = (),
 ) -> Executor:
     """Return the executor that the options of a command ask for.
 
@@ -26,13 +23,10 @@ def make_executor(
         on: The option ``--on``.
         run_cpus: The option ``--run-cpus``.
         run_gpus: The option ``--run-gpus``.
-        launcher: Overrides that choose a launcher of Hydra.
 
     Raises:
         RequestError: If they contradict one another.
     """
-    if launcher:
-        return LauncherExecutor(launcher)
     if on is None:
         if run_cpus or run_gpus:
             raise RequestError("--run-cpus and --run-gpus are resources of a run on a Ray cluster; add --on ray")
