@@ -32,10 +32,13 @@ from fedbench.runs.run import Run
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
-_LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
+_LESS_DATA = (
+    "data.clients",
+    *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")),
+)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MatchedRuns:
     """The runs that match a row under a reading: all runs of one setting, by unit.
 
@@ -49,6 +52,9 @@ class MatchedRuns:
         searched: Whether the values of the row were searched here.
         setup: Title of the row's setup.
         reading: How the numbers are read.
+        row: The row; None for runs that belong to no row.
+        name: The method and the hyperparameters of the row.
+        round: Round that the row's table reports, ``last`` or ``best``.
     """
 
     runs: dict[Unit, Run]
@@ -60,6 +66,9 @@ class MatchedRuns:
     searched: bool = False
     setup: str = ""
     reading: Reading = ADOPTED
+    row: Row | None = None
+    name: str = ""
+    round: str = "last"
 
     @property
     def diverged(self) -> set[Unit]:
@@ -91,6 +100,10 @@ class MatchedRuns:
             return {unit: float(c.iloc[-1]) for unit, c in curves.items()}
         return {unit: float(c.min() if lower_is_better(field) else c.max()) for unit, c in curves.items()}
 
+    def measured(self, metric: PrintedMetric) -> dict[Unit, float]:
+        """Return the value of a metric per unit as the row's table reports it."""
+        return self.values(metric, self.round)
+
     def values(self, metric: PrintedMetric, which: str = "last") -> dict[Unit, float]:
         """Return the value of a metric per unit in the printed unit; the metric and the round are as they are read.
 
@@ -101,7 +114,10 @@ class MatchedRuns:
         name = self.reading.field(metric.field)
         if name is None or (self.reading.round == "best" and name.startswith("client:")):
             return {}  # runs keep the clients of the last round only
-        read, at = replace(metric, field=name), which if self.reading.round == "adopted" else self.reading.round
+        read, at = (
+            replace(metric, field=name),
+            which if self.reading.round == "adopted" else self.reading.round,
+        )
         found = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
         return {unit: value * metric.factor for unit, value in found.items() if value is not None}
 
@@ -183,13 +199,23 @@ class Evidence:
 
     def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row as they are read, best first, followed by an empty one."""
-        title, searched = paper.setups[row.setup].title, paper.searched(row)
-        found = (*self.choices(paper, row), MatchedRuns({}))
-        return [replace(f, searched=searched, setup=title, reading=self.reading) for f in found]
+        hyper = "".join(f" {key}={value}" for key, value in row.hyperparameters.items())
+        return [
+            replace(
+                runs,
+                searched=paper.searched(row),
+                setup=paper.setups[row.setup].title,
+                reading=self.reading,
+                row=row,
+                name=f"{paper.methods[row.algo].label}{hyper}",
+                round=_printed_round(paper, row),
+            )
+            for runs in (*self.choices(paper, row), MatchedRuns({}))
+        ]
 
     def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
-        best = any(t.round == "best" and any(r is row for r in t.rows) for t in paper.tables.values())
+        best = _printed_round(paper, row) == "best"
         if self.reading.round != "adopted":
             best = self.reading.round == "best"
         key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
@@ -205,6 +231,12 @@ class Evidence:
     def _counted(self, group: Sequence[Run]) -> list[Run]:
         """Return the runs of a setting that the reading counts: those of the experiment's split, or of all."""
         return [r for r in group if self.reading.splits == "drawn" or SPLIT not in r.meta["departures"]]
+
+
+def _printed_round(paper: Paper, row: Row) -> str:
+    """Return the round that the table of a row reports; figures show the last one."""
+    tables = (table for table in paper.tables.values() if any(r is row for r in table.rows))
+    return next((table.round for table in tables), "last")
 
 
 def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, dict[str, Any]]:

@@ -107,6 +107,10 @@ class Reported(Entry):
             raise ValueError(f"must be a number or [number, ±]; got {value!r}")
         return {"mean": pair[0], "std": pair[1]}
 
+    def __str__(self) -> str:
+        """Return the number and its ± as text."""
+        return f"{self.mean:g}" if self.std is None else f"{self.mean:g} ± {self.std}"
+
 
 @dataclass(frozen=True)
 class Impossible(Entry):

@@ -141,8 +141,8 @@ def test_a_fault_is_reported_with_its_place(tmp_path, right, wrong, message):
 
 def test_a_function_that_does_not_exist(tmp_path, monkeypatch):
     made = read_paper(write(tmp_path))
-    monkeypatch.delattr(OWN_CHECKS, "c04")
-    with pytest.raises(RequestError, match="needs a function c04 in fedbench/analysis/claims/example.py") as error:
+    monkeypatch.delattr(OWN_CHECKS, "c04_fedavg_falls_less")
+    with pytest.raises(RequestError, match="needs a function c04_... in fedbench/analysis/claims/example.py") as error:
         judge(made, made.claims["c04"], Evidence([]))
     assert str(error.value).startswith("example.yaml: claims: c04: ")
 
@@ -156,7 +156,7 @@ def test_a_row_that_does_not_exist(tmp_path):
 def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path, monkeypatch):
     """Only a RequestError is a fault of the file; a function that is wrong ends with its own error."""
     made = read_paper(write(tmp_path))
-    monkeypatch.setattr(OWN_CHECKS, "c04", lambda paper, evidence: 1 // 0)
+    monkeypatch.setattr(OWN_CHECKS, "c04_fedavg_falls_less", lambda paper, evidence: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         judge(made, made.claims["c04"], Evidence([]))
 

@@ -2,66 +2,64 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from fedbench.analysis.claims.comparison import Comparison, above, contest, joined
-from fedbench.analysis.claims.curve_claims import FigureRuns
+from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, joined
+from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import Cells
 from fedbench.analysis.matching import Evidence
 from fedbench.core.metrics import metric_info
+from fedbench.papers.checks import Selection
 from fedbench.papers.schema import Paper
 
-_ERROR, _SPREAD = "error_mean_weighted", "error_rsd_weighted"
+_BASELINES = ("fedavg", "fedadam", "fednova", "qfedavg")
+_SPREAD = metric_info("error_rsd_weighted")
+_ERRORS = (metric_info("error_mean_weighted"), _SPREAD)
 _UNSTABLE = 5.0  # points of accuracy behind the best method
 
 
-def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c17_dominates_each_baseline(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that for each baseline some value of alpha gives AdaFedAdam a lower mean and a lower spread of the error."""
-    shown, out = FigureRuns(paper, "figure3", evidence), []
-    front = [i for i, row in enumerate(shown.figure.rows) if row.algo == "adafedadam"]
-    last = cache(lambda i, field: shown.found[i].final(field))
-    named = " and ".join(metric_info(field).label for field in (_ERROR, _SPREAD))
-    for algo in ("fedavg", "fedadam", "fednova", "qfedavg"):
-        i = shown.row("synthetic", algo)
-        points = []
-        for f in front:
-            parts = [
-                contest(metric_info(field).label, last(f, field), last(i, field), -1.0, *shown.of(f, i))
-                for field in (_ERROR, _SPREAD)
-            ]
-            points.append(joined(f"{shown.name(f)} below {shown.name(i)} in {named}", parts, every=True))
-        out.append(joined(f"some point of the front below {shown.name(i)}", points, every=False))
-    return out
-
-
-def c23(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that each baseline is more than 5 points of mean accuracy behind the best method on some data set."""
-    cells, setups = Cells(paper, evidence), paper.tables["table5"].setups
+    (shown,) = figure_runs(paper, "figure3", evidence).values()
+    front = [runs for runs in shown if Selection("adafedadam").fits(runs.row)]
+    last = {(runs, field): runs.final(field.name) for runs in shown for field in _ERRORS}
+    fields = " and ".join(field.label for field in _ERRORS)
     out = []
-    for algo in ("fedavg", "fedadam", "fednova", "qfedavg"):
-        parts = [_far_behind(cells, setup, algo) for setup in setups]
-        out.append(joined(f"{paper.methods[algo].label} far behind on some data set", parts, every=False))
+    for algo in _BASELINES:
+        baseline = runs_of(shown, algo)
+        points = []
+        for point in front:
+            parts = [
+                contest(field.label, last[point, field], last[baseline, field], -1.0, point, baseline)
+                for field in _ERRORS
+            ]
+            label = f"{point.name} below {baseline.name} in {fields}"
+            points.append(joined(label, parts, every=True))
+        out.append(joined(f"some point of the front below {baseline.name}", points, every=False))
     return out
 
 
-def _far_behind(cells: Cells, setup: str, algo: str) -> Comparison:
-    paper, rows = cells.paper, cells.rows("table5", setup)
-    found = cells.evidence.comparable(paper, rows)
-    values = {row.algo: f.values(paper.metrics["avg"]) for row, f in zip(rows, found, strict=True)}
-    own = values.pop(algo)
-    units = set(own).intersection(*values.values())  # units of every rival: the best may be missing
-    lag = {u: max(v[u] for v in values.values()) - own[u] - _UNSTABLE for u in sorted(units)}
-    label = f"{paper.methods[algo].label} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
-    return above(label, lag, found)
+def c23_baselines_are_unstable(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that each baseline is more than 5 points of mean accuracy behind the best method on some data set."""
+    cells = Cells(paper, evidence)
+    out = []
+    for algo in _BASELINES:
+        name = paper.methods[algo].label
+        parts = []
+        for setup in paper.tables["table5"].setups:
+            numbers, runs = cells.own_and_best_other("table5", setup, algo, "avg")
+            lag = {unit: best - own - _UNSTABLE for unit, (own, best) in numbers.items()}
+            label = f"{name} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
+            parts.append(above(label, lag, runs))
+        out.append(joined(f"{name} far behind on some data set", parts, every=False))
+    return out
 
 
-def c24(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c24_spread_stops_falling(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that from alpha 4 to 8 the relative spread of the error falls by less than half of its fall from 1 to 4."""
-    shown = FigureRuns(paper, "figure3", evidence)
-    found = shown.of(*(shown.row("synthetic", "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)))
-    factor = metric_info(_SPREAD).factor
-    one, four, eight = ({u: factor * v for u, v in f.final(_SPREAD).items()} for f in found)
-    units = sorted(one.keys() & four.keys() & eight.keys())
-    room = {u: (eight[u] - four[u]) - (four[u] - one[u]) / 2 for u in units}  # falls are negative
-    label = f"fall of {metric_info(_SPREAD).label} from alpha 4 to 8 below half of that from 1 to 4"
-    return [above(label, room, found)]
+    (shown,) = figure_runs(paper, "figure3", evidence).values()
+    runs = [runs_of(shown, "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)]
+    spreads = aligned(*(measured(side, "final", _SPREAD.name) for side in runs))
+    room = {  # falls are negative
+        unit: (eight - four) - (four - one) / 2 for unit, (one, four, eight) in spreads.items()
+    }
+    label = f"fall of {_SPREAD.label} from alpha 4 to 8 below half of that from 1 to 4"
+    return [above(label, room, runs)]

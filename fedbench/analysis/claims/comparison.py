@@ -1,17 +1,21 @@
-"""Comparisons of settings over the blocks that both have: training seeds, or splits of the data. p is one-sided."""
+"""Comparisons of settings over their common blocks: training seeds, or splits of the data.
+
+p is one-sided.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired, with_diverged, without_scale
 
+T = TypeVar("T")
 ALPHA = 0.05
 
 
@@ -31,13 +35,13 @@ class Comparison:
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         group: Title of the setup that it belongs to, or of both.
         blocks: What the blocks are, ``seed`` or ``split``.
-        differences: Lead of the first side by block; runs that diverged are counted. Empty if it has parts.
+        differences: Lead of the first side by block; runs that diverged are counted.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
         for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None until it is judged, and
             for one that has not been run.
         against_p: p-value that it is behind, likewise.
-        parts: Comparisons that it consists of; ``mean`` to ``high`` are those of the part that counts.
+        parts: Comparisons that it consists of; its numbers are those of the part that counts.
         every: Whether all parts must be shown, or one is enough.
         unit: Unit of the leads; empty for plain numbers, or if the parts have several.
     """
@@ -63,15 +67,17 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Whether it has been run, in all of its parts; it does not count before, whichever way the others point."""
+        """Whether it has been run, in all of its parts; before that it does not count."""
         return self.mean is not None and all(part.complete for part in self.parts)
 
     @property
     def state(self) -> Literal["shown", "refuted", "open", "not run"]:
-        """What its adjusted p-values come to."""
+        """Result by its adjusted p-values."""
         if self.for_p is None or self.against_p is None:
             return "not run"
-        return "shown" if self.for_p <= ALPHA else "refuted" if self.against_p <= ALPHA else "open"
+        if self.for_p <= ALPHA:
+            return "shown"
+        return "refuted" if self.against_p <= ALPHA else "open"
 
     def blank(self) -> Comparison:
         """Return it without its numbers, as one that has not been run."""
@@ -79,7 +85,7 @@ class Comparison:
 
     @property
     def run_parts(self) -> list[Comparison]:
-        """The parts that have been run, which are those that count; none if it is a single comparison."""
+        """The parts that have been run, which alone count; none if it is a single comparison."""
         return [part for part in self.parts if part.mean is not None]
 
     @property
@@ -89,31 +95,37 @@ class Comparison:
 
     @property
     def fewest(self) -> int:
-        """Number of blocks, of several parts that of the one with fewest; 0 if something has not been run."""
+        """Number of blocks, of several parts the smallest; 0 if something has not been run."""
         return min((part.fewest for part in self.parts), default=self.n)
 
     def chances(self, ahead: bool) -> int:
-        """Return by how many of its parts the least p-value is multiplied, for it to be ahead or else behind."""
-        if not self.parts:
-            return 1
-        most = max(part.chances(ahead) for part in self.parts)
-        return most if self.every == ahead else len(self.parts) * most
+        """Return the factor of the least p-value for it to be ahead, or else behind."""
+        most = max((part.chances(ahead) for part in self.parts), default=1)
+        alternatives = len(self.parts) if self.every != ahead else 1
+        return most * max(1, alternatives)
 
     @property
     def strength(self) -> float:
-        """Σd / √Σd² of the differences d, by which equal p-values are ordered; of several parts, that which counts."""
-        if self.parts:
-            return (min if self.every else max)(part.strength for part in self.parts)
-        scale = math.hypot(*self.differences.values())
-        return sum(self.differences.values()) / scale if scale else 0.0
+        """Σd / √Σd² of the differences d, which orders equal p-values; 0 if all are 0."""
+        scale = math.hypot(*self.differences.values()) or 1.0
+        return sum(self.differences.values()) / scale
 
 
-# ---- of two settings
+# ---- numbers by unit
+
+
+def aligned(*numbers: Mapping[Unit, T]) -> dict[Unit, list[T]]:
+    """Return the numbers of each unit that has all of them, in order of the units."""
+    units = set(numbers[0]).intersection(*numbers[1:])
+    return {unit: [by_unit[unit] for by_unit in numbers] for unit in sorted(units)}
 
 
 def leads(a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float) -> dict[Unit, float]:
     """Return sign * (a - b) over the units of both."""
-    return {unit: sign * (a[unit] - b[unit]) for unit in sorted(a.keys() & b.keys())}
+    return {unit: sign * (one - two) for unit, (one, two) in aligned(a, b).items()}
+
+
+# ---- comparisons of runs
 
 
 def contest(
@@ -141,31 +153,34 @@ def contest(
             of the numbers; 0 if it must be ahead.
     """
     differences = {unit: lead + margin for unit, lead in leads(a, b, sign).items()}
-    lost, won = one.diverged & b.keys(), two.diverged & a.keys()
+    lost = one.diverged & b.keys()
+    won = two.diverged & a.keys()
     if not (lost or won or one.diverged & two.diverged):
         return tested(label, differences, (one, two))
-    words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
-    label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
+
+    sides = (("first", one.diverged), ("second", two.diverged))
+    diverged = "; ".join(f"the {side} with {_seeds(units)}" for side, units in sides if units)
+    label = f"{label} (diverged, so counted as behind: {diverged})"
     if not (lost or won or any(map(math.isfinite, differences.values()))):
         return _undecided(label, (one, two))
     return tested(label, differences, (one, two), lost, won)
 
 
-def above(label: str, differences: Mapping[Unit, float], found: Sequence[MatchedRuns]) -> Comparison:
-    """Return the comparison of differences, one per unit, with 0; ``found`` contains their runs.
+def above(label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedRuns]) -> Comparison:
+    """Return the comparison of differences, one per unit, with 0; ``runs`` are the runs behind them.
 
     If one of these runs diverged, the others alone do not decide the comparison.
     """
-    lost = set().union(*(f.diverged for f in found))
-    if not lost or not all(f.runs or f.diverged or differences for f in found):
-        return tested(label, differences, found)
-    return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
+    lost = set().union(*(side.diverged for side in runs))
+    if not lost or not all(side.runs or side.diverged or differences for side in runs):
+        return tested(label, differences, runs)
+    return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", runs)
 
 
 def tested(
     label: str,
     differences: Mapping[Unit, float],
-    found: Sequence[MatchedRuns],
+    runs: Sequence[MatchedRuns],
     lost: Collection[Unit] = (),
     won: Collection[Unit] = (),
 ) -> Comparison:
@@ -174,70 +189,66 @@ def tested(
     Args:
         label: Description of the comparison.
         differences: Differences by unit.
-        found: The runs behind them.
+        runs: The runs behind them.
         lost: Units in which the first side diverged, which counts as behind.
         won: Units in which the second side diverged.
     """
-    known = {unit: d for unit, d in differences.items() if math.isfinite(d)}
-    by_split = any(f.reading.splits == "drawn" for f in found)
-    by_block = _by_block(with_diverged(known, lost, won), by_split)
-    if not by_block or _uneven(found):
-        return Comparison(label, uneven=bool(by_block), group=_group(found))
-    p = paired(by_block.values())
-    if (lost or won) and not any(known.values()):
-        p = without_scale(p)
-    return Comparison(
-        label,
-        p.mean,
-        p.greater,
-        p.less,
-        p.n,
-        reduced=_departures(found),
-        untuned=_untuned(found),
-        group=_group(found),
+    finite = {unit: d for unit, d in differences.items() if math.isfinite(d)}
+    by_split = any(side.reading.splits == "drawn" for side in runs)
+    by_block = _by_block(with_diverged(finite, lost, won), by_split)
+    if not by_block:
+        return Comparison(label, group=_group(runs))
+
+    comparison = _undecided(label, runs)
+    if comparison.uneven:
+        return comparison
+    test = paired(by_block.values())
+    if (lost or won) and not any(finite.values()):
+        test = without_scale(test)
+    return replace(
+        comparison,
+        **asdict(test),
         blocks="split" if by_split else "seed",
         differences=by_block,
-        low=p.low,
-        high=p.high,
     )
 
 
-def _undecided(label: str, found: Sequence[MatchedRuns]) -> Comparison:
-    if _uneven(found):
-        return Comparison(label, uneven=True, group=_group(found))
-    return Comparison(label, 0.0, 1.0, 1.0, 0, _departures(found), untuned=_untuned(found), group=_group(found))
-
-
-def _uneven(found: Sequence[MatchedRuns]) -> bool:
-    return any(f.cuts != found[0].cuts for f in found)
-
-
-def _departures(found: Sequence[MatchedRuns]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for f in found for text in f.departs))
-
-
-def _untuned(found: Sequence[MatchedRuns]) -> bool:
-    """Return whether the values of some rows were searched here, and those of others not."""
-    return len({f.searched for f in found}) > 1
+def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
+    """Return a comparison of runs that says nothing, or that they cannot be compared."""
+    if any(side.cuts != runs[0].cuts for side in runs):
+        return Comparison(label, uneven=True, group=_group(runs))
+    return Comparison(
+        label,
+        mean=0.0,
+        greater=1.0,
+        less=1.0,
+        reduced=tuple(dict.fromkeys(text for side in runs for text in side.departs)),
+        untuned=len({side.searched for side in runs}) > 1,
+        group=_group(runs),
+    )
 
 
 def _seeds(units: Collection[Unit]) -> str:
-    return f"seed {', '.join(map(str, sorted({u.seed for u in units})))}"
+    return f"seed {', '.join(map(str, sorted({unit.seed for unit in units})))}"
 
 
-def _group(found: Sequence[MatchedRuns]) -> str:
-    return " and ".join(dict.fromkeys(f.setup for f in found if f.setup))
+def _group(runs: Sequence[MatchedRuns]) -> str:
+    return " and ".join(dict.fromkeys(side.setup for side in runs if side.setup))
 
 
 def _by_block(differences: Mapping[Unit, float], by_split: bool) -> dict[int, float]:
-    """Return differences by training seed, or the mean difference over the training seeds of each split.
+    """Return differences by training seed, or their mean over the training seeds of each split.
 
     Runs of one split share its luck, so that only the split as a whole may be flipped.
     """
     members: dict[int, list[float]] = {}
     for unit, difference in sorted(differences.items()):
-        members.setdefault(unit.split if by_split else unit.seed, []).append(difference)
+        block = unit.split if by_split else unit.seed
+        members.setdefault(block, []).append(difference)
     return {block: mean(values) for block, values in members.items()}
+
+
+# ---- comparisons of several parts
 
 
 def between(
@@ -245,7 +256,7 @@ def between(
     values: Mapping[Unit, float],
     low: float,
     high: float,
-    found: MatchedRuns,
+    runs: MatchedRuns,
     missed: Collection[Unit] = (),
 ) -> Comparison:
     """Return the comparison of two parts: a number is above the lower end of a band, and below its upper end.
@@ -254,10 +265,13 @@ def between(
     right side of one end, so that they are no comparisons of their own. A run that diverged counts as outside at both
     ends, and so does a unit of ``missed``.
     """
-    ends = []
-    for word, bound, sign in (("at least", low, 1.0), ("at most", high, -1.0)):
-        room = {u: sign * (value - bound) for u, value in values.items()}
-        ends.append(tested(f"{label} {word} {bound:g}", room, [found], lost={*missed, *found.diverged}))
+    outside = {*missed, *runs.diverged}
+    above_low = {unit: value - low for unit, value in values.items()}
+    below_high = {unit: high - value for unit, value in values.items()}
+    ends = [
+        tested(f"{label} at least {low:g}", above_low, [runs], lost=outside),
+        tested(f"{label} at most {high:g}", below_high, [runs], lost=outside),
+    ]
     return joined(f"{label} from {low:g} to {high:g}", ends, every=True)
 
 
@@ -269,30 +283,32 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
     is ahead with the smallest p-value times their number, missing parts included, and behind with the largest one, once
     all have been run; its other numbers are those of the best part.
     """
-    group = " and ".join(dict.fromkeys(p.group for p in parts if p.group))
-    run = [p for p in parts if p.mean is not None]
+    group = " and ".join(dict.fromkeys(part.group for part in parts if part.group))
+    run = [part for part in parts if part.mean is not None]
     if not run or (every and len(run) < len(parts)):
-        return Comparison(label, uneven=any(p.uneven for p in parts), group=group)
-    ahead, behind = [p.greater or 0.0 for p in run], [p.less or 0.0 for p in run]
+        return Comparison(label, uneven=any(part.uneven for part in parts), group=group)
+
+    ahead = [part.greater or 0.0 for part in run]
+    behind = [part.less or 0.0 for part in run]
     if every:
-        greater, less = max(ahead), min(1.0, len(parts) * min(behind))
+        greater = max(ahead)
+        less = min(1.0, len(parts) * min(behind))
+        counts = run[ahead.index(greater)]
     else:
-        greater, less = min(1.0, len(parts) * min(ahead)), max(behind) if len(run) == len(parts) else 1.0
-    shown = run[ahead.index(max(ahead) if every else min(ahead))]
-    units = {p.unit for p in parts}
-    return Comparison(
-        label if every else f"{label} ({shown.label})",
-        shown.mean,
-        greater,
-        less,
-        shown.n,
-        reduced=tuple(dict.fromkeys(text for p in run for text in p.reduced)),
-        untuned=any(p.untuned for p in run),
+        greater = min(1.0, len(parts) * min(ahead))
+        less = max(behind) if len(run) == len(parts) else 1.0
+        counts = run[ahead.index(min(ahead))]
+        label = f"{label} ({counts.label})"
+    units = {part.unit for part in parts}
+    return replace(
+        counts,
+        label=label,
+        greater=greater,
+        less=less,
+        reduced=tuple(dict.fromkeys(text for part in run for text in part.reduced)),
+        untuned=any(part.untuned for part in run),
         group=group,
-        blocks=shown.blocks,
-        low=shown.low,
-        high=shown.high,
         parts=tuple(parts),
         every=every,
-        unit=units.pop() if len(units) == 1 else "",
+        unit=counts.unit if len(units) == 1 else "",
     )

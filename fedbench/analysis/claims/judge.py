@@ -64,22 +64,29 @@ def judge_readings(paper: Paper, claim: Claim, evidence: Evidence) -> Readings:
         claim: The claim.
         evidence: The runs.
     """
-    found = {ADOPTED: judge(paper, claim, evidence.under(ADOPTED))}
-    if found[ADOPTED].basis != "runs" or found[ADOPTED].word == "not testable":
-        return found
-    found |= {r: judge(paper, claim, evidence.under(r)) for r in paper.readings.every() if r != ADOPTED}
-    numbers = {reading: _numbers(verdict.outcome) for reading, verdict in found.items()}
-    return {r: v for r, v in found.items() if not any(numbers.get(near) == numbers[r] for near in r.nearer())}
+    adopted = judge(paper, claim, evidence.under(ADOPTED))
+    if adopted.basis != "runs" or adopted.word == "not testable":
+        return {ADOPTED: adopted}
+    verdicts = {reading: judge(paper, claim, evidence.under(reading)) for reading in paper.readings.every()}
+    numbers = {reading: _numbers(verdict.outcome) for reading, verdict in verdicts.items()}
+    kept = {}
+    for reading, verdict in verdicts.items():
+        if not any(numbers.get(near) == numbers[reading] for near in reading.nearer()):
+            kept[reading] = verdict
+    return kept
 
 
 def comparable(readings: Readings) -> dict[Reading, Verdict]:
-    """Return the readings that count beside the adopted one: run at the paper's settings as it was, or reduced as it.
+    """Return the readings that count, run at the paper's settings or reduced as the adopted one was.
 
     A reading counts if its blocks could have decided it either way.
     """
-    adopted = readings[ADOPTED]
-    at_full = adopted.outcome is adopted
-    return {r: v.outcome for r, v in readings.items() if v.outcome.counts and (v.outcome is v) == at_full}
+    scaled = readings[ADOPTED].outcome is not readings[ADOPTED]
+    return {
+        reading: verdict.outcome
+        for reading, verdict in readings.items()
+        if verdict.outcome.counts and (verdict.outcome is not verdict) == scaled
+    }
 
 
 def differing(readings: Readings) -> list[Reading] | None:
@@ -90,9 +97,9 @@ def differing(readings: Readings) -> list[Reading] | None:
     words = {reading: verdict.word for reading, verdict in comparable(readings).items()}
     if ADOPTED not in words or len(words) < 2:
         return None
-    others = [(len(r.differs_from(ADOPTED)), r) for r, word in words.items() if word != words[ADOPTED]]
-    least = min((steps for steps, _ in others), default=0)
-    return [reading for steps, reading in others if steps == least]
+    others = [reading for reading, word in words.items() if word != words[ADOPTED]]
+    distances = [len(reading.differs_from(ADOPTED)) for reading in others]
+    return [r for r, distance in zip(others, distances, strict=True) if distance == min(distances)]
 
 
 def _numbers(verdict: Verdict) -> list[object]:
@@ -105,8 +112,8 @@ def comparisons_of(paper: Paper, claim: Claim, check: Check, evidence: Evidence)
     cells = table_claims.Cells(paper, evidence)
     match check:
         case Several(checks=checks):
-            found = [c for part in checks for c in comparisons_of(paper, claim, part, evidence)]
-            return [joined(check.label, found, check.kind == "all")] if check.label else found
+            parts = [c for part in checks for c in comparisons_of(paper, claim, part, evidence)]
+            return [joined(check.label, parts, check.kind == "all")] if check.label else parts
         case Compare():
             return table_claims.compare(cells, check)
         case Trend():
@@ -130,13 +137,15 @@ def own_check(paper: str, claim: str) -> OwnCheck:
 
     Args:
         paper: Id of the paper, the name of the module in this package.
-        claim: Id of the claim, the name of the function.
+        claim: Id of the claim, with which the name of the function begins: ``c14_lead_grows_with_skew``.
 
     Raises:
         RequestError: If there is no such function.
     """
     module = f"{__package__}.{paper}"
-    found: OwnCheck | None = getattr(import_module(module), claim, None) if find_spec(module) else None
-    if found is None:
-        raise RequestError(f"kind: function needs a function {claim} in {module.replace('.', '/')}.py")
-    return found
+    functions = vars(import_module(module)) if find_spec(module) else {}
+    for name, function in functions.items():
+        if name.startswith(f"{claim}_"):
+            check: OwnCheck = function
+            return check
+    raise RequestError(f"kind: function needs a function {claim}_... in {module.replace('.', '/')}.py")

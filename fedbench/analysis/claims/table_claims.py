@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from statistics import mean
 from typing import Any
 
-from fedbench.analysis.claims.comparison import Comparison, above, between, contest, joined, tested
+from fedbench.analysis.claims.comparison import (
+    Comparison,
+    above,
+    aligned,
+    between,
+    contest,
+    joined,
+    leads,
+    tested,
+)
 from fedbench.analysis.claims.verdict import Verdict
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -20,70 +29,89 @@ from fedbench.papers.checks import Averages, Compare, EqualRows, Trend, WithinBa
 from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
+@dataclass(frozen=True)
 class Cells:
-    """The numbers that claims about tables compare."""
+    """The measured numbers of a paper's tables."""
 
-    def __init__(self, paper: Paper, evidence: Evidence) -> None:
-        self.paper, self.evidence = paper, evidence
+    paper: Paper
+    evidence: Evidence
 
     def rows(self, table: str, setup: str) -> list[Row]:
         """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
-        return [r for r in self.paper.tables[table].rows if r.setup == setup]
+        return [row for row in self.paper.tables[table].rows if row.setup == setup]
 
-    def row(self, table: str, setup: str, algo: str, /, **hyper: Any) -> Row:
+    def row(self, table: str, setup: str, algo: str, hyper: Mapping[str, Any] | None = None) -> Row:
         """Return the first row of a method with the given hyperparameters.
 
         Raises:
             RequestError: If no such row exists.
         """
-        rows = [r for r in self.rows(table, setup) if r.algo == algo]
-        if fitting := [r for r in rows if all(r.hyperparameters.get(k) == v for k, v in hyper.items())]:
-            return fitting[0]
-        given = "".join(f" with {k} {v}" for k, v in hyper.items())
+        wanted = hyper or {}
+        for row in self.rows(table, setup):
+            if row.algo == algo and wanted.items() <= row.hyperparameters.items():
+                return row
+        given = "".join(f" with {key} {value}" for key, value in wanted.items())
         raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
 
-    def compare(
-        self, table: str, better: Row, worse: Row, metric: str, other_table: str = "", by: float = 0.0, label: str = ""
-    ) -> Comparison:
+    def own_and_best_other(
+        self, table: str, setup: str, algo: str, metric: str
+    ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
+        """Return the number of a method and the best one of all others by unit, and the runs of all rows.
+
+        A unit counts only if every row has it: the best number may be the one that is missing.
+        """
+        m = self.paper.metrics[metric]
+        rows = self.rows(table, setup)
+        runs = self.evidence.comparable(self.paper, rows)
+        values = {row.algo: side.measured(m) for row, side in zip(rows, runs, strict=True)}
+        best = min if m.direction == "lower" else max
+        numbers = aligned(values.pop(algo), *values.values())
+        return {unit: (own, best(others)) for unit, (own, *others) in numbers.items()}, runs
+
+    def compare(self, better: Row, worse: Row, metric: str, by: float = 0.0, label: str = "") -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
         Args:
-            table: The table of ``better``.
             better: A row.
             worse: A row.
             metric: The metric.
-            other_table: The table of ``worse``, if it is another one.
             by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
             label: Description of the comparison; empty for one by what is compared.
         """
         m = self.paper.metrics[metric]
         one, two = self.evidence.comparable(self.paper, (better, worse))
-        a = one.values(m, self.paper.tables[table].round)
-        b = two.values(m, self.paper.tables[other_table or table].round)
-        sign = -1.0 if m.direction == "lower" else 1.0
-        if label:
-            return replace(contest(label, a, b, sign, one, two, margin=-by), unit=_unit(m))
-        names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
-        twice = "" if names[0] != names[1] else f" ({worse.setup})"
-        label = f"{m.label} of {names[0]}{_handicap(sign * by)} against {names[1]}{twice}"
-        where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return replace(contest(label + where, a, b, sign, one, two, margin=-by), unit=_unit(m))
+        text = label or self._label(better, worse, m, by)
+        numbers = one.measured(m), two.measured(m)
+        return replace(contest(text, *numbers, _sign(m), one, two, margin=-by), unit=_unit(m))
 
-    def _name(self, row: Row, both: bool) -> str:
-        hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
+    def _label(self, better: Row, worse: Row, metric: PrintedMetric, by: float) -> str:
+        """Return what is compared; rows are named in full unless they are two methods in one setup."""
+        elsewhere = better.setup != worse.setup
+        full = elsewhere or better.algo == worse.algo
+        one, two = (self._name(row, full) for row in (better, worse))
+        where = "" if elsewhere else f" on {self.paper.setups[better.setup].title}"
+        amount = _sign(metric) * by
+        handicap = f" {'less' if amount > 0 else 'plus'} {abs(amount):g}" if by else ""
+        return f"{metric.label} of {one}{handicap} against {two}{where}"
+
+    def _name(self, row: Row, full: bool) -> str:
         name = self.paper.methods[row.algo].label
-        return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
+        if not full:
+            return name
+        for key, value in row.hyperparameters.items():
+            if isinstance(value, float):
+                name += f" {key}={value:g}"
+        return f"{name} ({self.paper.setups[row.setup].title})"
+
+
+def _sign(metric: PrintedMetric) -> float:
+    return -1.0 if metric.direction == "lower" else 1.0
 
 
 def _unit(metric: PrintedMetric) -> str:
     """Return the unit of differences in a metric, as the paper prints it."""
     info = metric_info(metric.field)
     return info.difference_unit if metric.factor == info.factor else ""
-
-
-def _handicap(amount: float) -> str:
-    """Return the words for an amount that is taken from a number before it is compared."""
-    return "" if not amount else f" less {amount:g}" if amount > 0 else f" plus {-amount:g}"
 
 
 def compare(cells: Cells, check: Compare) -> list[Comparison]:
@@ -93,29 +121,30 @@ def compare(cells: Cells, check: Compare) -> list[Comparison]:
     """
     if check.by < 0 and set(check.better) == set(check.worse):
         return _close_together(cells, check)
+    table = check.table
     out = []
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
-        own, table = cells.row(check.table, setup, algo), check.table
+        own = cells.row(table, setup, algo)
         if check.at is not None:
-            table = check.at.table
-            rivals = [cells.row(table, check.at.setup, algo)]
+            rivals = [cells.row(check.at.table, check.at.setup, algo)]
         elif check.worse:
             rivals = [cells.row(table, setup, other) for other in check.worse if other != algo]
         else:
-            rivals = [r for r in cells.rows(table, setup) if r is not own]
-        out += [cells.compare(check.table, own, r, metric, table, check.by, check.label) for r in rivals]
+            rivals = [row for row in cells.rows(table, setup) if row is not own]
+        out += [cells.compare(own, rival, metric, check.by, check.label) for rival in rivals]
     return out
 
 
 def _close_together(cells: Cells, check: Compare) -> list[Comparison]:
     """Return a comparison per pair of methods: two one-sided tests that each is less behind the other than ``by``."""
+    paper = cells.paper
     out = []
     for setup, metric, pair in product(check.setups, check.metrics, combinations(check.better, 2)):
         one, two = (cells.row(check.table, setup, algo) for algo in pair)
-        parts = [cells.compare(check.table, a, b, metric, by=check.by) for a, b in ((one, two), (two, one))]
-        names = " and ".join(cells.paper.methods[algo].label for algo in pair)
-        label = f"{cells.paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
-        out.append(joined(f"{label} on {cells.paper.setups[setup].title}", parts, every=True))
+        parts = [cells.compare(*sides, metric, check.by) for sides in ((one, two), (two, one))]
+        names = " and ".join(paper.methods[algo].label for algo in pair)
+        label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
+        out.append(joined(f"{label} on {paper.setups[setup].title}", parts, every=True))
     return out
 
 
@@ -123,38 +152,43 @@ def trend(cells: Cells, check: Trend) -> list[Comparison]:
     """Return, per method, the rank correlation of the metric with the steps."""
     metric = cells.paper.metrics[check.metric]
     rising = check.trend == "increasing"
+    where = f" on {cells.paper.setups[check.setup].title}" if check.setup else ""
     out = []
     for algo in check.algo:
-        rows = _steps(cells, check, algo)
-        found = cells.evidence.comparable(cells.paper, rows)
-        correlations = _correlations(found, metric, cells.paper.tables[check.table].round)
-        where = f" on {cells.paper.setups[check.setup].title}" if check.setup else ""
-        sign, word = (1.0, "rising") if rising else (-1.0, "falling")
+        runs = cells.evidence.comparable(cells.paper, _steps(cells, check, algo))
+        values = [step.measured(metric) for step in runs]
+        correlations = rank_correlations(runs, values, -_sign(metric) * math.inf)
+        if not rising:
+            correlations = {unit: -tau for unit, tau in correlations.items()}
         label = (
-            f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} with {check.over}{where}, {word}"
+            f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} "
+            f"with {check.over}{where}, {'rising' if rising else 'falling'}"
         )
-        out.append(tested(label, {s: sign * tau for s, tau in correlations.items()}, found))
+        out.append(tested(label, correlations, runs))
     return out
 
 
-def _correlations(found: Sequence[MatchedRuns], metric: PrintedMetric, which: str) -> dict[Unit, float]:
-    """Return the rank correlation of the values with the steps, per unit that has an outcome at every step.
+def rank_correlations(
+    steps: Sequence[MatchedRuns], values: Sequence[Mapping[Unit, float]], worst: float
+) -> dict[Unit, float]:
+    """Return the rank correlation of values with the steps, per unit that has an outcome at every step.
 
     A run that diverged has the worst value of all.
     """
-    worst = math.inf if metric.direction == "lower" else -math.inf
-    values = [{**dict.fromkeys(f.diverged, worst), **f.values(metric, which)} for f in found]
-    units = set(values[0]).intersection(*values)
-    return {s: kendall([v[s] for v in values]) for s in sorted(units)}
+    outcomes = [
+        {**dict.fromkeys(runs.diverged, worst), **measured} for runs, measured in zip(steps, values, strict=True)
+    ]
+    return {unit: kendall(numbers) for unit, numbers in aligned(*outcomes).items()}
 
 
-def _steps(cells: Cells, check: Trend, algo: str) -> Sequence[Row]:
+def _steps(cells: Cells, check: Trend, algo: str) -> list[Row]:
+    """Return the rows of a method in the order of the steps."""
     if check.setup is None:
-        return [cells.row(check.table, s, algo) for s in check.order]
-    rows = [r for r in cells.rows(check.table, check.setup) if r.algo == algo]
+        return [cells.row(check.table, setup, algo) for setup in check.order]
+    rows = [row for row in cells.rows(check.table, check.setup) if row.algo == algo]
     if len(rows) < 2 or any(check.over not in row.hyperparameters for row in rows):
         raise RequestError(f"{check.table} needs at least two rows of {algo} on {check.setup}, all with {check.over}")
-    return sorted(rows, key=lambda r: r.hyperparameters[check.over])
+    return sorted(rows, key=lambda row: row.hyperparameters[check.over])
 
 
 def averages(cells: Cells, check: Averages) -> list[Comparison]:
@@ -163,21 +197,18 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
     Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts if all rows have it.
     """
     m = cells.paper.metrics[check.metric]
-    sign = -1.0 if m.direction == "lower" else 1.0
-    rows = [
-        [cells.row(side.table, setup, algo) for setup, algo in product(side.setups, side.algos)]
+    sides = [
+        [cells.row(side.table, *place) for place in product(side.setups, side.algos)]
         for side in (check.better, check.worse)
     ]
-    pairs = [cells.evidence.comparable(cells.paper, pair) for pair in zip(*rows, strict=True)]
-    rounds = [cells.paper.tables[side.table].round for side in (check.better, check.worse)]
-    leads = []
-    for pair in pairs:
-        a, b = (found.values(m, which) for found, which in zip(pair, rounds, strict=True))
-        leads.append({u: sign * (a[u] - b[u]) - check.by for u in a.keys() & b.keys()})
-    units = sorted(set(leads[0]).intersection(*leads))
-    uneven = any(one.cuts != two.cuts for one, two in pairs)
-    found = [f if uneven else replace(f, cuts=()) for pair in pairs for f in pair]
-    compared = above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found)
+    pairs = [cells.evidence.comparable(cells.paper, pair) for pair in zip(*sides, strict=True)]
+    ahead = [leads(one.measured(m), two.measured(m), _sign(m)) for one, two in pairs]
+    differences = {unit: mean(found) - check.by for unit, found in aligned(*ahead).items()}
+
+    runs = [side for pair in pairs for side in pair]
+    if all(one.cuts == two.cuts for one, two in pairs):
+        runs = [replace(side, cuts=()) for side in runs]
+    compared = above(check.label, differences, runs)
     untuned = compared.complete and any(one.searched != two.searched for one, two in pairs)
     return [replace(compared, unit=_unit(m), untuned=untuned)]
 
@@ -188,14 +219,14 @@ def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
     A run that has at least the band's rounds and never reaches its target counts as outside; a shorter one is left out.
     """
     m = cells.paper.metrics[check.metric]
-    row = cells.row(check.table, check.setup, check.algo, **check.hyperparameters)
-    found = cells.evidence.find(cells.paper, row)
-    values = found.values(m, cells.paper.tables[check.table].round)
-    curve = found.curve(m.field) if m.target is not None else ()
-    missed = {u for u in curve if u not in values and found.runs[u].config["rounds"] >= check.high}
-    with_values = "".join(f" {k}={v}" for k, v in check.hyperparameters.items())
-    name = f"{m.label} of {cells.paper.methods[check.algo].label}{with_values}"
-    return [replace(between(name, values, check.low, check.high, found, missed), unit=_unit(m))]
+    row = cells.row(check.table, check.setup, check.algo, check.hyperparameters)
+    runs = cells.evidence.find(cells.paper, row)
+    values = runs.measured(m)
+    unreached = runs.curve(m.field).keys() - values.keys() if m.target is not None else set()
+    missed = {unit for unit in unreached if runs.runs[unit].config["rounds"] >= check.high}
+    hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
+    label = f"{m.label} of {cells.paper.methods[check.algo].label}{hyper}"
+    return [replace(between(label, values, check.low, check.high, runs, missed), unit=_unit(m))]
 
 
 # ---- without comparisons
@@ -207,21 +238,19 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
     Raises:
         RequestError: If a compared row or number does not exist.
     """
-    cells, (table, other) = Cells(paper, Evidence([])), check.tables
-    differing, total = [], 0
-    for setup, algo, metric in product(check.setups, check.algo, check.metrics):
-        total += 1
-        one, two = cells.row(table, setup, algo), cells.row(other, setup, algo, **check.hyperparameters)
+    cells = Cells(paper, Evidence([]))
+    table, other = check.tables
+    compared = list(product(check.setups, check.algo, check.metrics))
+    differing = []
+    for setup, algo, metric in compared:
+        one = cells.row(table, setup, algo)
+        two = cells.row(other, setup, algo, check.hyperparameters)
         for row in (one, two):
             if metric not in row.values:
                 raise RequestError(f"the row of {row.algo} on {setup} prints no {metric}")
         if one.values[metric] != two.values[metric]:
-            differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
+            numbers = " and ".join(str(row.values[metric]) for row in (one, two))
+            differing.append(f"{paper.metrics[metric].label} {numbers} on {setup}")
     if differing:
         return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", "print")
-    return Verdict("holds", f"all {total} printed numbers agree", "print")
-
-
-def _apart(one: Row, two: Row, metric: str) -> str:
-    a, b = one.values[metric], two.values[metric]
-    return f"{a.mean:g} and {b.mean:g}" if a.mean != b.mean else f"{a.mean:g} with ± {a.std} and ± {b.std}"
+    return Verdict("holds", f"all {len(compared)} printed numbers agree", "print")

@@ -69,8 +69,10 @@ class Verdict:
         least = min(self.comparisons, key=lambda c: c.fewest)
         tests = [("hold", c, c.chances(ahead=True)) for c in self.comparisons]
         tests.append(("fail", least, sum(c.chances(ahead=False) for c in self.comparisons)))
-        short = ((outcome, c, least_blocks(m, ALPHA)) for outcome, c, m in tests if m * least_p(c.fewest) > ALPHA)
-        return next(short, None)
+        for outcome, comparison, chances in tests:
+            if chances * least_p(comparison.fewest) > ALPHA:
+                return outcome, comparison, least_blocks(chances, ALPHA)
+        return None
 
     @property
     def counts(self) -> bool:
@@ -79,8 +81,13 @@ class Verdict:
 
     @property
     def worst(self) -> Comparison | None:
-        """The comparison that is most against the claim, or is shown the least if it holds; None if none was run."""
-        return min(self.run, key=_least_shown if self.word == "holds" else _most_against, default=None)
+        """The comparison that is most against the claim, or is shown the least; None if none was run."""
+        return min(self.run, key=_support, default=None)
+
+
+def _support(c: Comparison) -> tuple[float, ...]:
+    """Return how much a comparison that has been run supports the claim, as a sort key."""
+    return c.against_p or 0.0, c.less or 0.0, -(c.greater or 0.0), c.strength
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
@@ -90,37 +97,34 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
     groups: dict[str, list[Comparison]] = {}
     for c in comparisons:
         groups.setdefault(c.group, []).append(c)
-    by_group = {title: decide(members) for title, members in groups.items()} if len(groups) > 1 else {}
-    verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
+    by_group = {}
+    if len(groups) > 1:
+        by_group = {title: decide(members) for title, members in groups.items()}
     scaled = _judged(comparisons) if any(c.reduced for c in comparisons) else None
+    verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
     return replace(verdict, scaled=scaled, by_group=by_group)
 
 
 def _judged(comparisons: Sequence[Comparison]) -> Verdict:
     """Return the verdict on comparisons, with adjusted p-values where they have been run."""
-    judged = list(comparisons)
-    run = [i for i, c in enumerate(comparisons) if c.complete]
-    tests = [comparisons[i] for i in run]
-    ahead, behind = adjusted(tests), adjusted(tests, ahead=False)
-    for i, for_p, against_p in zip(run, ahead, behind, strict=True):
-        judged[i] = replace(judged[i], for_p=for_p, against_p=against_p)
+    run = [c for c in comparisons if c.complete]
+    adjusted_p = zip(adjusted(run), adjusted(run, ahead=False), strict=True)
+    judged = []
+    for c in comparisons:
+        if c.complete:
+            for_p, against_p = next(adjusted_p)
+            c = replace(c, for_p=for_p, against_p=against_p)
+        judged.append(c)
     states = {c.state for c in judged}
     if "not run" in states:
         word = "not run"
     elif any(c.untuned for c in judged):
         word = "undecided"
-    elif all((c.greater or 0.0) <= ALPHA for c in judged):  # where all must be shown, none needs an adjustment
+    # where all must be shown, none needs an adjustment
+    elif all((c.greater or 0.0) <= ALPHA for c in judged):
         word = "holds"
     elif "refuted" in states:
         word = "mixed" if "shown" in states else "fails"
     else:
         word = "undecided"
     return Verdict(word, comparisons=tuple(judged))
-
-
-def _least_shown(c: Comparison) -> tuple[float, float]:
-    return -(c.greater or 0.0), c.strength
-
-
-def _most_against(c: Comparison) -> tuple[float, float, float, float]:
-    return (c.against_p or 0.0), (c.less or 0.0), -(c.greater or 0.0), c.strength

@@ -170,12 +170,12 @@ def test_rough_curves_lose_whatever_the_field():
 
 
 def test_setbacks_by_hand():
-    """Changes 1, -1, 3, -2: setbacks 0, 1, 0, 2 of a field of which more is better, 1, 0, 3, 0 of a loss."""
+    """Changes 1, -1, 3, -2: falls 0, 1, 0, 2, and 1, 0, 3, 0 of the negative curve, as of a loss."""
     values = curve([0, 1, 0, 3, 1])
-    assert (setbacks(values, lower=False), setbacks(values, lower=True)) == (0.75, 1.0)
+    assert (setbacks(values), setbacks(-values)) == (0.75, 1.0)
     for rise in ([0, 1, 2, 3], [0, 8, 9, 9]):  # however fast
-        assert setbacks(curve(rise), lower=False) == 0
-    assert math.isnan(setbacks(curve([1, 2]), lower=False))
+        assert setbacks(curve(rise)) == 0
+    assert math.isnan(setbacks(curve([1, 2])))
 
 
 def test_curves_with_setbacks_lose():

@@ -652,7 +652,8 @@ def test_the_numbers_that_differ_are_named():
     v = of_paper("adafedadam", "c19")
     assert v.word == "fails"
     assert v.evidence == (
-        "printed numbers differ: STD % 6.58 and 8.59 on cifar10_dir01; worst 30 % 55.26 and 56.48 on cifar10_dir01"
+        "printed numbers differ: STD % 6.58 ± 0.77 and 8.59 ± 0.39 on cifar10_dir01; "
+        "worst 30 % 55.26 ± 2.83 and 56.48 ± 1.45 on cifar10_dir01"
     )
     assert of_paper("adafedadam", "c20").evidence == "all 9 printed numbers agree"
     assert of_paper("adafed", "c41").evidence == "printed numbers differ: best 5 % 69.41 and 67.73 on cifar10_s1"
@@ -666,7 +667,7 @@ def test_a_spread_that_differs_is_a_number_that_differs():
     paper = replace(PAPER, tables={"p": one, "q": two})
     check = {"kind": "equal_rows", "tables": ["p", "q"], "algo": "new", "setups": ["a"], "metrics": ["avg", "std"]}
     v = judge(paper, claim_of(check, paper), Evidence([]))
-    assert (v.word, v.evidence) == ("fails", "printed numbers differ: average % 1 with ± 0.1 and ± 0.2 on a")
+    assert (v.word, v.evidence) == ("fails", "printed numbers differ: average % 1 ± 0.1 and 1 ± 0.2 on a")
     same = {**check, "tables": ["p", "p"]}
     assert judge(paper, claim_of(same, paper), Evidence([])).evidence == "all 2 printed numbers agree"
 
