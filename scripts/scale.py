@@ -35,7 +35,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.models.dense import MLP, Linear
 from fedbench.runs.build_engine import make_engine
-from fedbench.simulation.engine import StateAllocator
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, simulate
 from fedbench.simulation.measurements import Measurements

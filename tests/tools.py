@@ -31,9 +31,10 @@ from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.checks import checked
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
-from fedbench.simulation.engine import Engine, StateAllocator
+from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer, Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements

@@ -34,8 +34,9 @@ from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.checks import checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
-from fedbench.simulation.engine import Engine, allocation_failed
+from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.memory import allocation_failed
 from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task

@@ -13,8 +13,9 @@ from fedbench.runs.process import LOCAL_WORLD_SIZE, available_cores
 from fedbench.simulation.captured import CapturedOracle
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
-from fedbench.simulation.engine import Engine, free_bytes, keep_memory
+from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.memory import free_bytes, keep_memory
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task, example_losses

@@ -24,12 +24,14 @@ from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Recorder, environment, peak_memory_bytes, traced, utc_now
 from fedbench.runs.run import DamagedRun, Fields, is_done
 from fedbench.runs.trackers import Guarded
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
-from fedbench.simulation.engine import Engine, Limits, OutOfMemory, StateAllocator, allocation_failed
+from fedbench.simulation.engine import Engine, Limits
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.scenario import Scenario, of_clients, recorded
 from fedbench.simulation.task import Task
 

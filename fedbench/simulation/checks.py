@@ -16,7 +16,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer
 from fedbench.core.types import ClientInfo
 from fedbench.core.user_code import is_own, place_of, raised
-from fedbench.simulation.engine import allocation_failed
+from fedbench.simulation.memory import allocation_failed
 
 _MODERATE = 1e6  # numbers above this are a run that diverges, from which no function can be asked for finite results
 

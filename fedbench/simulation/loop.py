@@ -19,8 +19,8 @@ from fedbench.core.algorithm import Algorithm, Stage, Trials
 from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
 from fedbench.core.types import After, ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort, write_rows
-from fedbench.simulation.engine import StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.scenario import RoundPlan, Scenario

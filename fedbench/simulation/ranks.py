@@ -10,12 +10,11 @@ from __future__ import annotations
 import atexit
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from io import BytesIO
 from itertools import cycle
-from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -23,12 +22,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fedbench.core.errors import FailedElsewhere, LostProcess
+from fedbench.simulation.memory import allocation_failed
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ALIGNED = 16  # bytes; where tensors begin in what is sent
-_HELD = 4  # outcomes that are held for each thread before they are exchanged, where they are not all kept
+_HELD = 4  # results that are held for each thread before they are exchanged, where they are not all kept
 
 
 class Ranks:
@@ -42,7 +41,7 @@ class Ranks:
         world_size: Number of processes.
         rank: The number of this one, from 0; the first writes the files of the run.
         sent: Bytes of tensors that this process has sent to each of the others.
-        raised: The last error that ``map`` has raised, in all processes.
+        raised: The last allocation error that ``map`` has raised in all processes.
 
     Raises:
         LostProcess: By every method, if another process cannot be reached.
@@ -50,7 +49,7 @@ class Ranks:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.world_size, self.rank, self.device, self.sent = 1, 0, device, 0
-        self.raised: Exception | None = None
+        self.raised: MemoryError | None = None
         if device is None:
             return
         if not dist.is_initialized():
@@ -62,87 +61,88 @@ class Ranks:
 
     def map(
         self,
-        each: Callable[[Callable[[T], Any], Sequence[T]], list[Any]],
+        run: Callable[[Callable[[T], Any], list[T]], list[Any]],
         f: Callable[[T], U],
-        items: Sequence[T],
-        take: Callable[[T, U], object] | None,
+        items: list[T],
+        store: Callable[[T, U], object] | None,
         at_once: int,
-        allocation_failed: Callable[[BaseException], bool],
     ) -> list[U]:
         """Return ``f`` of every item; the items are dealt out to the processes in their order, there and back.
 
-        An error of one process is raised in all, once they have taken in the same outcomes.
+        An error of one process is raised in all, once they have stored the same results.
 
         Args:
-            each: Applies a function to items in this process.
+            run: Applies a function to items in this process.
             f: What is applied.
             items: The items, the same in all processes, the longest work first.
-            take: Takes in the outcome of an item, which is not kept then; None returns them all.
+            store: Stores the result of an item, which is not kept then; None returns them all.
             at_once: Number of items that a process works on at once.
-            allocation_failed: Returns whether an error is that memory ran out.
 
         Raises:
             MemoryError: If memory ran out in one of the processes.
             FailedElsewhere: If another error came up in another one.
         """
-        there = range(self.world_size)
-        dealt = list(zip(cycle([*there, *reversed(there)]), items, strict=False))
-        width = _HELD * self.world_size * at_once if take is not None else max(1, len(items))
-        outcomes: list[U] = []
-        for start in range(0, len(items), width):
-            found = self._outcomes(each, f, dealt[start : start + width], take, allocation_failed)
-            outcomes += found if take is None else []
-        return outcomes
+        if self.world_size == 1:
+            return run(f if store is None else lambda item: store(item, f(item)), items)
+        order = range(self.world_size)
+        dealt = list(zip(cycle([*order, *reversed(order)]), items, strict=False))
+        batch = max(1, len(items)) if store is None else _HELD * self.world_size * at_once
+        results: list[U] = []
+        for start in range(0, len(items), batch):
+            found = self._map_dealt(run, f, dealt[start : start + batch], store)
+            if store is None:
+                results += found
+        return results
 
-    def _outcomes(
+    def _map_dealt(
         self,
-        each: Callable[[Callable[[T], Any], Sequence[T]], list[Any]],
+        run: Callable[[Callable[[T], Any], list[T]], list[Any]],
         f: Callable[[T], U],
-        items: Sequence[tuple[int, T]],
-        take: Callable[[T, U], object] | None,
-        allocation_failed: Callable[[BaseException], bool],
+        dealt: list[tuple[int, T]],
+        store: Callable[[T, U], object] | None,
     ) -> list[U]:
+        """Return ``f`` of every item, each worked out by the process that it was dealt to: (rank, item)."""
         errors: list[Exception] = []
 
         def attempt(item: T) -> U | None:
             try:
-                found = f(item)
-                if take is not None:
-                    take(item, found)
+                result = f(item)
+                if store is not None:
+                    store(item, result)
             except Exception as error:
                 errors.append(error)
                 return None
-            return found
+            return result
 
-        mine = each(attempt, [item for owner, item in items if owner == self.rank])
-        said = [(allocation_failed(e), f"{type(e).__name__}: {e}") for e in errors[:1]]
-        everyone = self._exchange((mine, said))
-        of = [iter(found) for found, _ in everyone]
-        outcomes: list[Any] = [next(of[owner]) for owner, _ in items]
-        for (owner, item), outcome in zip(items, outcomes, strict=True):
-            if take is not None and outcome is not None and owner != self.rank:
-                take(item, outcome)
-        trouble = [(rank, *why) for rank, (_, said) in enumerate(everyone) for why in said]
-        if trouble:
-            rank, memory, text = trouble[0]
-            self.raised = (
-                MemoryError(text) if memory else FailedElsewhere(f"process {rank} of {self.world_size}: {text}")
-            )
-            raise self.raised if memory or not errors else errors[0]
-        return outcomes
+        mine = run(attempt, [item for rank, item in dealt if rank == self.rank])
+        failures = [(allocation_failed(error), f"{type(error).__name__}: {error}") for error in errors[:1]]
+        everyone = self._exchange((mine, failures))
+
+        queues = [iter(results) for results, _ in everyone]
+        results: list[Any] = [next(queues[rank]) for rank, _ in dealt]
+        for (rank, item), result in zip(dealt, results, strict=True):
+            if store is not None and result is not None and rank != self.rank:
+                store(item, result)
+
+        for rank, (_, failures) in enumerate(everyone):
+            for out_of_memory, message in failures:
+                if out_of_memory:
+                    self.raised = MemoryError(message)
+                    raise self.raised
+                raise errors[0] if errors else FailedElsewhere(f"process {rank} of {self.world_size}: {message}")
+        return results
 
     def broadcast(self, value: T) -> T:
-        """Return in every process what the first gives."""
+        """Return in every process the value of the first."""
         if self.world_size == 1:
             return value
-        found: list[Any] = [value]
+        values: list[T] = [value]
         with _reached():
-            dist.broadcast_object_list(found)
-        first: T = found[0]
-        return first
+            dist.broadcast_object_list(values)
+        return values[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """Return what the processes give, in their order."""
+        """Return the values of the processes, in their order."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -171,31 +171,26 @@ class Ranks:
             )
         return next((number for _, number in given if number is not None), None)
 
-    def _exchange(self, mine: T) -> list[T]:
-        """Return what every process gives, in their order; the tensors in it travel as they are."""
+    def _exchange(self, value: T) -> list[T]:
+        """Return the values of the processes, in their order; the tensors in them travel as they are."""
         file = BytesIO()
         packer = _Packer(file)
-        packer.dump(mine)
-        mine_as_sent = file.getvalue(), [(v.shape, v.dtype) for v in packer.tensors]
-        everything: list[T] = []
-        for rank, (head, forms) in enumerate(self.all_gather(mine_as_sent)):
-            sizes = [prod(shape) * dtype.itemsize for shape, dtype in forms]
-            places = [size + -size % _ALIGNED for size in sizes]
-            body = torch.empty(sum(places), dtype=torch.uint8, device=self.device)
-            parts = body.split(places)
-            if rank == self.rank:
-                for part, size, v in zip(parts, sizes, packer.tensors, strict=True):
-                    part[:size] = v.contiguous().reshape(-1).view(torch.uint8)
-                self.sent += sum(sizes)
-            if len(body):
-                with _reached():
-                    dist.broadcast(body, rank)
-            if rank == self.rank:
-                everything.append(mine)
-                continue
-            tensors = [p[:n].view(t).view(s) for p, n, (s, t) in zip(parts, sizes, forms, strict=True)]
-            everything.append(_Unpacker(BytesIO(head), tensors).load())
-        return everything
+        packer.dump(value)
+        mine = [v.contiguous() for v in packer.tensors]
+        self.sent += sum(v.nbytes for v in mine)
+
+        values: list[T] = []
+        header = file.getvalue(), [(v.shape, v.dtype) for v in mine]
+        for rank, (pickled, forms) in enumerate(self.all_gather(header)):
+            tensors = mine
+            if rank != self.rank:
+                tensors = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forms]
+            for v in tensors:
+                if v.nbytes:
+                    with _reached():
+                        dist.broadcast(v.view(-1).view(torch.uint8), rank)
+            values.append(value if rank == self.rank else _Unpacker(BytesIO(pickled), tensors).load())
+        return values
 
 
 ALONE = Ranks()

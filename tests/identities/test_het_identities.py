@@ -16,8 +16,9 @@ from fedbench.core.optim import Optimizer, sgd
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import ClientInfo
 from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.engine import Engine, StateAllocator
+from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 
 D = torch.float64

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fedbench.core.errors import FailedElsewhere
-from fedbench.simulation.engine import Engine, OutOfMemory
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.memory import OutOfMemory
 from fedbench.simulation.ranks import Ranks
 
 ranks = Ranks(torch.device("cpu"))

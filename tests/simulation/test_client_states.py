@@ -8,7 +8,7 @@ import torch
 from tools import federation, make, snapshots
 
 from fedbench.core.atomic_files import NotWritten
-from fedbench.simulation.engine import StateAllocator
+from fedbench.simulation.client_states import StateAllocator
 
 CPU = torch.device("cpu")
 

@@ -12,10 +12,11 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.randomness import sample_cohort
 from fedbench.models.dense import MLP
 from fedbench.runs.build_engine import _fitting, client_bytes
-from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed
+from fedbench.simulation.engine import Engine, Limits
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.local_work import LocalWork, chunks
 from fedbench.simulation.measurements import ExamplePlan, Measurements
+from fedbench.simulation.memory import OutOfMemory, allocation_failed
 
 SIZES = (1, 23, 4, 9, 40, 10, 2, 31, 7)
 WORK = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))
