@@ -18,7 +18,7 @@ import numpy as np
 from fedbench.analysis.build_tables import summary_tables
 from fedbench.analysis.table_model import TableData
 from fedbench.reports.canvas import draw, legend_lines, method_look
-from fedbench.reports.table_pages import best_columns, main_columns, measured, printed
+from fedbench.reports.table_pages import best_columns, main_columns, measured_text, printed_text
 from fedbench.runs.results import Results
 
 ROOT = Path(__file__).parent.parent
@@ -71,8 +71,8 @@ def _draw_rows(axes: Any, table: TableData) -> None:
         axes.text(0.01, -row, line.label)
         for place, x in zip(main_columns(table), starts, strict=True):
             cell, column = line.cells[place], table.columns[place]
-            axes.text(x, -row, measured(cell, column), weight="bold" if place in best[row - 1] else "normal")
-            axes.text(x + 0.13, -row, printed(cell, column), color=COLOURS.get(cell.agreement, "0.3"))
+            axes.text(x, -row, measured_text(cell, column), weight="bold" if place in best[row - 1] else "normal")
+            axes.text(x + 0.13, -row, printed_text(cell, column), color=COLOURS.get(cell.agreement, "0.3"))
     seeds = len(block.lines[0].found.runs)
     setup = block.setup.title if block.setup else ""
     what = f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest"

@@ -64,8 +64,9 @@ class ComparedBlock:
         unpaired: Tested pairs that share no seed.
         short: Numbers of pairs that are too small for any verdict.
         without_baseline: Whether the baseline has no runs here.
-        unequal: Keys of the local solver in which methods differ and that their names do not show.
-        reduced: Departures from the paper, with the method.
+        unequal: Values by method of each key of the local solver in which methods differ and that their names do not
+            show.
+        reduced: Departures from the paper, as (method, departures).
         unofficial: Sentences on data that were not read from the publisher's files, and on samples of clients.
         lost: Seeds that diverged, by method.
         left_out: Number of runs that do not count, with the reasons; empty if all count.
@@ -77,8 +78,8 @@ class ComparedBlock:
     unpaired: tuple[tuple[str, str], ...]
     short: tuple[int, ...]
     without_baseline: bool
-    unequal: tuple[str, ...]
-    reduced: tuple[str, ...]
+    unequal: dict[str, dict[str, str]]
+    reduced: tuple[tuple[str, str], ...]
     unofficial: tuple[str, ...]
     lost: dict[str, list[int]]
     left_out: str
@@ -218,7 +219,7 @@ def _compared(
         unpaired=tuple(pair for pair in pairs if pair not in tested),
         short=tuple(d.n for d, p in zip(tested.values(), least, strict=True) if p > alpha),
         without_baseline=baseline is not None and baseline not in numbers,
-        unequal=tuple(_unequal(block)) if block.key == "algo" else (),
+        unequal=_unequal(block) if block.key == "algo" else {},
         reduced=block.reduced(),
         unofficial=tuple(sorted({sentence for _, run in block.done for sentence in (*run.unofficial, *run.sampled)})),
         lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
@@ -231,15 +232,15 @@ def _finite(by_seed: Mapping[int, float]) -> list[float]:
     return [v for v in by_seed.values() if not isnan(v)]
 
 
-def _unequal(block: SeedBlock) -> list[str]:
-    """Return the keys of the local solver in which methods differ and that their names do not show."""
+def _unequal(block: SeedBlock) -> dict[str, dict[str, str]]:
+    """Return the keys of the local solver in which methods differ and that their names do not show, with the values."""
     settings = {s.name: s for s, _ in block.done}
-    found = []
-    for key in sorted(k for k in differing([s.flat for s in settings.values()]) if k.startswith("local.")):
+    unequal = {}
+    for key in sorted(differing([s.flat for s in settings.values()])):
         values = {name: config_value(s.flat.get(key)) for name, s in settings.items()}
-        if not all(f" {key}=" in name for name in values):
-            found.append(f"{key} ({', '.join(map(' '.join, values.items()))})")
-    return found
+        if key.startswith("local.") and not all(f" {key}=" in name for name in values):
+            unequal[key] = values
+    return unequal
 
 
 def _baseline(given: str, rows: Mapping[str, Setting]) -> str:

@@ -179,13 +179,13 @@ class SeedBlock:
         numbers = {seed: metric.factor * float(run.last_round()[metric.name]) for seed, run in runs.items()}
         return dict(sorted({**numbers, **dict.fromkeys(self.lost.get(name, ()), nan)}.items()))
 
-    def reduced(self) -> tuple[str, ...]:
-        """Return the departures from the paper, with the row, except for those of the data's files."""
+    def reduced(self) -> tuple[tuple[str, str], ...]:
+        """Return the departures from the paper by row, except for those of the data's files."""
         cuts = set()
         for s, run in self.done:
             files = data_departures([run])
             cuts.add((s.name, tuple(cut for cut in departures([run], self.key) if cut not in files)))
-        return tuple(sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut))
+        return tuple(sorted((name, ", ".join(cut)) for name, cut in cuts if cut))
 
 
 def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:

@@ -22,7 +22,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.validation import choice
 from fedbench.reports.comparison import compared_text
-from fedbench.reports.format import plural
+from fedbench.reports.filters import plural
 from fedbench.reports.page import PAGE, Chapter, Content
 from fedbench.reports.page import page as page_text
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedbench.analysis.best import BestValues
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
 from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.metrics import MetricInfo
-from fedbench.reports.format import best_names, p_text, plural
+from fedbench.reports.filters import capitalised, p_text, plural
 from fedbench.reports.page import Chapter
+from fedbench.reports.table_pages import best_names
 from fedbench.reports.text_table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
@@ -23,11 +24,12 @@ def compared_text(compared: ComparedRuns) -> str:
 
 
 def lead_of(compared: ComparedRuns) -> str:
-    """Return the title: what is compared."""
+    """Return the title: the metric, and the key whose values are compared."""
     metric = compared.metric
-    better = f"{metric.direction} is better" if metric.direction else "neither direction is better"
-    label = metric.label[:1].upper() + metric.label[1:] + (f" in {metric.unit}" if metric.unit else "")
-    return f"{label} ({metric.name}) at the last round of the values of {compared.key}; {better}"
+    label = capitalised(metric.label)
+    unit = f" in {metric.unit}" if metric.unit else ""
+    better = metric.direction or "neither direction"
+    return f"{label}{unit} ({metric.name}) at the last round of the values of {compared.key}; {better} is better"
 
 
 def unpaired_runs(compared: ComparedRuns) -> list[str]:
@@ -48,15 +50,23 @@ def compared_tables(compared: ComparedRuns) -> list[Table]:
     return [*tables, *_over_blocks(compared)]
 
 
+# ---- a setting
+
+
 def means_table(compared: ComparedRuns, block: ComparedBlock) -> Table:
     """Return the means of the methods of a setting."""
-    metric, best = compared.metric, best_of(block, compared.metric)
-    notes = [f"{a} and {b} have no seed in common" for a, b in block.unpaired]
+    metric = compared.metric
+    best = best_methods(block, metric)
+    notes = [f"{first} and {second} have no seed in common" for first, second in block.unpaired]
     if block.without_baseline:
         notes.append(f"{compared.baseline} has no runs in this setting")
-    rows = [(name, n.n, mean_cell(n, metric, name in best)) for name, n in block.numbers.items()]
-    title, heads = f"{block.title}: {metric.label}", ("method", "seeds", metric.axis)
-    return table_of(title, heads, rows, "mean ± sample STD over seeds", [*notes, *block_notes(block, metric)])
+    return table_of(
+        f"{block.title}: {metric.label}",
+        ("method", "seeds", metric.axis),
+        [(name, cell.n, mean_cell(cell, metric, name in best)) for name, cell in block.numbers.items()],
+        "mean ± sample STD over seeds",
+        [*notes, *block_notes(block, metric)],
+    )
 
 
 def mean_cell(measured: Measured, metric: MetricInfo, best: bool = False, mark: str = "") -> Cell:
@@ -65,7 +75,7 @@ def mean_cell(measured: Measured, metric: MetricInfo, best: bool = False, mark: 
     return Cell(metric.text(measured.mean) + spread + mark, measured.mean, best, std=measured.std)
 
 
-def best_of(block: ComparedBlock, metric: MetricInfo) -> set[str]:
+def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
     """Return the methods with the best printed mean; none if neither direction of the metric is better.
 
     A method with a run that diverged is not among them: its mean leaves out its worst run.
@@ -76,12 +86,19 @@ def best_of(block: ComparedBlock, metric: MetricInfo) -> set[str]:
 
 def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
     """Return what distinguishes the runs of a setting besides the compared key, and those that do not count."""
-    notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
-    notes += [*(f"reduced: {r}" for r in block.reduced), *block.unofficial]
-    if lost := [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]:
-        counted = "not in any mean" + (", counted as worse by the largest difference" if metric.direction else "")
-        notes.append(f"diverged, {counted}: {'; '.join(lost)}")
-    return notes + ([f"left out: {block.left_out}"] if block.left_out else [])
+    notes = []
+    for key, values in block.unequal.items():
+        methods = ", ".join(f"{name} {value}" for name, value in values.items())
+        notes.append(f"the local solvers differ in {key} ({methods})")
+    notes += [f"reduced: {name}: {departures}" for name, departures in block.reduced]
+    notes += block.unofficial
+    if block.lost:
+        runs = [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]
+        counted = ", counted as worse by the largest difference" if metric.direction else ""
+        notes.append(f"diverged, not in any mean{counted}: {'; '.join(runs)}")
+    if block.left_out:
+        notes.append(f"left out: {block.left_out}")
+    return notes
 
 
 def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Table]:
@@ -89,75 +106,103 @@ def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Tabl
 
     They have their interval at 1 - alpha, the two-sided p of the sign-flip test, and this p adjusted over the table.
     """
-    metric, alpha = compared.metric, compared.alpha
+    metric = compared.metric
+    alpha = compared.alpha
     if not block.differences:
         return []
-    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
-    heads = ("method", "minus", "seeds", f"difference{unit}", "lower", "upper", "p", "p (Holm)", "verdict")
-    caption = (
-        f"mean differences, paired by seed; lower, upper: {100 * (1 - alpha):g} % interval; p: two-sided sign-flip "
-        f"test; p (Holm): adjusted over the table; verdict: p (Holm) ≤ {alpha:g}"
-    )
     rows: list[Values] = []
     for difference in block.differences:
-        d, word = difference.paired, verdict_of(difference, metric)
-        ends = [Cell("–") if end is None else Cell(metric.text(end, "+"), end) for end in (d.low, d.high)]
-        tests = [Cell(p_text(p), p) for p in (d.two_sided, difference.adjusted)]
-        mean = Cell(metric.text(d.mean, "+"), d.mean)
-        verdict = Cell(word, tone=_TONES.get(word, ""))
-        rows.append((difference.first, difference.second, d.n, mean, *ends, *tests, verdict))
-    notes = too_few(block.short, len(block.differences), alpha)
-    return [table_of(f"{block.title}: differences in {metric.label}", heads, rows, caption, notes)]
+        paired = difference.paired
+        word = verdict_of(difference, metric)
+        rows.append(
+            (
+                difference.first,
+                difference.second,
+                paired.n,
+                *(Cell(metric.text(value, "+"), value) for value in (paired.mean, paired.low, paired.high)),
+                *(Cell(p_text(p), p) for p in (paired.two_sided, difference.adjusted)),
+                Cell(word, tone=_TONES.get(word, "")),
+            )
+        )
+    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
+    return [
+        table_of(
+            f"{block.title}: differences in {metric.label}",
+            ("method", "minus", "seeds", f"difference{unit}", "lower", "upper", "p", "p (Holm)", "verdict"),
+            rows,
+            f"mean differences, paired by seed; lower, upper: {100 * (1 - alpha):g} % interval; p: two-sided "
+            f"sign-flip test; p (Holm): adjusted over the table; verdict: p (Holm) ≤ {alpha:g}",
+            too_few(block.short, len(block.differences), alpha),
+        )
+    ]
 
 
 def verdict_of(difference: Difference, metric: MetricInfo) -> str:
     """Return what a test says of the first method: better, worse or undecided; higher or lower if neither is better."""
-    ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
-    return "undecided" if difference.ahead is None else ahead if difference.ahead else behind
+    if difference.ahead is None:
+        return "undecided"
+    if metric.direction is None:
+        return "higher" if difference.ahead else "lower"
+    return "better" if difference.ahead else "worse"
 
 
 def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     """Return a note on numbers of pairs that are too small for any verdict, and on the number of seeds needed."""
-    if not (counts := sorted(set(short))):
+    counts = sorted(set(short))
+    if not counts:
         return []
-    enough = least_blocks(2 * tests, alpha)
-    adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
     seeds = "seed" if counts == [1] else "seeds"
+    given = " or ".join(map(str, counts))
     least = " or ".join(f"{2 * least_p(n):.3g}" for n in counts)
+    adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
+    needed = least_blocks(2 * tests, alpha) or "more than 16"
     return [
-        f"always undecided with {' or '.join(map(str, counts))} {seeds} (the least p is {least}): "
-        f"p ≤ {alpha:g}{adjusted} needs " + (f"{enough} seeds" if enough else "more than 16 seeds")
+        f"always undecided with {given} {seeds} (the least p is {least}): p ≤ {alpha:g}{adjusted} needs {needed} seeds"
     ]
+
+
+# ---- over settings
 
 
 def _over_blocks(compared: ComparedRuns) -> list[Table]:
     """Return the counts over settings; of three methods or more also their average ranks (Demšar, JMLR 2006)."""
-    over, names, directed = compared.over_blocks, compared.names, compared.metric.direction is not None
+    over = compared.over_blocks
     if over is None:
         return []
-    won = "won/undecided/lost" if directed else "higher/undecided/lower"
-    caption = (
-        f"{won} by the method of the row; a setting is decided if its two-sided p ≤ {compared.alpha:g}, not adjusted"
-    )
+    names = compared.names
     rows: list[Values] = []
-    for a in names:
-        counts = [over.counts.get((a, b)) for b in names]
-        rows.append((a, *(Cell("–") if n is None else Cell("/".join(map(str, n)), n[0]) for n in counts)))
+    for first in names:
+        counts = [over.counts.get((first, second)) for second in names]
+        rows.append((first, *(Cell("–") if n is None else Cell("/".join(map(str, n)), n[0]) for n in counts)))
+    won = "won/undecided/lost" if compared.metric.direction else "higher/undecided/lower"
     notes = too_few(over.short, 1, compared.alpha)
     if over.ranks is None and len(names) > 2:
         notes.append(f"no average ranks: they need 2 settings with all methods, got {over.full}")
-    tables = [table_of(f"Over {len(compared.blocks)} settings", ("method", *names), rows, caption, notes)]
-    if (test := over.ranks) is not None:
-        caption = (
-            f"over {over.full} settings with all methods, 1 is {'best' if directed else 'highest'}; Friedman's test: "
-            f"chi-square {test.statistic:.2f}, p = {p_text(test.p)}; Nemenyi's critical difference at 0.05: "
-            f"{test.critical_difference:.2f}"
-        )
-        best = min(test.ranks) if directed else None
-        ranks = [(n, Cell(f"{r:.2f}", r, r == best)) for n, r in zip(names, test.ranks, strict=True)]
-        notes = ["a method with a diverged run is last in its setting"] if over.diverged else []
-        tables.append(table_of("Average ranks", ("method", "average rank"), ranks, caption, notes))
-    return tables
+    counted = table_of(
+        f"Over {len(compared.blocks)} settings",
+        ("method", *names),
+        rows,
+        f"{won} by the method of the row; a setting is decided if its two-sided p ≤ {compared.alpha:g}, not adjusted",
+        notes,
+    )
+    return [counted, *_rank_tables(compared, over)]
+
+
+def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
+    """Return the table of average ranks; none if there are no ranks."""
+    test = over.ranks
+    if test is None:
+        return []
+    directed = compared.metric.direction is not None
+    best = min(test.ranks) if directed else None
+    caption = (
+        f"over {over.full} settings with all methods, 1 is {'best' if directed else 'highest'}; Friedman's test: "
+        f"chi-square {test.statistic:.2f}, p = {p_text(test.p)}; Nemenyi's critical difference at 0.05: "
+        f"{test.critical_difference:.2f}"
+    )
+    rows = [(n, Cell(f"{r:.2f}", r, r == best)) for n, r in zip(compared.names, test.ranks, strict=True)]
+    notes = ["a method with a diverged run is last in its setting"] if over.diverged else []
+    return [table_of("Average ranks", ("method", "average rank"), rows, caption, notes)]
 
 
 # ---- a comparison in a report
@@ -173,8 +218,11 @@ def compared_files(compared: ComparedRuns) -> dict[str, str]:
     """Return the files of a comparison by name."""
     means = [means_table(compared, block) for block in compared.blocks]
     differences = [table for block in compared.blocks for table in difference_tables(compared, block)]
-    tables = {"means.csv": csv_text(table_rows(means)), "differences.csv": csv_text(table_rows(differences))}
-    return {"compared.md": compared_text(compared) + "\n", **tables}
+    return {
+        "compared.md": compared_text(compared) + "\n",
+        "means.csv": csv_text(table_rows(means)),
+        "differences.csv": csv_text(table_rows(differences)),
+    }
 
 
 # ---- best values

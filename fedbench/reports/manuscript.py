@@ -1,4 +1,4 @@
-"""What a manuscript takes from runs: tables in LaTeX, figures as PDF of one column, and a reproducibility statement.
+"""Parts of a manuscript: tables in LaTeX, figures as PDF of one column, and a reproducibility statement.
 
 The statement answers the questions of the NeurIPS paper checklist: experimental setting, significance, compute,
 licences, and what is needed to repeat the results.
@@ -7,30 +7,41 @@ licences, and what is needed to repeat the results.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
-from fedbench.config.comments import citation
+from fedbench.config.comments import citation, method_name
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo
+from fedbench.papers.registry import home_of
 from fedbench.reports import plots
 from fedbench.reports.canvas import draw
-from fedbench.reports.comparison import best_of, block_notes, mean_cell, too_few
+from fedbench.reports.comparison import best_methods, block_notes, mean_cell, too_few
 from fedbench.reports.figures import curve_panels
-from fedbench.reports.format import plural
-from fedbench.reports.methods import described, in_print, listed, printed_names
-from fedbench.reports.page import render_text
-from fedbench.reports.text_table import Cell, Values, latex_text, table_of, tabular
+from fedbench.reports.filters import capitalised
+from fedbench.reports.methods import described, listed
+from fedbench.reports.templates import render
+from fedbench.reports.text_table import Cell, Values, markdown, table_of
 from fedbench.runs.run import Run
 
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 BETTER, WORSE = "\N{ASTERISK OPERATOR}", "†"
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
-_WIDEST = 49  # characters that fit one column of a two-column page; the space of a column counts as 2.6 of them
+_WIDEST = 51  # characters of a row in Markdown that fit one column of a two-column page
+_ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
+_KEYS = {
+    "data.clients": "{} clients",
+    "rounds": "{} rounds",
+    "local.lr": "local learning rate {}",
+    "local.epochs": "local epochs {}",
+    "local.steps": "local steps {}",
+    "local.batch_size": "batch size {}",
+}
+
+Column = tuple[str, ComparedRuns, ComparedBlock]  # heading, comparison and setting
 
 
 def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]) -> list[str]:
@@ -47,72 +58,141 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
         NotWritten: If a file cannot be written.
     """
     main = target / "main.tex"
-    if main.exists() and not main.read_text(encoding="utf-8", errors="replace").startswith(_FIRST):
+    earlier = main.read_text(encoding="utf-8", errors="replace") if main.exists() else _FIRST
+    if not earlier.startswith(_FIRST):
         raise RequestError(f"{main} was not written by fedbench; name another directory with --into")
     with replaced_folder(target) as new:
         fresh = new / ".fresh"
         (fresh / "tables").mkdir(parents=True)
-        names = printed_names(runs)
-        tables = manuscript_tables(compared, names)
+        tables = {f"tables/{name}": text for name, text in manuscript_tables(compared).items()}
         for name, text in tables.items():
-            replace_file(fresh / "tables" / name, text)
-        figures = _figures(runs, compared, names, fresh)
-        move_files(fresh, new, _shown(new / "main.tex"))
+            replace_file(fresh / name, text)
+        figures = _figures(runs, compared, fresh)
+        move_files(fresh, new, re.findall(r"\{((?:tables|figures)/[^}]+)\}", earlier))
         replace_file(new / "statement.tex", statement(runs, compared[0].alpha))
-        inputs = [f"tables/{name.removesuffix('.tex')}" for name in tables]
-        replace_file(new / "main.tex", render_text("main.tex", first=_FIRST, tables=inputs, figures=figures))
-    return ["main.tex", *(f"tables/{name}" for name in tables), *figures, "statement.tex"]
+        replace_file(new / "main.tex", render("main.tex", first=_FIRST, tables=tables, figures=figures))
+    return ["main.tex", *tables, *figures, "statement.tex"]
 
 
-def manuscript_tables(compared: Sequence[ComparedRuns], names: Mapping[str, str]) -> dict[str, str]:
+# ---- names in print
+
+
+def printed_label(label: str) -> str:
+    """Return the label of a row or a setting as papers print it, with its keys in words.
+
+    'qfedavg algo.q=1 local.lr=0.1' becomes 'q-FedAvg (q=1, local learning rate 0.1)'.
+    """
+    name, pairs = re.findall(r"(?s)\A(.*?)((?:(?:\A| )[\w.]+=[^\s()]+)*)\Z", label)[0]
+    name = ", ".join(map(_printed_name, name.split(", ")))
+    words = []
+    for pair in pairs.split():
+        key, _, value = pair.partition("=")
+        words.append(_KEYS[key].format(value) if key in _KEYS else f"{key.rpartition('.')[2]}={value}")
+    keys = ", ".join(words)
+    return f"{name} ({keys})" if name and keys else name or keys
+
+
+def _printed_name(name: str) -> str:
+    """Return the title of an experiment of a paper, or the name of a method."""
+    home = home_of(name)
+    return method_name(name) if home is None else home.setup.title
+
+
+def _printed(compared: ComparedRuns) -> ComparedRuns:
+    """Return a comparison whose rows and settings have their labels in print."""
+    blocks = [
+        replace(
+            block,
+            title=printed_label(block.title),
+            numbers={printed_label(name): cell for name, cell in block.numbers.items()},
+            differences=tuple(
+                replace(d, first=printed_label(d.first), second=printed_label(d.second)) for d in block.differences
+            ),
+            unequal={
+                key: {printed_label(name): value for name, value in values.items()}
+                for key, values in block.unequal.items()
+            },
+            reduced=tuple((printed_label(name), departures) for name, departures in block.reduced),
+            lost={printed_label(name): seeds for name, seeds in block.lost.items()},
+        )
+        for block in compared.blocks
+    ]
+    return replace(
+        compared,
+        names=tuple(map(printed_label, compared.names)),
+        baseline=None if compared.baseline is None else printed_label(compared.baseline),
+        blocks=tuple(blocks),
+    )
+
+
+# ---- tables
+
+
+def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
     """Return the floats by file: one per setting with a column per metric; of several settings also one per metric.
 
     Args:
         compared: The comparisons of the same runs by each metric.
-        names: Those of the configuration in print, see ``printed_names``.
     """
-    settings, tables = len(compared[0].blocks), {}
-    for i in range(settings):
-        name, title = f"setting_{i + 1}" if settings > 1 else "setting", compared[0].blocks[i].title
+    compared = [_printed(comparison) for comparison in compared]
+    settings = [block.title for block in compared[0].blocks]
+    metrics = listed((comparison.metric.label for comparison in compared), "metrics")
+    tables = {}
+    for i, setting in enumerate(settings):
+        name = "setting" if len(settings) == 1 else f"setting_{i + 1}"
         columns = [(_heading(c.metric), c, c.blocks[i]) for c in compared]
-        what = listed((c.metric.label for c in compared), "metrics")
-        tables[f"{name}.tex"] = _float(name, f"{what[:1].upper()}{what[1:]} on {title}", columns, names)
-    for c in compared if settings > 1 else ():
-        name, label = f"all_{c.metric.name}", c.metric.axis
-        on = listed((block.title for block in c.blocks), "settings")
-        columns = [(block.title, c, block) for block in c.blocks]
-        tables[f"{name}.tex"] = _float(name, f"{label[:1].upper()}{label[1:]} on {on}", columns, names)
+        tables[f"{name}.tex"] = _float(name, f"{metrics} on {setting}", columns)
+    if len(settings) > 1:
+        for c in compared:
+            name = f"all_{c.metric.name}"
+            columns = [(block.title, c, block) for block in c.blocks]
+            tables[f"{name}.tex"] = _float(name, f"{c.metric.axis} on {listed(settings, 'settings')}", columns)
     return tables
 
 
-def _float(
-    name: str, what: str, columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]], names: Mapping[str, str]
-) -> str:
+def _heading(metric: MetricInfo) -> str:
+    unit = f" ({metric.unit})" if metric.unit else ""
+    return f"{metric.heading}{unit}{_ARROWS[metric.direction]}"
+
+
+def _float(name: str, title: str, columns: Sequence[Column]) -> str:
     """Return a table as a float of one column of the page, or of both where it would not fit one.
 
     Args:
         name: Name of its label.
-        what: What the numbers are.
+        title: Metrics and settings.
         columns: Heading, comparison and setting of every column.
-        names: Those of the configuration in print.
     """
-    cells = [marked(compared, block) for _, compared, block in columns]
-    methods = [m for m in columns[0][1].names if any(m in column for column in cells)]
-    rows: list[Values] = [(in_print(m, names), *(column.get(m, Cell("–")) for column in cells)) for m in methods]
-    heads = [in_print(head, names) for head, _, _ in columns]
-    said: dict[str, None] = {}
-    for head, compared, block in columns:
-        where = f"{block.title}: " if head == block.title else ""
-        few = too_few(block.short, len(block.differences), compared.alpha) if block.differences else []
-        said |= dict.fromkeys(f"{where}{note}" for note in [*block_notes(block, compared.metric), *few])
-    caption = in_print(f"{what} at the last round: {_caption(columns)}", names)
-    notes = [latex_text(in_print(note, names)) for note in said]
-    table = table_of("", ("Method", *heads), rows)
-    wide = sum(
-        2.6 + max(map(len, (head, *(row[i].text for row in table.rows)))) for i, head in enumerate(table.columns)
+    heads = [head for head, _, _ in columns]
+    compared = columns[0][1]
+    cells = [marked(comparison, block) for _, comparison, block in columns]
+    methods = [method for method in compared.names if any(method in column for column in cells)]
+    rows: list[Values] = [(method, *(column.get(method, Cell("–")) for column in cells)) for method in methods]
+    table = table_of("", ("Method", *heads), rows, notes=_notes(columns))
+    metrics = [comparison.metric for _, comparison, _ in columns]
+    counts = [cell.n for _, _, block in columns for cell in block.numbers.values()]
+    return render(
+        "float.tex",
+        name=name,
+        title=capitalised(title),
+        table=table,
+        compared=compared,
+        star="*" if markdown([table]).index("\n") > _WIDEST else "",
+        fewest=min(counts),
+        most=max(counts),
+        directed=any(metric.direction is not None and not metric.spread for metric in metrics),
+        spreads=any(metric.spread for metric in metrics),
     )
-    parts = {"caption": latex_text(caption), "star": "*" if wide > _WIDEST else "", "tabular": tabular(table)}
-    return render_text("float.tex", name=name, notes=notes, **parts)
+
+
+def _notes(columns: Sequence[Column]) -> list[str]:
+    """Return the notes of all columns, each once."""
+    notes: dict[str, None] = {}
+    for head, compared, block in columns:
+        setting = f"{block.title}: " if head == block.title else ""
+        few = too_few(block.short, len(block.differences), compared.alpha)
+        notes |= dict.fromkeys(f"{setting}{note}" for note in [*block_notes(block, compared.metric), *few])
+    return list(notes)
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
@@ -121,106 +201,69 @@ def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
     Means that are printed alike are best together. Marks are those of ``compared``: against the baseline if there is
     one, else against the best. A metric without a better direction has no best, and marks against a baseline only.
     """
-    best = best_of(block, compared.metric)
-    against = {compared.baseline} if compared.baseline is not None else best
+    best = best_methods(block, compared.metric)
+    against = best if compared.baseline is None else {compared.baseline}
     return {
         method: mean_cell(numbers, compared.metric, method in best, _mark(block, method, against))
         for method, numbers in block.numbers.items()
     }
 
 
-def _mark(block: ComparedBlock, method: str, against: set[str]) -> str:
+def _mark(block: ComparedBlock, method: str, against: Collection[str]) -> str:
     """Return the mark of a method that is significantly better or worse than one of ``against``."""
+    if method in against:
+        return ""
     for d in block.differences:
-        pair = {d.first, d.second}
-        if d.ahead is not None and method in pair - against and pair & against:
-            return BETTER if d.ahead == (method == d.first) else WORSE
+        if d.ahead is None:
+            continue
+        if d.first == method and d.second in against:
+            return BETTER if d.ahead else WORSE
+        if d.second == method and d.first in against:
+            return WORSE if d.ahead else BETTER
     return ""
 
 
-def _heading(metric: MetricInfo) -> str:
-    arrow = {"higher": " ↑", "lower": " ↓", None: ""}[metric.direction]
-    return metric.heading + (f" ({metric.unit})" if metric.unit else "") + arrow
+# ---- figures and statement
 
 
-def _caption(columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]]) -> str:
-    """Return the caption: what the numbers and the marks are."""
-    compared, metrics = columns[0][1], [c.metric for _, c, _ in columns]
-    counts = sorted({c.n for _, _, block in columns for c in block.numbers.values()})
-    seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    parts = [f"mean ± sample standard deviation over {seeds}" if counts[-1] > 1 else seeds]
-    directed = any(m.direction is not None and not m.spread for m in metrics)
-    but = ", but no spread over clients, which is low too where accuracies are"
-    parts += [f"the best mean is bold{but * any(m.spread for m in metrics)}"] if directed else []
-    how = (
-        f"two-sided sign-flip test, paired by seed, p ≤ {compared.alpha:g} after Holm's adjustment over the "
-        "differences of a column"
-    )
-    if compared.baseline is not None:
-        parts.append(f"{BETTER} better and {WORSE} worse than {compared.baseline} ({how})")
-    elif directed:
-        parts.append(f"{WORSE} worse than the best ({how})")
-    return "; ".join(parts) + "."
-
-
-def _figures(
-    runs: Sequence[Run], compared: Sequence[ComparedRuns], names: Mapping[str, str], folder: Path
-) -> dict[str, str]:
+def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path) -> dict[str, str]:
     """Draw the curves of every metric, a file per setting that is compared, and return their captions by file."""
-    figures = {}
-    for of in compared:
-        blocks = {block.title: block for block in of.blocks}
-        for panel in curve_panels(runs, [of.metric.name], by=of.key):
-            if panel.title in blocks:
-                name = f"figures/{of.metric.name}_{list(blocks).index(panel.title) + 1}.pdf"
-                title = in_print(panel.title, names)
-                lines = [replace(s, label=in_print(s.label, names)) for s in panel.series]
-                shown = replace(panel, title=title, series=lines)
-                draw(folder / name, plots.curves, "", [shown], reduced=bool(blocks[panel.title].reduced))
-                figures[name] = latex_text(f"{panel.y_label[:1].upper()}{panel.y_label[1:]} on {title}")
-    return figures
-
-
-def _shown(main: Path) -> list[str]:
-    """Return the files that the document of an earlier call shows."""
-    text = main.read_text(encoding="utf-8") if main.exists() else ""
-    tables = [f"{name}.tex" for name in re.findall(r"\\input\{(tables/[^}]+)\}", text)]
-    return [*tables, *re.findall(r"figures/[^}]+\.pdf", text)]
-
-
-# ---- the reproducibility statement
+    captions = {}
+    for comparison in compared:
+        metric = comparison.metric
+        titles = [block.title for block in comparison.blocks]
+        for panel in curve_panels(runs, [metric.name], by=comparison.key):
+            if panel.title not in titles:
+                continue
+            place = titles.index(panel.title)
+            name = f"figures/{metric.name}_{place + 1}.pdf"
+            title = printed_label(panel.title)
+            series = [replace(line, label=printed_label(line.label)) for line in panel.series]
+            printed = replace(panel, title=title, series=series)
+            draw(folder / name, plots.curves, "", [printed], reduced=bool(comparison.blocks[place].reduced))
+            captions[name] = f"{capitalised(panel.y_label)} on {title}"
+    return captions
 
 
 def statement(runs: Sequence[Run], alpha: float) -> str:
     """Return the reproducibility statement on runs as LaTeX, as the checklists of conferences ask for it.
 
     Args:
-        runs: All runs that the results rest on, those that did not end well too.
+        runs: All runs that the results rest on, including those that did not end well.
         alpha: Level of the tests.
 
     Raises:
         DamagedRun: If a run cannot be read.
     """
     done = [run for run in runs if run.done]
-    outcomes = sorted(Counter(run.outcome for run in runs).items())
-    counted = ", ".join(f"{n} {what}" for what, n in outcomes)
-    sentences = [
-        f"{len(runs)} runs: {counted}; runs that diverged are in no mean and count as worse in the tests",
-        *described(done),
-        "numbers are means ± sample standard deviations (n - 1) over seeds at the last round; bands in figures reach "
-        "from the lowest to the highest seed",
-        "differences are tested with two-sided exact sign-flip tests, paired by seed, with Holm's adjustment over the "
-        f"differences of a setting, at level {alpha:g}",
-        f"{sum(run.seconds for run in done) / 3600:.3g} hours of training and evaluation, without runs that are not "
-        "reported, such as trials of a search",
-    ]
-    for data, target in sorted({(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}):
-        found = citation(target)
-        what = (
-            f"licence: {found.licence}; reference: {found.reference}" if found else "to be added: licence and reference"
-        )
-        sentences.append(f"{data}: {what}")
-    sentences += dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial))
-    items = [rf"  \item {latex_text(sentence)}" for sentence in sentences]
-    head = [r"\section*{Reproducibility statement}", r"\begin{itemize}"]
-    return "\n".join([*head, *items, r"\end{itemize}"]) + "\n"
+    sources = {(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}
+    notes = dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial))
+    return render(
+        "statement.tex",
+        runs=runs,
+        alpha=alpha,
+        methods=described(done),
+        hours=sum(run.seconds for run in done) / 3600,
+        sources=[(data, citation(target)) for data, target in sorted(sources)],
+        notes=notes,
+    )

@@ -1,111 +1,142 @@
-"""What was run, in sentences: title and methods paragraph of a page, and the statement of a manuscript."""
+"""The settings of runs in sentences, for the title and methods of a page and the statement of a manuscript."""
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.settings import by_setting
 from fedbench.config.comments import method_name
-from fedbench.papers.registry import home_of
-from fedbench.reports.format import environment_items, environment_of
-from fedbench.reports.page import render_text
+from fedbench.reports.templates import ENVIRONMENT
 from fedbench.runs.run import Run
 
-_KEY = r"\b([\w.]+)=(\S*[\w\]])"
-_KEYS = {
-    "data.clients": "{} clients", "rounds": "{} rounds", "local.lr": "local learning rate {}",
-    "local.epochs": "local epochs {}", "local.steps": "local steps {}", "local.batch_size": "batch size {}",
-}  # fmt: skip
+_SENTENCES = {  # the macros of ``assets/methods.txt``, and how the sentences about them begin
+    "method": "The method is",
+    "data": "The data are",
+    "split": "The split is",
+    "model": "The model is",
+    "evaluation": "The evaluation is",
+    "rounds": "The number of rounds is",
+    "cohort": "The cohort is",
+    "local_work": "Local work is",
+    "local_rate": "The local learning rate is",
+    "seeds": "The seeds are",
+    "choice": "The choice of values is",
+}
 _MOST = 4  # names in a title, or texts in a sentence, that are listed
 
 
-def printed_names(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the names of methods and experiments in print, by those of the configuration."""
-    runs = list(runs)
-    names: dict[str, str] = {}
-    for experiment in {str(run.meta["experiment"]) for run in runs}:
-        names |= {experiment: home.setup.title} if (home := home_of(experiment)) else {}
-    return names | {run.meta["algo"]: method_name(run.meta["algo"]) for run in runs}
-
-
-def in_print(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with names of the configuration, as ``printed_names`` has them, in their printed form.
-
-    Keys with their values are in words: 'synthetic_leaf data.clients=8 algo.q=1' is 'Synthetic (8 clients, q=1)'.
-    """
-
-    def words(found: re.Match[str]) -> str:
-        pairs = re.findall(_KEY, found[0])
-        said = ", ".join(_KEYS.get(key, f"{key.rpartition('.')[2]}={{}}").format(value) for key, value in pairs)
-        return f" ({said})" if found[0].startswith(" ") else said
-
-    text = re.sub(rf"(?:(?<=\w) )?{_KEY}(?: {_KEY})*", words, text)
-    return re.sub(r"[\w./+-]*\w", lambda found: names.get(found[0], found[0]), text)
-
-
 def title_of_runs(runs: Iterable[Run]) -> str:
-    """Return a title that says what was run: the methods and the data, or how many there are."""
+    """Return the title of a report: the methods and the data, or how many there are."""
     runs = list(runs)
-    methods = [method_name(run.meta["algo"]) for run in runs]
+    if not runs:
+        return "No runs"
+    methods = listed((method_name(run.meta["algo"]) for run in runs), "methods")
     data = dict.fromkeys(title_of([run]) for run in runs)
-    what = f"{len(data)} settings" if len(data) > _MOST else "; ".join(data)
-    return f"{listed(methods or ['No methods'], 'methods')} on {what or 'no data'}"
+    settings = f"{len(data)} settings" if len(data) > _MOST else "; ".join(data)
+    return f"{methods} on {settings}"
 
 
-def listed(names: Iterable[str], what: str) -> str:
+def listed(names: Iterable[str], plural: str) -> str:
     """Return names as in a sentence, each once: 'A, B and C', or the number of them if there are many."""
-    *most, last = found = list(dict.fromkeys(names))
-    if len(found) > _MOST:
-        return f"{len(found)} {what}"
+    *most, last = names = list(dict.fromkeys(names))
+    if len(names) > _MOST:
+        return f"{len(names)} {plural}"
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def described(runs: Iterable[Run]) -> list[str]:
-    """Return what runs share, then what differs, as sentences for the methods section of a paper.
+    """Return the common settings of runs, then the differing ones, as sentences for the methods section of a paper.
 
     Settings without a run that counts are left out; without any run there are no sentences.
     """
     groups = [[run for run in group if run.counts] for group in by_setting(runs).values()]
-    groups = list(filter(None, groups))
-    found: dict[tuple[str, str], dict[str, list[Run]]] = {}  # runs by subject and verb of a sentence, and its rest
+    groups = [group for group in groups if group]
+    if not groups:
+        return []
+    facts: dict[str, dict[str, list[Run]]] = {name: {} for name in _SENTENCES}  # a run of each setting by text
     for group in groups:
-        for fact in _facts(group):
-            subject, verb, rest = re.split(r" (is|are) ", fact, maxsplit=1)
-            found.setdefault((subject, verb), {}).setdefault(rest, []).append(group[0])
-    shared = [f"{subject} {verb} {next(iter(texts))}" for (subject, verb), texts in found.items() if len(texts) == 1]
-    differ = [_differing(subject, verb, texts) for (subject, verb), texts in found.items() if len(texts) > 1]
-    software = environment_items(environment_of([run for group in groups for run in group]))
-    last = "The software and hardware are " + ", ".join(f"{name} {text}" for name, text in software)
-    return [*shared, *differ, last] if groups else []
+        for name, text in _facts(group).items():
+            facts[name].setdefault(text, []).append(group[0])
+    shared = []
+    differing = []
+    for name, beginning in _SENTENCES.items():
+        texts = facts[name]
+        if len(texts) == 1:
+            shared.append(f"{beginning} {next(iter(texts))}")
+        elif texts:
+            differing.append(f"{beginning} {_differing(texts)}")
+    environment = environment_items(environment_of([run for group in groups for run in group]))
+    software = ", ".join(f"{name} {text}" for name, text in environment)
+    return [*shared, *differing, f"The software and hardware are {software}"]
 
 
-def _facts(runs: Sequence[Run]) -> list[str]:
-    """Return the facts of a setting as sentences, which ``assets/methods.txt`` has."""
-    run, found = runs[0], sorted({int(run.meta["seed"]) for run in runs})
-    several = len(found) > 2 and found[-1] - found[0] == len(found) - 1
-    seeds = f"{found[0]} to {found[-1]}" if several else (" and " if len(found) == 2 else ", ").join(map(str, found))
-    flat = defaultdict(lambda: None, run.flat)
-    names = {"method": method_name(run.meta["algo"]), "data": content_of(run)}
-    text = render_text("methods.txt", run=run, flat=flat, seeds=seeds, **names)
-    return [" ".join(fact.split()).replace(" ,", ",") for fact in text.removeprefix("- ").split("\n- ")]
+def _facts(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the facts of a setting that hold for it, by the names of their macros."""
+    run = runs[0]
+    macros = ENVIRONMENT.get_template("methods.txt").make_module(
+        {
+            "run": run,
+            "flat": defaultdict(lambda: None, run.flat),
+            "numbers": sorted({int(run.meta["seed"]) for run in runs}),
+            "method_name": method_name(run.meta["algo"]),
+            "data_name": content_of(run),
+        }
+    )
+    texts = {name: " ".join(getattr(macros, name)().split()) for name in _SENTENCES}
+    return {name: text for name, text in texts.items() if text}
 
 
-def _differing(subject: str, verb: str, found: Mapping[str, Sequence[Run]]) -> str:
-    """Return a sentence with the texts of a fact, each with the methods, else the data sets, that alone have it.
+def _differing(texts: Mapping[str, Sequence[Run]]) -> str:
+    """Return the texts of a fact, each with the methods, else the data sets, that alone have it.
 
     More texts than a reader can follow are counted.
     """
-    if len(found) > _MOST:
-        differs = "differs" if verb == "is" else "differ"
-        return f"{subject} {differs} between settings, in {len(found)} ways that the tables list"
-    for of in (lambda run: method_name(run.meta["algo"]), content_of):
-        names = {text: sorted(set(map(of, runs))) for text, runs in found.items()}
-        if len({name for some in names.values() for name in some}) == sum(map(len, names.values())):
+    if len(texts) > _MOST:
+        return f"different between settings, in {len(texts)} ways that the tables list"
+    names: dict[str, list[str]] = {}
+    for name_of in (lambda run: method_name(run.meta["algo"]), content_of):
+        names = {text: sorted({name_of(run) for run in runs}) for text, runs in texts.items()}
+        counts = Counter(name for members in names.values() for name in members)
+        if max(counts.values()) == 1:
             break
-    else:
-        names = {text: [text] for text in found}
-    texts = [text if some[0] in text else f"{text} ({', '.join(some)})" for text, some in sorted(names.items())]
-    return f"{subject} {verb} {' or '.join(texts)}, by setting"
+        names = {}
+    parts = []
+    for text in sorted(texts):
+        members = ", ".join(names.get(text, ()))
+        parts.append(f"{text} ({members})" if members and members not in text else text)
+    return f"{' or '.join(parts)}, by setting"
+
+
+# ---- environment
+
+
+def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """Return the versions, devices and commits of runs, with the number of runs per value."""
+    facts: dict[str, Counter[str]] = defaultdict(Counter)
+    for run in runs:
+        meta = run.meta
+        changes = " with changes" if meta.get("git_dirty") else ""
+        named = {
+            **meta.get("versions", {}),
+            "device": meta.get("device_name"),
+            "platform": meta.get("platform"),
+            "commit": f"{meta.get('git_commit')}{changes}",
+        }
+        if "own_commit" in meta:
+            named["commit of the user's code"] = meta["own_commit"]
+        for key, value in named.items():
+            facts[key][str(value)] += 1
+    return {key: dict(sorted(counts.items())) for key, counts in facts.items()}
+
+
+def environment_items(facts: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
+    """Return the environment as (name, text), with the number of runs per value if they differ."""
+    items = []
+    for key, counts in facts.items():
+        texts = list(counts)
+        if len(texts) > 1:
+            texts = [f"{value} ({number} runs)" for value, number in counts.items()]
+        items.append((key, "; ".join(texts)))
+    return tuple(items)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fedbench.core.atomic_files import replace_file
 from fedbench.core.files import reading
-from fedbench.reports.format import coverage_text, environment_items
-from fedbench.reports.page import PAGE, render
+from fedbench.reports.filters import coverage_text
+from fedbench.reports.methods import environment_items
+from fedbench.reports.page import PAGE, render_page
 from fedbench.reports.paper import SUMMARY, Summary, all_papers
 from fedbench.reports.write import SUMMARY_FILE
 from fedbench.runs.bundle import is_bundle
@@ -43,7 +44,7 @@ def write_overview(folder: Path) -> str:
         reports += mine
         others += [] if mine else [(place.name, f"{place.name}/{PAGE}")]
     total = all_papers(reports)
-    html = render(
+    html = render_page(
         "front.html",
         title="fedbench: evidence",
         links_to=[(f"{paper.id}/{PAGE}", paper) for paper in reports],

@@ -5,26 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from fedbench.analysis.table_model import Line, TableData, coverage, splits
-from fedbench.core.config_values import config_value, keys_text
 from fedbench.papers.readings import ADOPTED
-from fedbench.reports import format, paper, table_pages
+from fedbench.reports import claim_texts, filters, table_pages
 from fedbench.reports.paper import PaperReport, all_papers
 from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.templates import ASSETS, ENVIRONMENT
 from fedbench.reports.text_table import Table
 
 PAGE = "index.html"
-_PANEL = 3.3  # inches
 
 
 @dataclass(frozen=True)
@@ -48,10 +43,10 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Content:
-    """What a report shows.
+    """The content of a report.
 
     Attributes:
-        title: Title of the page: what was run.
+        title: Title of the page: methods and data, or papers.
         papers: Papers that have runs or a plan.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
@@ -73,96 +68,88 @@ class Content:
     methods: tuple[str, ...] = ()
 
 
-def anchor(*words: str) -> str:
-    """Return the id of a part of a page: the same for the same words."""
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-") or "part"
+_FUNCTIONS = (  # that pages call by their names
+    coverage,
+    splits,
+    filters.coverage_text,
+    filters.p_text,
+    claim_texts.alternatives,
+    claim_texts.axes_of,
+    claim_texts.blocks_text,
+    claim_texts.choice_text,
+    claim_texts.counts_text,
+    claim_texts.interval_text,
+    claim_texts.judged,
+    claim_texts.lead_text,
+    claim_texts.lead_texts,
+    claim_texts.needs_text,
+    claim_texts.pairs_text,
+    claim_texts.reason_text,
+    claim_texts.reductions_text,
+    claim_texts.scaled_word,
+    claim_texts.state_of,
+    table_pages.agreements,
+    table_pages.basis_text,
+    table_pages.best_columns,
+    table_pages.command_text,
+    table_pages.difference_text,
+    table_pages.differs,
+    table_pages.further_columns,
+    table_pages.impossible_columns,
+    table_pages.main_columns,
+    table_pages.measured_text,
+    table_pages.notes_of,
+    table_pages.printed_text,
+    table_pages.row_note,
+    table_pages.values_text,
+)
+ENVIRONMENT.tests["reduced"] = table_pages.is_reduced
+ENVIRONMENT.globals |= {function.__name__: function for function in _FUNCTIONS}
+ENVIRONMENT.globals |= {
+    "ADOPTED": ADOPTED,
+    "AXIS_WORDS": claim_texts.AXIS_WORDS,
+    "OWN_CAPTION": table_pages.OWN_CAPTION,
+    "SCALED": claim_texts.SCALED,
+}
 
 
 def page(content: Content, place: Path | None = None) -> str:
     """Return the page of a report as one HTML document.
 
     Args:
-        content: What it shows.
+        content: The content.
         place: Directory of the page, from which it links to the runs; None for no links.
     """
     summaries = [report.summary for report in content.papers]
     tables = [*(table for report in content.papers for table in report.tables), *content.tables]
-    return render(
+    return render_page(
         "page.html",
-        content=content,
         **vars(content),
         lines=[line for table in tables for line in table.lines],
         total=all_papers(summaries),
-        links_to=[(f"#{anchor('paper', summary.id)}", summary) for summary in summaries],
+        links_to=[(f"#{filters.anchor('paper', summary.id)}", summary) for summary in summaries],
         links=lambda line: [] if place is None else run_links(line, place),
     )
 
 
 def run_links(line: Line, place: Path) -> list[str]:
     """Return the folders of a row's runs, or of the reports that they are part of, relative to the page's directory."""
-    runs = line.found.runs.values()
-    return list(dict.fromkeys(Path(os.path.relpath(run.place, place)).as_posix() + "/" for run in runs))
+    folders = [Path(os.path.relpath(run.place, place)).as_posix() for run in line.found.runs.values()]
+    return [f"{folder}/" for folder in dict.fromkeys(folders)]
 
 
-def href(path: str) -> str:
-    """Return a path as an href that can only point to a file relative to the page."""
-    safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, no fragment, no backslash; existing quotes stay
-    return f"./{safe}" if safe.startswith("//") else safe
-
-
-def unbroken(number: str) -> str:
-    """Return a mean with its spread such that a line break is possible between them, but not after the ± sign."""
-    return number.replace("± ", "±\N{NO-BREAK SPACE}")
-
-
-def run_name(path: str) -> str:
-    """Return the seed in the name of a run's folder, else the end of its path: ``published/<paper>`` of a report."""
-    seeds: list[str] = re.findall(r"seed[_=](\d+)", path)
-    return seeds[-1] if seeds else "/".join(path.rstrip("/").split("/")[-2:]) or path
-
-
-def image(svg: str) -> str:
-    """Return an SVG file as a data URI: as an image it cannot run scripts, and its ids cannot clash with others."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
-
-
-def panels(svg: str) -> int:
-    """Return how many panels lie next to one another in a picture, from 1 to 3, by its width."""
-    found = re.search(r'<svg[^>]*?\swidth="([\d.]+)(pt)?"', svg)
-    inches = float(found[1]) / (72 if found[2] else 96) if found else _PANEL
-    return max(1, min(3, round(inches / _PANEL)))
-
-
-def render(template: str, **values: Any) -> str:
-    """Return a page from a template of ``assets``, with style sheet, script and security policy."""
-    css, js = ((format.ASSETS / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    style, script = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in (css, js))
+def render_page(template: str, **values: Any) -> str:
+    """Return a page from a template, with style sheet, script and security policy."""
+    css = (ASSETS / "page.css").read_text(encoding="utf-8")
+    js = (ASSETS / "page.js").read_text(encoding="utf-8")
     policy = (
-        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; img-src data:; "
+        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(js)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return _environment().get_template(template).render(css=Markup(css), js=Markup(js), policy=policy, **values)
+    return ENVIRONMENT.get_template(template).render(css=Markup(css), js=Markup(js), policy=policy, **values)
 
 
-def render_text(template: str, **values: Any) -> str:
-    """Return a text from a template of ``assets``, with a line break at its end."""
-    return _environment().get_template(template).render(values) + "\n"
-
-
-@cache
-def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(format.ASSETS),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "anchor": anchor, "href": href, "image": image, "panels": panels, "run_name": run_name, "typed": keys_text,
-        "unbroken": unbroken, "value": lambda value: " ".join(config_value(value).split()),
-    }  # fmt: skip
-    made.tests["reduced"] = table_pages.is_reduced
-    made.globals |= {"claims": paper, "format": format, "numbers": table_pages, "badges": format.BADGES, "zip": zip}
-    made.globals |= {"ADOPTED": ADOPTED, "coverage": coverage, "splits": splits}
-    return made
+def _hash(text: str) -> str:
+    """Return the source of a security policy that allows a text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -1,29 +1,40 @@
-"""The texts of tables of runs: what the page, Markdown, LaTeX and CSV show of their numbers."""
+"""The texts of tables of runs: the numbers as the page, Markdown, LaTeX and CSV show them."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from fedbench.analysis import table_model as data
 from fedbench.analysis.departures import rate_of
 from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
 from fedbench.core.config_values import config_value, keys_text
-from fedbench.core.metrics import metric_info
+from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.papers.schema import Paper, Row
-from fedbench.reports.format import CELLS, best_names, with_spread
-from fedbench.reports.text_table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
+from fedbench.reports.filters import with_spread
+from fedbench.reports.templates import BADGES, render
+from fedbench.reports.text_table import Cell, Table, csv_text, latex, markdown, table_of
 
 Fields = dict[str, Any]
-_OF_MACHINE = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
-ORIGINS = {"searched": "searched here", "default": "defaults"}
+K = TypeVar("K")
+V = TypeVar("V")
 OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
+_MACHINE_KEYS = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
+_ORIGINS = {"searched": "searched here", "default": "defaults"}
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
     "widened by its ±."
 )
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in their order."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 # ---- the numbers of a table
@@ -31,7 +42,7 @@ _LEGEND = (
 
 def main_columns(table: TableData) -> list[int]:
     """Return the places of the columns that the paper prints; of all columns for other tables."""
-    printed = [i for i, c in enumerate(table.columns) if c.printed]
+    printed = [i for i, column in enumerate(table.columns) if column.printed]
     return printed or list(range(len(table.columns)))
 
 
@@ -46,43 +57,60 @@ def is_reduced(line: Line) -> bool:
     return line.status == "reduced" or bool(line.found.reduced)
 
 
+def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
+    """Return the keys whose mean is printed as the best one; none if neither direction of the metric is better.
+
+    Spreads over clients have no best: where accuracies are low, they are low too.
+    """
+    if metric.direction is None or metric.spread or not means:
+        return set()
+    best = max(means.values(), key=lambda mean: metric.sign * mean)
+    return {key for key, mean in means.items() if metric.text(mean) == metric.text(best)}
+
+
 def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
     """Return for each row the columns in which it has the best mean of several.
 
     Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
     """
-    found: list[set[int]] = [set() for _ in block.lines]
-    if len(block.lines) > 1:
-        whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others}
-        for place, column in enumerate(table.columns):
-            means = {i: m for i, line in whole.items() if (m := line.cells[place].mean) is not None}
-            for i in best_names(means, metric_info(column.metric.field)):
-                found[int(i)].add(place)
-    return found
+    best: list[set[int]] = [set() for _ in block.lines]
+    if len(best) < 2:
+        return best
+    for place, column in enumerate(table.columns):
+        means = {
+            row: mean
+            for row, line in enumerate(block.lines)
+            if not line.found.others and (mean := line.cells[place].mean) is not None
+        }
+        for row in best_names(means, metric_info(column.metric.field)):
+            best[row].add(place)
+    return best
 
 
 def _digits(cell: data.Cell, column: Column) -> int:
-    printed = 0 if cell.printed is None else len(repr(cell.printed.mean).partition(".")[2])
-    return max(column.digits, printed)
+    if cell.printed is None:
+        return column.digits
+    return max(column.digits, len(repr(cell.printed.mean).partition(".")[2]))
 
 
-def measured(cell: data.Cell, column: Column) -> str:
+def measured_text(cell: data.Cell, column: Column) -> str:
     """Return a measured mean ± STD as text; empty if there is none."""
     return with_spread(cell.mean, cell.std, _digits(cell, column))
 
 
-def printed(cell: data.Cell, column: Column) -> str:
+def printed_text(cell: data.Cell, column: Column) -> str:
     """Return the paper's number as text; empty if there is none."""
-    return "" if cell.printed is None else with_spread(cell.printed.mean, cell.printed.std, _digits(cell, column))
+    number = cell.printed
+    return "" if number is None else with_spread(number.mean, number.std, _digits(cell, column))
 
 
-def difference(cell: data.Cell, column: Column) -> str:
+def difference_text(cell: data.Cell, column: Column) -> str:
     """Return measured minus printed as text; empty if one is missing."""
     return "" if cell.difference is None else f"{cell.difference:+.{_digits(cell, column)}f}"
 
 
-def basis_of(cell: data.Cell, column: Column, runs: int = 0) -> str:
-    """Return what the agreement of a cell rests on.
+def basis_text(cell: data.Cell, column: Column, runs: int = 0) -> str:
+    """Return the numbers behind the agreement of a cell.
 
     The fair range for a printed number that is the mean of a single run is the prediction interval.
 
@@ -91,34 +119,15 @@ def basis_of(cell: data.Cell, column: Column, runs: int = 0) -> str:
         column: Its column.
         runs: Number of runs that the paper's number is a mean of; 0 for a table of no paper.
     """
-    texts, digits = [], _digits(cell, column)
-    if cell.mean is not None and cell.printed is None:
-        texts.append(f"n = {cell.n}")
-    elif cell.bounds is not None and cell.prediction is not None and cell.printed is not None:
-        (low, high), wide = cell.bounds, cell.printed.std
-        by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
-        texts.append(
-            f"n = {cell.n}, 95 % interval of the mean {low:.{digits}f} to {high:.{digits}f}{by}: "
-            f"{cell.printed.mean:.{digits}f} lies {cell.place}"
-        )
-        if runs == 1 and wide is None:
-            low, high = cell.prediction
-            interval = f"the 95 % prediction interval of a further run is {low:.{digits}f} to {high:.{digits}f}"
-            texts.append(f"The paper reports one run; {interval}")
-    elif cell.mean is not None:
-        texts.append("one seed gives no interval")
-    if cell.printed is not None and cell.impossible:
-        texts.append(f"No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}")
-    return ". ".join(texts)
+    return render("basis.txt", cell=cell, runs=runs, digits=_digits(cell, column)).strip()
 
 
 def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:
     """Return why numbers of a row are impossible, with the labels of their columns."""
-    found: dict[str, list[str]] = {}
-    for column, cell in zip(table.columns, line.cells, strict=True):
-        if cell.agreement == "impossible":
-            found.setdefault(str(cell.impossible), []).append(column.metric.label)
-    return found
+    cells = zip(table.columns, line.cells, strict=True)
+    return grouped(
+        (str(cell.impossible), column.metric.label) for column, cell in cells if cell.agreement == "impossible"
+    )
 
 
 def differs(table: TableData, line: Line) -> bool:
@@ -131,83 +140,87 @@ def agreements(table: TableData) -> Counter[str]:
     return Counter(line.cells[i].agreement for line in table.lines for i in main_columns(table))
 
 
+# ---- notes
+
+
 def row_note(line: Line) -> str:
-    """Return what went wrong in a row."""
-    found = line.found
+    """Return the faults of a row: runs that did not end well, and impossible numbers."""
     notes = []
-    for unit, what in found.others:
-        rate = rate_of(found.every[0]) if what == "diverged" else ""
-        notes.append(f"seed {unit.seed}{rate} {what}")
-    notes += found.errors
     if line.impossible:
-        why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
-        notes.insert(0, why)
-    return "; ".join(notes)
+        notes.append(f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones")
+    for unit, outcome in line.found.others:
+        rate = rate_of(line.found.every[0]) if outcome == "diverged" else ""
+        notes.append(f"seed {unit.seed}{rate} {outcome}")
+    return "; ".join([*notes, *line.found.errors])
 
 
-def values_of(paper: Paper | None, row: Row | None) -> str:
-    """Return where the hyperparameters of a row are from: ``the paper``, ``searched``, at an edge, or ``default``."""
+def row_notes(table: TableData, block: RowGroup) -> list[str]:
+    """Return each reduction once, with the rows it applies to, then the notes of the rows."""
+    reductions = grouped((line.found.reduced, line.name) for line in block.lines if line.found.reduced)
+    notes = []
+    for departures, names in reductions.items():
+        rows = "" if len(names) == len(block.lines) else f" ({', '.join(names)})"
+        notes.append(f"reduced{rows}: {', '.join(departures)}")
+    for line in block.lines:
+        faults = [row_note(line), *impossible_columns(table, line)]
+        notes += [f"{line.name}: {fault}" for fault in faults if fault]
+    return notes
+
+
+def values_text(paper: Paper | None, row: Row | None) -> str:
+    """Return the origin of a row's hyperparameters: ``the paper``, ``searched``, at an edge, or ``default``."""
     if paper is None or row is None:
         return ""
-    found = paper.values_of(row)
-    words = list(dict.fromkeys(values.origin for values in found))
-    edge = ["at the edge of the range"] if any(row.algo in values.edge for values in found) else []
-    return ", ".join([*words, *edge]) or "the paper"
-
-
-def _values_notes(paper: Paper, rows: Sequence[Row]) -> list[str]:
-    """Return how the values that are not the paper's were found, a note per search or default."""
-    notes = []
-    for values in paper.values.values():
-        mine = list(dict.fromkeys(row.algo for row in rows if values.concerns(row.algo, row.setup)))
-        if not mine:
-            continue
-        labels = ", ".join(paper.methods[algo].label for algo in mine)
-        edge = ", ".join(paper.methods[algo].label for algo in mine if algo in values.edge)
-        said = f"; at the edge of the range: {edge}" if edge else ""
-        notes.append(f"values of {labels} are {ORIGINS[values.origin]}: {values.how}{said}")
-    return notes
+    values = paper.values_of(row)
+    origins: list[str] = list(dict.fromkeys(v.origin for v in values))
+    if any(row.algo in v.edge for v in values):
+        origins.append("at the edge of the range")
+    return ", ".join(origins) or "the paper"
 
 
 def notes_of(table: TableData) -> list[str]:
     """Return the notes below a table."""
-    definitions = [table.columns[i].metric for i in main_columns(table)]
-    notes = [f"{metric.label}: {metric.definition}" for metric in definitions if metric.definition]
-    gaps = sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps})
-    if gaps:
-        notes.append(f"gaps of the paper that concern this table: {', '.join(gaps)}; the page lists them under Gaps")
-    if table.paper is not None:
-        notes += _values_notes(table.paper, [line.row for line in table.lines if line.row is not None])
-    if table.table is not None and table.table.round == "best":
-        notes.append(
-            "best round of each run, as we read the paper; metrics not in the paper are those of the last round"
-        )
-    if table.paper is not None and table.table is None:
-        notes.append(f"settings of an experiment of {table.paper.name} that match no row of its tables")
-    for block in table.blocks:
-        if splits := sorted({split for line in block.lines for split in line.found.splits}):
-            where = f"{block.setup.title}: " if block.setup and len(table.blocks) > 1 else ""
-            notes.append(
-                f"{where}the table has the runs on the split of the data that the experiment draws; runs on further "
-                f"splits (data.seed {', '.join(map(str, splits))}) are a reading of the claims"
-            )
-    for outcome in dict.fromkeys(what for *_, what in table.unfinished):
-        lost = ", ".join(f"{algo} seed {seed}" for algo, seed, what in table.unfinished if what == outcome)
-        more = " (`fedbench status` says why, `fedbench clean` removes them)" if outcome == "failed" else ""
-        notes.append(f"{outcome}: {lost}{more}")
-    return [*notes, *table.unofficial]
+    notes = render(
+        "notes.txt",
+        table=table,
+        metrics=[table.columns[i].metric for i in main_columns(table)],
+        gaps=sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps}),
+        values=_values_notes(table),
+    )
+    return [*filter(None, notes.splitlines()), *table.unofficial]
 
 
-def command(line: Line, block: RowGroup) -> str:
+def _values_notes(table: TableData) -> list[str]:
+    """Return how the values that are not the paper's were found, a note per search or default."""
+    if table.paper is None:
+        return []
+    notes = []
+    rows = [line.row for line in table.lines if line.row is not None]
+    labels = {algo: method.label for algo, method in table.paper.methods.items()}
+    for values in table.paper.values.values():
+        algos = list(dict.fromkeys(row.algo for row in rows if values.concerns(row.algo, row.setup)))
+        if not algos:
+            continue
+        methods = ", ".join(labels[algo] for algo in algos)
+        note = f"values of {methods} are {_ORIGINS[values.origin]}: {values.how}"
+        if edge := [labels[algo] for algo in algos if algo in values.edge]:
+            note += f"; at the edge of the range: {', '.join(edge)}"
+        notes.append(note)
+    return notes
+
+
+def command_text(line: Line, block: RowGroup) -> str:
     """Return the command that produces the runs of a paper's row: as typed, or without runs at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
-    keys = {"experiment": block.setup.experiment, "algo": line.algo, **line.wanted}
-    typed, seeds = [f"{k}={config_value(v)}" for k, v in keys.items()], list(range(block.setup.seeds))
     if runs := line.found.runs:
         overrides = next(iter(runs.values())).meta["overrides"]
-        typed = [text for text in overrides if text.partition("=")[0] not in _OF_MACHINE]
+        typed = [text for text in overrides if text.partition("=")[0] not in _MACHINE_KEYS]
         seeds = list(dict.fromkeys(unit.seed for unit in runs))
+    else:
+        keys = {"experiment": block.setup.experiment, "algo": line.algo, **line.wanted}
+        typed = [f"{key}={config_value(value)}" for key, value in keys.items()]
+        seeds = list(range(block.setup.seeds))
     return shlex.join(["fedbench", "-m", *typed, f"seed={','.join(map(str, seeds))}"])
 
 
@@ -220,40 +233,40 @@ def text_tables(table: TableData) -> list[Table]:
 
 
 def _text_table(table: TableData, block: RowGroup) -> Table:
-    places, of_paper = main_columns(table), table.table is not None
-    settings = any(line.keys for line in block.lines)
-    status = of_paper or any(line.status != "full" for line in block.lines)
-    best = [set[int]() for _ in block.lines] if of_paper else best_columns(table, block)
-    heads = ["method", "settings", "seeds"] if settings else ["method", "seeds"]
-    for i in places:
-        heads += [table.columns[i].metric.label, *(("paper", "diff.", "") if of_paper else ())]
-    rows: list[Values] = []
-    for line, marked in zip(block.lines, best, strict=True):
-        cells = [Cell(line.label), *([Cell(keys_text(line.keys))] if settings else []), count(len(line.found.runs))]
-        for i in places:
-            cell, column = line.cells[i], table.columns[i]
-            cells.append(Cell(measured(cell, column) or "–", cell.mean, i in marked))
-            if of_paper:
-                cells.append(Cell(printed(cell, column) or "–", None if cell.printed is None else cell.printed.mean))
-                cells.append(Cell(difference(cell, column) or "–", cell.difference))
-                cells.append(Cell(CELLS[cell.agreement].sign))
-        rows.append((*cells, *([line.status] if status else [])))
+    lines = block.lines
+    of_paper = table.table is not None
+    best = [set[int]()] * len(lines) if of_paper else best_columns(table, block)
+    columns: list[tuple[str, list[Any]]] = [("method", [line.label for line in lines])]
+    if any(line.keys for line in lines):
+        columns.append(("settings", [keys_text(line.keys) for line in lines]))
+    columns.append(("seeds", [len(line.found.runs) for line in lines]))
+    for i in main_columns(table):
+        column = table.columns[i]
+        cells = [line.cells[i] for line in lines]
+        means = [
+            Cell(measured_text(cell, column) or "–", cell.mean, i in marked)
+            for cell, marked in zip(cells, best, strict=True)
+        ]
+        columns.append((column.metric.label, means))
+        if of_paper:
+            columns += [
+                ("paper", [_number(printed_text(c, column), _printed_mean(c)) for c in cells]),
+                ("diff.", [_number(difference_text(c, column), c.difference) for c in cells]),
+                ("", [BADGES["cell"][c.agreement].sign for c in cells]),
+            ]
+    if of_paper or any(line.status != "full" for line in lines):
+        columns.append(("status", [line.status for line in lines]))
+    heads, values = zip(*columns, strict=True)
     title = block.setup.title if block.setup else ""
-    return table_of(title, [*heads, *(["status"] if status else [])], rows, "", row_notes(table, block))
+    return table_of(title, heads, zip(*values, strict=True), notes=row_notes(table, block))
 
 
-def row_notes(table: TableData, block: RowGroup) -> list[str]:
-    """Return each reduction once, with the rows it applies to, then the notes of the rows."""
-    reasons: dict[tuple[str, ...], list[str]] = {}
-    for line in block.lines:
-        if texts := line.found.reduced:
-            reasons.setdefault(texts, []).append(line.name)
-    reduced = [
-        "reduced" + ("" if len(names) == len(block.lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
-        for why, names in reasons.items()
-    ]
-    notes = [(line.name, note) for line in block.lines for note in (row_note(line), *impossible_columns(table, line))]
-    return reduced + [f"{name}: {note}" for name, note in notes if note]
+def _number(text: str, number: float | None) -> Cell:
+    return Cell(text or "–", number)
+
+
+def _printed_mean(cell: data.Cell) -> float | None:
+    return None if cell.printed is None else cell.printed.mean
 
 
 def table_markdown(table: TableData) -> str:
@@ -267,8 +280,7 @@ def table_markdown(table: TableData) -> str:
 def table_latex(table: TableData) -> str:
     """Return a table as LaTeX: the tabulars of each setup with their reductions; title and notes are comments."""
     caption = table.table.caption if table.table else OWN_CAPTION
-    parts = [f"% {one_line(f'{table.title}: {caption}')}\n", *map(latex, text_tables(table))]
-    return "\n".join(parts) + "".join(f"% {one_line(note)}\n" for note in notes_of(table))
+    return latex(text_tables(table), f"{table.title}: {caption}", notes_of(table))
 
 
 def table_csv(table: TableData) -> str:
@@ -281,29 +293,47 @@ def table_csv(table: TableData) -> str:
     rows: list[Fields] = []
     for block in table.blocks:
         for line in block.lines:
-            row: Fields = {"setup": block.setup.title if block.setup else ""} if table.table is not None else {}
-            row |= {"method": line.label, "algo": line.algo, "settings": keys_text(line.keys)}
-            row["seeds"] = len(line.found.runs)
+            row: Fields = {}
+            if table.table is not None:
+                row["setup"] = block.setup.title if block.setup else ""
+            row |= {
+                "method": line.label,
+                "algo": line.algo,
+                "settings": keys_text(line.keys),
+                "seeds": len(line.found.runs),
+            }
             for column, cell in zip(table.columns, line.cells, strict=True):
-                row |= {f"{column.name}_{name}": value for name, value in _numbers(column, cell).items()}
-            row |= {"status": line.status, "reduced": "; ".join(line.found.reduced)}
-            row |= {"values": values_of(table.paper, line.row), "note": row_note(line), "command": command(line, block)}
+                row |= _numbers(column, cell)
+            row |= {
+                "status": line.status,
+                "reduced": "; ".join(line.found.reduced),
+                "values": values_text(table.paper, line.row),
+                "note": row_note(line),
+                "command": command_text(line, block),
+            }
             rows.append(row)
     return csv_text(rows)
 
 
 def _numbers(column: Column, cell: data.Cell) -> Fields:
+    """Return the numbers of a cell by the name of their column."""
     lower, upper = cell.bounds or (None, None)
-    found: Fields = {"mean": cell.mean, "std": cell.std, "n": cell.n, "lower": lower, "upper": upper}
-    if not column.printed:
-        return found
-    known = cell.printed
-    found |= {"paper": known.mean if known else None, "paper_std": known.std if known else None}
-    return found | {"difference": cell.difference, "agreement": cell.agreement}
+    numbers: Fields = {"mean": cell.mean, "std": cell.std, "n": cell.n, "lower": lower, "upper": upper}
+    if column.printed:
+        numbers |= {
+            "paper": _printed_mean(cell),
+            "paper_std": cell.printed and cell.printed.std,
+            "difference": cell.difference,
+            "agreement": cell.agreement,
+        }
+    return {f"{column.name}_{name}": value for name, value in numbers.items()}
 
 
 def table_files(table: TableData) -> dict[str, str]:
     """Return the files of a table by name."""
     name = table.name.replace("/", "_")
-    texts = {"md": table_markdown(table), "csv": table_csv(table), "tex": table_latex(table)}
-    return {f"{name}.{kind}": text for kind, text in texts.items()}
+    return {
+        f"{name}.md": table_markdown(table),
+        f"{name}.csv": table_csv(table),
+        f"{name}.tex": table_latex(table),
+    }

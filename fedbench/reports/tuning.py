@@ -9,7 +9,7 @@ from typing import Any
 
 from fedbench.core.config_values import config_value, keys_text
 from fedbench.core.metrics import MetricInfo
-from fedbench.reports.format import plural
+from fedbench.reports.filters import plural
 from fedbench.reports.page import Chapter
 from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
 from fedbench.tuning.search import Study, Trial, Tuned

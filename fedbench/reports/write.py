@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
 
@@ -15,18 +15,20 @@ from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
+from fedbench.analysis.table_model import TableData
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
+from fedbench.reports.claim_texts import judged
 from fedbench.reports.comparison import compared_chapter, compared_files, compared_text
 from fedbench.reports.figures import paper_figures, run_figures
-from fedbench.reports.format import coverage_text, environment_items, environment_of
+from fedbench.reports.filters import coverage_text
 from fedbench.reports.manuscript import manuscript_tables
-from fedbench.reports.methods import described, listed, printed_names, title_of_runs
+from fedbench.reports.methods import described, environment_items, environment_of, listed, title_of_runs
 from fedbench.reports.page import PAGE, Chapter, Content, page
-from fedbench.reports.paper import SUMMARY, PaperReport, Summary, claims_files, judged
+from fedbench.reports.paper import SUMMARY, PaperReport, Summary, claims_files
 from fedbench.reports.summary_table import WIDTH, summary_text
 from fedbench.reports.table_pages import table_files
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
@@ -35,6 +37,29 @@ from fedbench.runs.run import Run
 
 SUMMARY_FILE = "summary.json"
 COMPARED = "compared"  # folder of a comparison in a report
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The values of a report, all but its figures.
+
+    Attributes:
+        store: The results directory.
+        runs: The runs of the report.
+        evidence: The same, by the rows of papers that they match.
+        damaged: Messages about runs that are left out.
+        papers: Reports about the papers, without figures.
+        tables: Tables of runs that match no row of a paper.
+        compared: The comparison of the runs, or None.
+    """
+
+    store: Results
+    runs: Sequence[Run]
+    evidence: Evidence
+    damaged: list[str]
+    papers: list[PaperReport]
+    tables: list[TableData]
+    compared: ComparedRuns | None
 
 
 def write_report(
@@ -62,7 +87,7 @@ def write_report(
         footer: Text at the end of the page.
 
     Returns:
-        Its tables and where it is, and messages about runs that are left out, since their files cannot be read or have
+        Its tables and its path, and messages about runs that are left out, since their files cannot be read or have
         changed.
 
     Raises:
@@ -71,66 +96,11 @@ def write_report(
     """
     if into is not None and (into / PAGE).exists() and not (into / SUMMARY_FILE).exists():
         raise RequestError(f"{into / PAGE} is not the page of a report; name another directory with --into")
-    store = Results(folder, [*papers, *_begun_in(folder)] if only is None else [only])
-    runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
-    damaged = [why for why in store.damaged if only is None or f"{only}/" in why]
-    if not runs and not papers:
-        text = f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
-        raise RequestError("\n".join([text, *(f"left out: {why}" for why in damaged)]))
-    target = into or folder / "report"
-    linked = into is None and store.bundle is None
-    with replaced_folder(target) as new:
-        if into is not None:
-            runs = [as_published(run) for run in runs]
-        fresh = new / ".fresh"
-        content = _write(runs, papers, store.place, fresh)
-        if (compared := None if compare is None else compare(runs)) is not None:
-            chapters = (compared_chapter(compared), *chapters)
-            (fresh / COMPARED).mkdir()
-            latex = manuscript_tables([compared], printed_names(runs))
-            for name, text in (compared_files(compared) | latex).items():
-                replace_file(fresh / COMPARED / name, text)
-        names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
-        summary = Summary(tuple(r.summary for r in content.papers), environment_of(runs), tuple(names))
-        replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
-        content = replace(content, notes=tuple(damaged), chapters=chapters, footer=footer)
-        replace_file(new / PAGE, page(content, target if linked else None))
-        with replacing(new / "runs.parquet") as part:
-            pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
-        if into is not None:
-            _write_bundle(runs, store, damaged, new)
-    name_left_out(damaged)
-    written = f"written: {target / PAGE}"
-    if compared is not None:
-        return f"{compared_text(compared)}\n\n{written}", damaged
-    own = [summary_text([table]) + "\n" for table in content.tables if table.paper is None and not papers]
-    own += [text for report in content.papers for text in _of_paper(report, parts)]
-    summaries = [report.summary for report in content.papers]
-    totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.counts.text}" for s in summaries]
-    totals = [fill(text, WIDTH) for text in totals] if parts else totals
-    return "\n".join([*own, *totals, written]), damaged
-
-
-def _of_paper(report: PaperReport, parts: Sequence[str]) -> list[str]:
-    """Return tables of a paper as text, their setups that have runs, and the claims that are tested on chosen parts."""
-    ids = [part.partition("/")[2] for part in parts if part.startswith(f"{report.paper.id}/")]
-    tables = [replace(t, blocks=tuple(b for b in t.blocks if any(line.found.every for line in b.lines)))
-              for t in report.tables if t.name in parts]  # fmt: skip
-    said = [summary_text([table]) + "\n" for table in tables if table.blocks]
-    for claim, found in report.claims:
-        if any(f"'{id}'" in repr(claim.check) for id in ids):
-            one = judged(claim, found)
-            word = f"{one.word}, scaled-down check: {one.scaled}" if one.scaled else one.word
-            counts = f" ({one.counts})" if one.counts else ""
-            said.append(fill(f"- {word}{counts}: {claim.text}", WIDTH, subsequent_indent="  "))
-    return [*said, *([""] * bool(said))]
-
-
-def _begun_in(folder: Path) -> list[str]:
-    """Return the papers that a results directory has runs of, whose published runs belong to its report."""
-    if is_bundle(folder):
-        return []
-    return [paper for paper in known_papers() if (folder / paper).is_dir()]
+    collected = _collect(folder, into is not None, only, papers, compare)
+    _write(collected, folder / "report" if into is None else into, into is not None, chapters, footer)
+    name_left_out(collected.damaged)
+    written = f"written: {(into or folder / 'report') / PAGE}"
+    return f"{_summarise(collected, papers, parts)}\n{written}", collected.damaged
 
 
 def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
@@ -149,52 +119,141 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
 
 def name_left_out(damaged: Sequence[str]) -> None:
     """Name on the standard error the runs that are left out, with their reasons."""
-    for why in damaged:
-        print(f"fedbench: left out: {why}", file=sys.stderr)
+    for message in damaged:
+        print(f"fedbench: left out: {message}", file=sys.stderr)
 
 
-def _paper_of(experiment: str | None) -> str | None:
-    return home.paper.id if (home := home_of(experiment)) else None
+# ---- collect
+
+
+def _collect(
+    folder: Path,
+    publish: bool,
+    only: str | None,
+    papers: Sequence[str],
+    compare: Callable[[Sequence[Run]], ComparedRuns] | None,
+) -> Collected:
+    """Return the values of the report of a directory.
+
+    Args:
+        folder: The directory.
+        publish: Whether the report is to have a bundle of its runs.
+        only: Id of a paper, to report only its runs; None for all runs.
+        papers: Papers that it is about, even if there are no runs of them.
+        compare: Compares the runs, or None.
+    """
+    store = Results(folder, [*papers, *_begun_in(folder)] if only is None else [only])
+    runs = [run for run in store if only in (None, _paper_of(run))]
+    damaged = [message for message in store.damaged if only is None or f"{only}/" in message]
+    if not runs and not papers:
+        message = f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
+        raise RequestError("\n".join([message, *(f"left out: {text}" for text in damaged)]))
+    if publish:
+        runs = [as_published(run) for run in runs]
+    evidence = Evidence(runs)
+    reports = [_paper_report(paper, runs, evidence) for paper in _begun(runs, papers)]
+    tables = run_tables(runs, [table for report in reports for table in report.tables])
+    compared = None if compare is None else compare(runs)
+    return Collected(store, runs, evidence, damaged, reports, tables, compared)
+
+
+def _begun_in(folder: Path) -> list[str]:
+    """Return the papers that a results directory has runs of, whose published runs belong to its report."""
+    if is_bundle(folder):
+        return []
+    return [paper for paper in known_papers() if (folder / paper).is_dir()]
+
+
+def _paper_of(run: Run) -> str | None:
+    home = home_of(run.meta["experiment"])
+    return None if home is None else home.paper.id
 
 
 def _begun(runs: Sequence[Run], named: Sequence[str] = ()) -> list[Paper]:
     """Return the papers with runs, and those that are named."""
-    begun = {*named, *(_paper_of(r.meta["experiment"]) for r in runs)}
+    begun = {*named, *map(_paper_of, runs)}
     return [paper for paper in known_papers().values() if paper.id in begun]
 
 
-def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -> Content:
-    """Write tables, figures and claims of a report, and return what its page shows.
+def _paper_report(paper: Paper, runs: Sequence[Run], evidence: Evidence) -> PaperReport:
+    """Return the report about a paper, without figures."""
+    return PaperReport(
+        paper,
+        tables=tuple(paper_table(paper, table, evidence) for table in paper.tables.values()),
+        figures=(),
+        claims=tuple((claim, judge_readings(paper, claim, evidence)) for claim in paper.claims.values()),
+        runs=tuple(run for run in runs if _paper_of(run) == paper.id),
+    )
+
+
+# ---- write
+
+
+def _write(collected: Collected, target: Path, publish: bool, chapters: tuple[Chapter, ...], footer: str) -> None:
+    """Write the files of a report; files of an earlier report that this one does not have are removed.
 
     Args:
-        runs: The runs.
-        papers: Papers that it is about, even if there are no runs of them.
-        place: Directory of the label counts.
-        new: Directory to write into, which does not exist.
+        collected: Its values.
+        target: Its directory.
+        publish: Whether it has a bundle of its runs, and no links to them.
+        chapters: Further chapters of the page.
+        footer: Text at the end of the page.
     """
-    (new / "tables").mkdir(parents=True)
-    evidence, reports = Evidence(runs), []
-    for paper in _begun(runs, papers):
-        tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
-        figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
-        claims = tuple((claim, judge_readings(paper, claim, evidence)) for claim in paper.claims.values())
-        mine = tuple(run for run in runs if _paper_of(run.meta["experiment"]) == paper.id)
-        reports.append(PaperReport(paper, tables, figures, claims, mine))
-    printed = [table for report in reports for table in report.tables]
-    others = run_tables(runs, printed)
-    for files in [*map(table_files, [*printed, *others]), *map(claims_files, reports)]:
-        for name, text in files.items():
-            replace_file(new / "tables" / name, text)
-    own = [run for table in others for line in table.lines for run in line.found.runs.values()]
-    names = [report.paper.name for report in reports]
+    runs = collected.runs
+    with replaced_folder(target) as new:
+        fresh = new / ".fresh"
+        content = _draw(collected, fresh / "figures")
+        if collected.compared is not None:
+            chapters = (compared_chapter(collected.compared), *chapters)
+        for name, text in _texts(collected).items():
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            replace_file(fresh / name, text)
+        names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
+        summary = Summary(tuple(report.summary for report in content.papers), environment_of(runs), tuple(names))
+        replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
+        content = replace(content, chapters=chapters, footer=footer)
+        linked = not publish and collected.store.bundle is None
+        replace_file(new / PAGE, page(content, target if linked else None))
+        with replacing(new / "runs.parquet") as part:
+            pd.DataFrame(run_rows(runs, collected.store.root)).to_parquet(part, index=False)
+        if publish:
+            _write_bundle(collected, new)
+
+
+def _draw(collected: Collected, folder: Path) -> Content:
+    """Draw the figures of a report into a directory, and return the content of its page."""
+    place = collected.store.place
+    papers = [
+        replace(report, figures=tuple(paper_figures(report.paper, collected.evidence, place, folder)))
+        for report in collected.papers
+    ]
+    tables = collected.tables
+    other_runs = [run for table in tables for line in table.lines for run in line.found.runs.values()]
+    title = title_of_runs(other_runs)
+    if papers:
+        title = f"{listed((report.paper.name for report in papers), 'papers')}: printed and measured"
     return Content(
-        f"{listed(names, 'papers')}: printed and measured" if names else title_of_runs(own),
-        methods=tuple(described(own)),
-        papers=tuple(reports),
-        tables=tuple(others),
-        figures=tuple(f for table in others if table.paper is None for f in run_figures(table, new / "figures")),
-        environment=environment_items(environment_of(runs)),
+        title,
+        papers=tuple(papers),
+        tables=tuple(tables),
+        figures=tuple(figure for table in tables if table.paper is None for figure in run_figures(table, folder)),
+        environment=environment_items(environment_of(collected.runs)),
+        notes=tuple(collected.damaged),
+        methods=tuple(described(other_runs)),
     )
+
+
+def _texts(collected: Collected) -> dict[str, str]:
+    """Return the files of tables, claims and comparisons by name."""
+    texts: dict[str, str] = {}
+    for table in [*(table for report in collected.papers for table in report.tables), *collected.tables]:
+        texts |= {f"tables/{name}": text for name, text in table_files(table).items()}
+    for report in collected.papers:
+        texts |= {f"tables/{name}": text for name, text in claims_files(report).items()}
+    if (compared := collected.compared) is not None:
+        files = compared_files(compared) | manuscript_tables([compared])
+        texts |= {f"{COMPARED}/{name}": text for name, text in files.items()}
+    return texts
 
 
 def _earlier(summary: Path) -> tuple[str, ...]:
@@ -205,8 +264,56 @@ def _earlier(summary: Path) -> tuple[str, ...]:
         return ()
 
 
-def _write_bundle(runs: Sequence[Run], store: Results, damaged: Sequence[str], into: Path) -> None:
+def _write_bundle(collected: Collected, into: Path) -> None:
     """Write the bundle from which the report in ``into`` can be written again."""
-    found = [path for paper in _begun(runs) for path in sorted((store.place / LABELS / paper.id).rglob("*.json"))]
-    files = {path.relative_to(store.place).as_posix(): path.read_bytes() for path in found}
-    write_bundle(into, {run.path.relative_to(store.root).as_posix(): run for run in runs}, kept_of, damaged, files)
+    store = collected.store
+    labels = [file for paper in _begun(collected.runs) for file in (store.place / LABELS / paper.id).rglob("*.json")]
+    files = {file.relative_to(store.place).as_posix(): file.read_bytes() for file in sorted(labels)}
+    runs = {run.path.relative_to(store.root).as_posix(): run for run in collected.runs}
+    write_bundle(into, runs, kept_of, collected.damaged, files)
+
+
+# ---- summarise
+
+
+def _summarise(collected: Collected, papers: Sequence[str], parts: Sequence[str]) -> str:
+    """Return a report as text: its comparison, or its tables and the counts of each paper.
+
+    Args:
+        collected: Its values.
+        papers: Papers that the text is about; if there are some, it has no other tables.
+        parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of the text.
+    """
+    if collected.compared is not None:
+        return compared_text(collected.compared) + "\n"
+    texts = []
+    if not papers:
+        texts += [summary_text([table]) + "\n" for table in collected.tables if table.paper is None]
+    for report in collected.papers:
+        texts += _part_texts(report, parts)
+    for report in collected.papers:
+        summary = report.summary
+        text = f"{summary.title}: {coverage_text(summary.coverage)}; {summary.counts.text}"
+        texts.append(fill(text, WIDTH) if parts else text)
+    return "\n".join(texts)
+
+
+def _part_texts(report: PaperReport, parts: Sequence[str]) -> list[str]:
+    """Return tables of a paper as text, their setups that have runs, and the claims that are tested on chosen parts."""
+    texts = []
+    for table in report.tables:
+        blocks = [block for block in table.blocks if any(line.found.every for line in block.lines)]
+        if table.name in parts and blocks:
+            texts.append(summary_text([replace(table, blocks=tuple(blocks))]) + "\n")
+    ids = [part.partition("/")[2] for part in parts if part.startswith(f"{report.paper.id}/")]
+    for claim, readings in report.claims:
+        if not any(f"'{id}'" in repr(claim.check) for id in ids):
+            continue
+        counted = judged(claim, readings)
+        verdict = counted.word
+        if counted.scaled:
+            verdict += f", scaled-down check: {counted.scaled}"
+        if counted.counts:
+            verdict += f" ({counted.counts})"
+        texts.append(fill(f"- {verdict}: {claim.text}", WIDTH, subsequent_indent="  "))
+    return [*texts, ""] if texts else []

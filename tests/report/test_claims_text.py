@@ -13,29 +13,27 @@ from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
-from fedbench.reports.format import BADGES, STATES, Judged, count_claims
-from fedbench.reports.paper import (
-    PaperReport,
+from fedbench.reports.claim_texts import (
+    Judged,
     alternatives,
     blocks_text,
-    claims_markdown,
-    claims_rows,
-    comparisons_csv,
+    count_claims,
     counts_text,
-    differences,
     interval_text,
     judged,
     lead_text,
-    needs,
+    lead_texts,
+    needs_text,
     one_way_text,
     pairs_text,
-    readings_csv,
     readings_text,
-    reason,
-    reductions,
+    reason_text,
+    reductions_text,
     scaled_word,
     state_of,
 )
+from fedbench.reports.paper import PaperReport, claims_markdown, claims_rows, comparisons_csv, readings_csv
+from fedbench.reports.templates import BADGES
 
 PAPER = papers()["adafedadam"]
 CLAIM = next(iter(PAPER.claims.values()))
@@ -67,17 +65,17 @@ def test_counts_stand_beside_the_word(comparisons, text):
 
 
 def test_the_reason_is_what_is_most_against_the_claim():
-    assert reason(decide([lead(1, 6)])) == "the weakest: x: +1 over 6 seeds, p = 0.0156 for it, 1.0000 against it"
+    assert reason_text(decide([lead(1, 6)])) == "the weakest: x: +1 over 6 seeds, p = 0.0156 for it, 1.0000 against it"
     several = decide([lead(1, 5), lead(1, 5), Comparison("z", uneven=True)])
-    assert reason(several).startswith("the worst: x: +1 over 5 seeds, ")
-    assert reason(several).endswith("; not compared, since the two sides are reduced in different ways: 1")
-    assert reason(decide([replace(lead(1, 1), reduced=("rounds",))])).endswith(
+    assert reason_text(several).startswith("the worst: x: +1 over 5 seeds, ")
+    assert reason_text(several).endswith("; not compared, since the two sides are reduced in different ways: 1")
+    assert reason_text(decide([replace(lead(1, 1), reduced=("rounds",))])).endswith(
         "; could not hold with 1 seed (5 needed)"
     )
-    assert reason(decide([Comparison("x")])) == ""
-    assert reason(Verdict("holds", "all 9 printed numbers agree", basis="print")) == "all 9 printed numbers agree"
+    assert reason_text(decide([Comparison("x")])) == ""
+    assert reason_text(Verdict("holds", "all 9 printed numbers agree", basis="print")) == "all 9 printed numbers agree"
     untuned = decide([replace(lead(1), untuned=True)])
-    assert (untuned.word, reason(untuned).partition("; ")[2].partition(":")[0]) == ("undecided", "not tuned alike")
+    assert (untuned.word, reason_text(untuned).partition("; ")[2].partition(":")[0]) == ("undecided", "not tuned alike")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +99,7 @@ def test_what_could_only_come_out_one_way_says_so(comparisons, text):
     ("decided", "shown"), [("holds", ""), ("fails", ""), ("mixed", ""), ("undecided", "a GPU"), ("not run", "a GPU")]
 )
 def test_what_a_decision_needs_is_said_of_open_claims_only(decided, shown):
-    assert needs(replace(CLAIM, needs="a GPU"), Verdict(decided, "")) == shown
+    assert needs_text(replace(CLAIM, needs="a GPU"), Verdict(decided, "")) == shown
 
 
 # ---- runs at reduced settings
@@ -118,7 +116,7 @@ def test_a_scaled_down_check_has_words_of_its_own(leads, n, word):
     verdict = decide([Comparison("y") if size is None else lead(size, n, CUT) for size in leads])
     one = judged(CLAIM, {ADOPTED: verdict})
     assert (one.word, one.state, one.scaled, one.counts) == ("not run", "not run", word, "2 comparisons, none run")
-    assert reductions(verdict) == "rounds 2 (paper 9); model linear (paper VGG11)"
+    assert reductions_text(verdict) == "rounds 2 (paper 9); model linear (paper VGG11)"
 
 
 def test_a_check_of_rows_that_are_not_tuned_alike_is_unclear():
@@ -145,8 +143,8 @@ def test_what_a_comparison_is(comparison, word):
 def test_a_comparison_shows_its_lead_per_block():
     c = Comparison("a", 1.5, 0.25, 1.0, 2, low=-1.0, high=4.0, blocks="split", differences={3: 2.0, 0: 1.0})
     assert (lead_text(c), interval_text(c), pairs_text(c)) == ("+1.5", "-1 to +4", "2 splits")
-    assert differences(c) == [("split 0", "+1"), ("split 3", "+2")]
-    assert (lead_text(Comparison("a")), pairs_text(Comparison("a")), differences(Comparison("a"))) == ("", "", [])
+    assert lead_texts(c) == ["split 0: +1", "split 3: +2"]
+    assert (lead_text(Comparison("a")), pairs_text(Comparison("a")), lead_texts(Comparison("a"))) == ("", "", [])
 
 
 # ---- readings
@@ -230,7 +228,7 @@ def test_every_claim_is_counted_once():
         Counter(states),
         Counter({"same direction": 1, "opposite direction": 1}),
     )
-    assert (found.total, set(states)) == (14, set(STATES))
+    assert (found.total, set(states)) == (14, set(BADGES["state"]))
     assert found.text == (
         "14 claims: 2 hold, 1 fail, 1 mixed, 1 undecided, 2 not counted, 3 not run, 1 shown by a test of the code, "
         "2 checked in print, 1 not testable; scaled-down checks of those not run: 1 same direction, "

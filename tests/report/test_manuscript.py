@@ -4,12 +4,13 @@ import json
 import re
 from statistics import mean, stdev
 
-from fake_runs import ROUNDS, fake, measured, seal
+import pytest
+from fake_runs import ROUNDS, edit, fake, measured, seal
 from report_runs import call, files
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
-from fedbench.reports.manuscript import BETTER, METRICS, WORSE, marked, statement, write_manuscript
+from fedbench.reports.manuscript import BETTER, METRICS, WORSE, marked, printed_label, statement, write_manuscript
 from fedbench.runs.results import Results
 
 SEEDS = range(6)
@@ -109,6 +110,35 @@ def test_keys_that_distinguish_settings_are_in_words(tmp_path):
     name = r"synthetic\_leaf, {} clients"
     assert rf"Method & {name.format(16)} & {name.format(8)} \\" in tex["all_accuracy_mean.tex"]
     assert f"accuracy on {name.format(8)} at the last round" in tex["setting_2.tex"]
+
+
+@pytest.mark.parametrize(
+    ("label", "printed"),
+    [
+        ("qfedavg", "q-FedAvg"), ("qfedavgm", "qfedavgm"), ("qfedavg algo.q=1", "q-FedAvg (q=1)"), ("algo.q=1", "q=1"),
+        ("adafedadam/table5_synthetic, term", "Synthetic, vanilla SGD, TERM"),
+        ("synthetic_leaf data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full",
+         "synthetic_leaf (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)"),
+        ("CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients", "CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients"),
+        ("the proximal term", "the proximal term"), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_label_in_print_has_names_of_papers_and_keys_in_words(label, printed):
+    assert printed_label(label) == printed
+
+
+def test_sentences_have_no_names_in_print(tmp_path):
+    """A method is named term, and a note about the proximal term keeps its word."""
+    note = "the proximal term was not part of the published data"
+    for algo in ("fedprox", "term"):
+        for path in fake(tmp_path / "runs", None, algo, seeds=SEEDS):
+            edit(path / "meta.json", lambda text: json.dumps(json.loads(text) | {"unofficial": [note]}))
+    runs = list(Results(tmp_path / "runs"))
+    write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
+    table = (tmp_path / "out" / "tables" / "setting.tex").read_text()
+    assert re.findall(r"^(FedProx|TERM) & ", table, re.M) == ["FedProx", "TERM"]
+    assert rf"\footnotesize {note}." in table
+    assert rf"\item {note}\n".replace(r"\n", "\n") in (tmp_path / "out" / "statement.tex").read_text()
 
 
 def test_the_statement_counts_runs_and_names_the_licence(tmp_path):

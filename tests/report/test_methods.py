@@ -6,7 +6,7 @@ from report_runs import call
 from tools import ROOT
 
 from fedbench.config.comments import citation, method_name
-from fedbench.reports.methods import described, in_print, printed_names, title_of_runs
+from fedbench.reports.methods import described, title_of_runs
 from fedbench.runs.results import Results
 
 PRESET = {
@@ -51,7 +51,7 @@ def test_a_value_that_goes_with_a_method_is_said_to(tmp_path):
 
 def test_what_differs_in_many_ways_is_counted(tmp_path):
     found = described(runs(tmp_path, qfedavg=[{"algo.q": q} for q in (0.1, 0.5, 1.0, 2.0, 5.0)]))
-    assert "The method differs between settings, in 5 ways that the tables list" in found
+    assert "The method is different between settings, in 5 ways that the tables list" in found
 
 
 def test_every_combination_of_local_work_has_words(tmp_path):
@@ -70,7 +70,7 @@ def test_every_combination_of_local_work_has_words(tmp_path):
 def test_without_finished_runs_there_are_no_sentences(tmp_path):
     fake(tmp_path, None, "fedavg", status="failed")
     assert described(Results(tmp_path)) == []
-    assert title_of_runs([]) == "No methods on no data"
+    assert title_of_runs([]) == "No runs"
 
 
 def test_the_title_counts_what_is_too_much_to_list(tmp_path):
@@ -78,18 +78,6 @@ def test_the_title_counts_what_is_too_much_to_list(tmp_path):
     many = runs(tmp_path / "many", **{a: [{}] for a in ("fedavg", "qfedavg", "fedprox", "term", "afl")})
     assert title_of_runs(few) == f"FedAvg and q-FedAvg on {DATA}"
     assert title_of_runs(many) == f"5 methods on {DATA}"
-
-
-def test_names_in_print_replace_whole_words_only(tmp_path):
-    names = printed_names(runs(tmp_path, qfedavg=[{}]))
-    text = "one: qfedavg, qfedavg algo.q=1 and qfedavgm"
-    assert in_print(text, names) == "one: q-FedAvg, q-FedAvg (q=1) and qfedavgm"
-
-
-def test_keys_in_print_are_words():
-    text = "synthetic_leaf data.clients=8 local.lr=0.1: data.source.sizes=[1,2] (local.batch_size=full); p = 0.05"
-    words = "Synthetic (8 clients, local learning rate 0.1): sizes=[1,2] (batch size full); p = 0.05"
-    assert in_print(text, {"synthetic_leaf": "Synthetic"}) == words
 
 
 def test_every_method_and_every_public_source_has_a_name_in_print():

@@ -19,7 +19,7 @@ from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write
 from fedbench.reports.canvas import method_look
-from fedbench.reports.format import count_claims
+from fedbench.reports.claim_texts import count_claims
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import Content
 from fedbench.reports.page import page as whole_page

@@ -11,7 +11,8 @@ import pytest
 from fake_runs import fake
 from page_example import HOSTILE, hostile_content, own_content
 
-from fedbench.reports.page import Chapter, Content, href, page, panels, run_name
+from fedbench.reports.filters import href, panel_columns, run_name
+from fedbench.reports.page import Chapter, Content, page
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.text_table import Cell, table_of
 
@@ -186,4 +187,4 @@ def test_the_best_of_a_column_is_marked_with_more_than_a_colour(tmp_path):
 
 @pytest.mark.parametrize(("width", "columns"), [("237.6pt", 1), ("475.2pt", 2), ("712.8pt", 3), ("560", 2)])
 def test_a_figure_is_as_wide_as_its_panels_need(width, columns):
-    assert panels(f'<svg viewBox="0 0 1 1" width="{width}" height="9">') == columns
+    assert panel_columns(f'<svg viewBox="0 0 1 1" width="{width}" height="9">') == columns

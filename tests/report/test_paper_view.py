@@ -22,13 +22,13 @@ from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported, Setup
 from fedbench.reports.page import run_links
 from fedbench.reports.table_pages import (
-    basis_of,
-    command,
-    difference,
+    basis_text,
+    command_text,
+    difference_text,
     main_columns,
-    measured,
+    measured_text,
     notes_of,
-    printed,
+    printed_text,
     row_note,
 )  # fmt: skip
 from fedbench.runs.results import Results
@@ -59,7 +59,7 @@ COLUMN = Column(papers()["fedfa"].metrics["avg"], printed=True)
 )
 def test_the_interval_of_the_mean_widened_by_the_spread(mean, std, word):
     cell = Cell((3.0, 1.0, 2.0), Reported(mean, std))
-    note = basis_of(cell, COLUMN)
+    note = basis_text(cell, COLUMN)
     assert cell.agreement == word
     assert note.startswith("n = 3, 95 % interval of the mean -0.48")
     assert note.endswith(f"lies {word}")
@@ -68,7 +68,7 @@ def test_the_interval_of_the_mean_widened_by_the_spread(mean, std, word):
 
 def test_one_seed_has_no_interval():
     cell = Cell((1.0,), Reported(1.0, 0.5))
-    assert (cell.agreement, basis_of(cell, COLUMN)) == ("single", "one seed gives no interval")
+    assert (cell.agreement, basis_text(cell, COLUMN)) == ("single", "one seed gives no interval")
 
 
 def test_equal_values_agree_with_themselves_alone():
@@ -122,8 +122,12 @@ def shown_table(root, paper, table):
 
 def shown(cell, column, seeds):
     """What the page shows of a cell."""
-    texts = {"measured": measured(cell, column), "paper": printed(cell, column), "difference": difference(cell, column)}
-    return SimpleNamespace(**texts, verdict=cell.agreement, number=cell.mean, note=basis_of(cell, column, seeds))
+    texts = {
+        "measured": measured_text(cell, column),
+        "paper": printed_text(cell, column),
+        "difference": difference_text(cell, column),
+    }
+    return SimpleNamespace(**texts, verdict=cell.agreement, number=cell.mean, note=basis_text(cell, column, seeds))
 
 
 def line(root, paper, table, setup, row=0):
@@ -139,7 +143,7 @@ def line(root, paper, table, setup, row=0):
         reduced=found.found.reduced,
         cells=[shown(found.cells[i], data.columns[i], block.setup.seeds) for i in main_columns(data)],
         runs=tuple(run_links(found, root / "report")),
-        command=command(found, block),
+        command=command_text(found, block),
         note=row_note(found),
     )
 
@@ -252,7 +256,7 @@ def test_the_command_of_a_row_that_was_not_run():
     row = papers()["adafed"].tables["table1"].rows[0]
     given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), "not run", row, wanted)
     setup = Setup("s", "One", "a/b", 2, 3, 5)
-    assert command(given, RowGroup(setup, ())) == (
+    assert command_text(given, RowGroup(setup, ())) == (
         "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "
         f"algo.clip=null algo.on=true seed={','.join(map(str, range(setup.seeds)))}"
     )
@@ -291,5 +295,5 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
 def test_where_one_more_run_would_lie():
     """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
     for values, words in (((1.0, 2.0, 3.0), "-2.97 to 6.97"), ((5.0, 5.0), "5.00 to 5.00")):
-        text = basis_of(Cell(values, Reported(2.0, None)), COLUMN, 1)
+        text = basis_text(Cell(values, Reported(2.0, None)), COLUMN, 1)
         assert text.endswith(f"of a further run is {words}")

@@ -287,7 +287,7 @@ def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
 # ---- the text at the end of a sweep
 
 
-def test_the_closing_text_fits_a_terminal_and_says_which_is_best(tmp_path):
+def test_the_closing_text_fits_a_terminal_and_marks_the_best(tmp_path):
     for algo, shift in (("fedavg", 0.0), ("adafedadam", 0.05)):
         for seed in range(3):
             write_run(tmp_path, algo, seed, 0.89 + shift + seed / 1000)
@@ -298,9 +298,7 @@ def test_the_closing_text_fits_a_terminal_and_says_which_is_best(tmp_path):
     first, second = (line for line in text.splitlines() if line.startswith(("| FedAvg", "| AdaFedAdam")))
     assert first.split("|")[2].strip() == "89.10±0.10  ≈ 88.34±0.55"
     assert second.split("|")[2].strip() == "94.10±0.10* ≈ 94.18±0.45"
-    assert "AdaFedAdam has the best average % (94.10) and worst 30 % (94.10); 2 of 6 numbers of the paper" in " ".join(
-        text.split()
-    )
+    assert text.endswith("\n2 of 6 numbers of the paper agree with ours (≈).")
 
 
 def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed):
@@ -326,13 +324,12 @@ def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path
     assert [cell.strip() for cell in rows[0].split("|")[1:-1]][:5] == ["method", "settings", "seeds", "mean", "STD"]
     assert max(map(len, rows)) <= 100
     assert "\n- also on the page: " in text
-    assert text.endswith("fedavg local.lr=0.2 has the best mean (20.00), worst 30% (20.00) and mean (w) (20.00).")
     write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1, 1000]})
     assert "## adafedadam/table5_synthetic (reduced)\n" in said(tmp_path)
 
 
-def test_rows_that_share_the_best_mean_are_named_once(tmp_path):
-    for third, who in ((0.4, "fedavg and fedprox"), (0.5, "all rows")):
-        for algo, value in (("fedavg", 0.5), ("fedprox", 0.5), ("qfedavg", third)):
-            write_run(tmp_path / who, algo, 0, value, experiment=None)
-        assert f"\n{who} share the best mean (50.00), worst 30% (50.00)" in said(tmp_path / who)
+def test_rows_that_share_the_best_mean_are_all_marked(tmp_path):
+    for algo, value in (("fedavg", 0.5), ("fedprox", 0.5), ("qfedavg", 0.4)):
+        write_run(tmp_path, algo, 0, value, experiment=None)
+    rows = [line.split("|")[3].strip() for line in said(tmp_path).splitlines() if line.startswith("| ")]
+    assert rows[2:] == ["50.00*", "50.00*", "40.00"]

@@ -45,11 +45,11 @@ def test_markdown_is_aligned_as_plain_text():
 
 
 def test_latex_has_the_best_number_in_bold():
-    text = latex(TABLE)
+    text = latex([TABLE])
     assert text.startswith("% One_1\n% what it is\n\\begin{tabular}{lr}\n\\toprule\nmethod & x \\% \\\\\n")
     assert r"a\_b & 1 $\pm$ 2 \\" in text
     assert r"long $\vert$ one & \textbf{10.25} \\" in text
-    assert text.endswith("\\par{\\footnotesize $p < 0.05$ \\& more}\n")
+    assert text.endswith("\\par{\\footnotesize p $<$ 0.05 \\& more}\n")
 
 
 def test_the_rows_of_tables_have_plain_numbers():
