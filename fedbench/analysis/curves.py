@@ -177,3 +177,15 @@ def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
     flag, name = ("--x", x) if y in known else ("--y", y)
     known = [*_POSITIONS, *known] if flag == "--x" else known
     return f"{flag} {name} was not measured; these runs have {', '.join(dict.fromkeys(known))}{nearest(name, known)}"
+
+
+def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:
+    """Return the training loss of every client that has one in all kept rounds: a row per round, a column per client."""
+    return clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
+
+
+def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the training losses over rounds of the clients whose first loss is the lowest and the highest."""
+    table = loss_curves(clients)
+    first = table.iloc[0]
+    return table[first.idxmin()], table[first.idxmax()]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.curves import best_rounds
+from fedbench.analysis.curves import best_rounds, loss_curves, low_and_high
 from fedbench.analysis.departures import departures
 from fedbench.core.config_values import config_value
 from fedbench.core.metrics import CATALOGUE
@@ -79,12 +79,16 @@ def kept_of(run: Run) -> Kept:
     """Return what a bundle keeps of a finished run, so that every figure, claim and reading can be computed from it.
 
     Of a paper's run, these are the first and the best rounds of every metric, the curves that figures and claims read,
-    and the clients of the best rounds that tables print; of a run of no paper, everything but most rounds.
+    the clients of the best rounds that tables print, and at all rounds the two clients that a figure shows; of a run of
+    no paper, everything but most rounds.
     """
     home, experiment = home_of(run.meta["experiment"]), run.meta["experiment"]
     rounds = {int(run.rounds()["round"].iloc[0]), *(number for number, _ in best_rounds(run, CATALOGUE).values())}
     if home is None:
         return Kept(rounds=rounds)
     printed = {number for number, _ in best_rounds(run, of_best_rounds(experiment)).values()}
-    of_clients = any(f.kind == "two_clients" and home.setup.id in f.setups for f in home.paper.figures.values())
-    return Kept(curves=curve_fields(home.paper), rounds=rounds, client_rounds=None if of_clients else printed)
+    shows_two = any(f.kind == "two_clients" and home.setup.id in f.setups for f in home.paper.figures.values())
+    two = []
+    if shows_two and run.has_clients and not loss_curves(run.clients()).empty:
+        two = [curve.name for curve in low_and_high(run.clients())]
+    return Kept(curves=curve_fields(home.paper), rounds=rounds, client_rounds=printed, clients=two)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.claims.curve_claims import low_and_high, moments
-from fedbench.analysis.curves import position, run_curves
+from fedbench.analysis.claims.curve_claims import moments
+from fedbench.analysis.curves import low_and_high, position, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of
 from fedbench.analysis.table_model import TableData

@@ -1,15 +1,21 @@
-"""Bundles: what a report needs of its runs, as four Parquet tables in the folder ``evidence`` of a published report.
+"""Bundles: the evidence of a published report, in its folder ``evidence``.
 
 | file | content |
 | --- | --- |
-| ``runs.parquet`` | a row per run: its path, and JSON texts: ``config``, ``meta``, ``documents`` |
-| ``rounds.parquet`` | a row per kept round with all its keys; ``run`` is the number of the row in ``runs.parquet`` |
-| ``curves.parquet`` | a row per evaluated round, with the keys that are kept at all of them |
-| ``clients.parquet`` | a row per run, kept round and client |
+| ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, a row per run |
 | ``bundle.json`` | the format, the SHA-256 of all other files, and messages about runs that could not be read |
-| ``labels/`` | as in a directory of runs, if the report uses them |
+| ``labels/`` | label counts as in a directory of runs, if the report uses them |
 
-Numbers have full precision: a report of the bundle has those of the report that it was published with.
+A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three tables as lists:
+
+| column | rows |
+| --- | --- |
+| ``rounds`` | the kept rounds, with all their keys |
+| ``curves`` | all evaluated rounds, with the keys that are kept at all of them |
+| ``clients`` | the kept rounds and clients |
+
+A file is written once: publishing further runs adds files and leaves the others as they are, so a clone grows by these
+runs alone. Numbers have full precision, and a report of the bundle equals the report that it was published with.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -34,10 +40,13 @@ from fedbench.core.files import reading
 from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"
-FORMAT = 1
+FORMAT = 2
+DOCUMENTS = ("moments",)  # of diagnostics, that are kept
 _MANIFEST = "bundle.json"
+_RUNS = "runs"  # folder of the Parquet files
+_TEXTS = ("config", "meta", "documents")
+_TABLES = ("rounds", "curves", "clients")
 _DIRECTORIES = ("results_dir", "data_dir")  # of one machine, so no part of a published run
-_TABLES = ("runs", "rounds", "curves", "clients")
 _FOLDERS = re.compile(  # in JSON, those of absolute paths
     r"""
     (?<=["']) ~?/ (?:[^"'/:;]+/)+ (?=[^"'/:;]+["'])  # in quotes, perhaps with blanks
@@ -46,8 +55,7 @@ _FOLDERS = re.compile(  # in JSON, those of absolute paths
     re.X,
 )
 _BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$")  # of a file: its folders, and a slash at the end
-DOCUMENTS = ("moments",)  # of diagnostics, that are kept
-_NO_RUNS = pa.table({"run": pa.array([], pa.int64())})
+_NO_ROUND = pa.table({"round": pa.array([], pa.int64())})
 
 
 @dataclass(frozen=True)
@@ -58,16 +66,18 @@ class Kept:
         curves: Keys that are kept at all evaluated rounds; None for all keys.
         rounds: Rounds that are kept with all their keys.
         client_rounds: Rounds whose per-client table is kept; None for all that the run has.
+        clients: Clients that are kept in all rounds of the per-client table.
     """
 
     curves: Collection[str] | None = None
     rounds: Collection[int] = ()
     client_rounds: Collection[int] | None = None
+    clients: Collection[Hashable] = ()
 
 
 def is_bundle(folder: Path) -> bool:
     """Return whether a folder has a bundle, be it damaged."""
-    return (folder / FOLDER / "runs.parquet").exists() or (folder / FOLDER / _MANIFEST).exists()
+    return (folder / FOLDER).exists()
 
 
 class Bundle:
@@ -92,33 +102,48 @@ class Bundle:
             facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']!r}, and this version reads {FORMAT}")
-            if lacks := {f"{name}.parquet" for name in _TABLES} - facts["files"].keys():
-                raise ValueError(f"{_MANIFEST} has no checksum of {min(lacks)}")
             for name, digest in facts["files"].items():
                 if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
                     raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
         self.damaged: list[str] = list(facts["damaged"])
-        self._table = cache(self._read_table)
+        self.files = [self.place / name for name in facts["files"] if name.endswith(".parquet")]
 
     def runs(self) -> list[Run]:
-        """Return all runs."""
-        found: list[Run] = []
-        for number, row in enumerate(pq.read_table(self.place / "runs.parquet").to_pylist()):
-            config, meta, documents = (json.loads(row[name]) for name in ("config", "meta", "documents"))
-            present = with_present_names(config, meta)
-            found.append(BundledRun(self.home / row["path"], *present, self, number, documents))
-        return found
+        """Return all runs by ascending path."""
+        runs = [run for file in self.files for run in ExperimentFile(file).runs(self)]
+        return sorted(runs, key=lambda run: run.path)
+
+
+class ExperimentFile:
+    """A Parquet file with runs of an experiment; a column is read when a run asks for it.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._column = cache(self._read_column)
+
+    def runs(self, bundle: Bundle) -> Iterator[Run]:
+        """Yield the runs in the order of the file."""
+        rows = pq.read_table(self.path, columns=["path", *_TEXTS]).to_pylist()
+        for number, row in enumerate(rows):
+            config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
+            config, meta = with_present_names(config, meta)
+            yield BundledRun(bundle.home / row["path"], config, meta, bundle.root, self, number, documents)
 
     def part(self, name: str, number: int) -> pa.Table:
-        """Return the rows of a run in one of the tables, as an Arrow table without the column ``run``."""
-        table, runs = self._table(name)
-        first, end = np.searchsorted(runs, (number, number + 1))
-        return table.slice(first, end - first)
+        """Return one of the tables of a run.
 
-    def _read_table(self, name: str) -> tuple[pa.Table, np.ndarray]:
-        """Return a table, and the number of the run of every row, ascending."""
-        table = pq.read_table(self.place / f"{name}.parquet")
-        return table.drop_columns(["run"]), table["run"].to_numpy()
+        Args:
+            name: Name of the table: ``rounds``, ``curves`` or ``clients``.
+            number: Row of the run.
+        """
+        return pa.Table.from_struct_array(self._column(name)[number].values)
+
+    def _read_column(self, name: str) -> pa.ListArray:
+        return pq.read_table(self.path, columns=[name])[name].combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -126,19 +151,21 @@ class BundledRun(Run):
     """A run of a bundle, which keeps some of its rounds with all keys, and some keys at all rounds.
 
     Attributes:
-        bundle: The bundle.
-        number: The run's row in ``runs.parquet``.
+        report: Directory of the published report.
+        file: The file that has the run.
+        number: The run's row in the file.
         documents: Its documents by name.
     """
 
-    bundle: Bundle = field(compare=False)
+    report: Path
+    file: ExperimentFile = field(compare=False)
     number: int
     documents: Fields
 
     @property
     def place(self) -> Path:
         """Directory of the published report."""
-        return self.bundle.root
+        return self.report
 
     @property
     def done(self) -> bool:
@@ -148,15 +175,15 @@ class BundledRun(Run):
     @property
     def begun(self) -> bool:
         """Whether a round is kept."""
-        return len(self.bundle.part("rounds", self.number)) > 0
+        return len(self.file.part("rounds", self.number)) > 0
 
     @property
     def has_clients(self) -> bool:
         """Whether there is a per-client table."""
-        return len(self.bundle.part("clients", self.number)) > 0
+        return len(self.file.part("clients", self.number)) > 0
 
     def _frame(self, name: str) -> pd.DataFrame:
-        frame: pd.DataFrame = self.bundle.part(name, self.number).to_pandas()
+        frame: pd.DataFrame = self.file.part(name, self.number).to_pandas()
         return frame
 
     @cached_property
@@ -185,7 +212,7 @@ class BundledRun(Run):
 
     @cached_property
     def _last_round(self) -> Fields:
-        rows = self.bundle.part("rounds", self.number)
+        rows = self.file.part("rounds", self.number)
         last: Fields = rows.slice(len(rows) - 1).to_pylist()[0]
         return last
 
@@ -235,53 +262,90 @@ def write_bundle(
         damaged: Messages about runs that cannot be read.
         files: Further files by name below the bundle: the label counts.
     """
-    contents = _tables(runs, keep) | dict(files or {})
+    place = folder / FOLDER
+    contents = dict(files or {})
+    pending = {path: _row(path, run, keep(run)) for path, run in runs.items()}
+
+    for file in sorted((place / _RUNS).rglob("*.parquet")):
+        content = file.read_bytes()
+        if _digest(content) != file.stem:
+            continue
+        written = pq.read_table(pa.BufferReader(content))
+        rows = [pending[path] for path in written["path"].to_pylist() if path in pending]
+        if _experiment_table(rows).equals(written):
+            contents[file.relative_to(place).as_posix()] = content
+            for row in rows:
+                del pending[row["path"]]
+
+    for experiment in dict.fromkeys(run.meta["experiment"] for run in runs.values()):
+        rows = [row for path, row in pending.items() if runs[path].meta["experiment"] == experiment]
+        if rows:
+            content = _parquet(_experiment_table(rows))
+            contents[f"{_RUNS}/{experiment or 'others'}/{_digest(content)}.parquet"] = content
+
     facts = {
         "format": FORMAT,
         "damaged": list(damaged),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())},
     }
-    place = folder / FOLDER
     for old in place.rglob("*"):
         if old.is_file() and old.relative_to(place).as_posix() not in contents:
             old.unlink()
     for name, content in contents.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         replace_file(place / name, content)
+    place.mkdir(parents=True, exist_ok=True)
     replace_file(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())  # last: half a bundle has none
 
 
-def _tables(runs: Mapping[str, Run], keep: Callable[[Run], Kept]) -> dict[str, bytes]:
-    """Return the content of the Parquet files; keys that a run lacks are null there."""
-    rows: list[Fields] = []
-    parts: dict[str, list[pa.Table]] = {name: [_NO_RUNS] for name in _TABLES[1:]}
-    for number, (path, run) in enumerate(runs.items()):
-        texts = {"config": run.config, "meta": run.meta, "documents": {}}
-        if run.done:
-            texts["documents"] = {name: found for name in DOCUMENTS if (found := run.document(name)) is not None}
-            for name, frame in _frames(run, keep(run)).items():
-                table = pa.Table.from_pandas(frame.assign(run=number), preserve_index=False)
-                parts[name].append(table.replace_schema_metadata(None))
-        rows.append({"path": path, **{name: json.dumps(content) for name, content in texts.items()}})
-    schema = pa.schema([(name, pa.string()) for name in ("path", "config", "meta", "documents")])
-    tables = {name: pa.concat_tables(found, promote_options="permissive") for name, found in parts.items()}
-    contents = {}
-    for name, table in {"runs": pa.Table.from_pylist(rows, schema), **tables}.items():
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", compression_level=19)  # bundles are written once
-        contents[f"{name}.parquet"] = bytes(sink.getvalue())
-    return contents
+def _row(path: str, run: Run, kept: Kept) -> Fields:
+    """Return the row of a run: texts, and the tables that it has as Arrow tables."""
+    documents, tables = {}, {}
+    if run.done:
+        documents = {name: found for name in DOCUMENTS if (found := run.document(name)) is not None}
+        tables = _tables(run, kept)
+    texts = {"config": run.config, "meta": run.meta, "documents": documents}
+    return {"path": path, **{name: json.dumps(content) for name, content in texts.items()}, **tables}
 
 
-def _frames(run: Run, kept: Kept) -> dict[str, pd.DataFrame]:
-    """Return what is kept of the tables of a run."""
+def _experiment_table(rows: Sequence[Fields]) -> pa.Table:
+    """Return the table of an experiment, a row per run; keys that a run does not have are null."""
+    columns = {name: pa.array([row[name] for row in rows], pa.string()) for name in ("path", *_TEXTS)}
+    for name in _TABLES:
+        tables = [row.get(name, _NO_ROUND) for row in rows]
+        joined = pa.concat_tables([_NO_ROUND, *tables], promote_options="permissive").to_struct_array()
+        offsets = np.cumsum([0, *map(len, tables)], dtype=np.int32)
+        columns[name] = pa.ListArray.from_arrays(offsets, joined.combine_chunks())
+    return pa.table(columns)
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", compression_level=19, use_dictionary=False)
+    return bytes(sink.getvalue())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:10]
+
+
+def _tables(run: Run, kept: Kept) -> dict[str, pa.Table]:
+    """Return what is kept of the tables of a finished run."""
     rounds = run.rounds()
+    frames = {"rounds": rounds[rounds["round"].isin([rounds["round"].max(), *kept.rounds])]}
+
     names = list(rounds.columns) if kept.curves is None else sorted(kept.curves)
     if isinstance(run, BundledRun):  # which has no others any more
-        names = [name for name in names if name in run.bundle.part("curves", run.number).column_names]
-    found = {"rounds": rounds[rounds["round"].isin([rounds["round"].max(), *kept.rounds])]}
+        names = [name for name in names if name in run.file.part("curves", run.number).column_names]
     if names:
-        found["curves"] = run.curves(names)
+        frames["curves"] = run.curves(names)
+
     if run.has_clients:
-        found["clients"] = run.clients() if kept.client_rounds is None else run.clients_at(kept.client_rounds)
-    return found
+        clients = run.clients()
+        if kept.client_rounds is not None:
+            kept_rounds = [clients["round"].max(), *kept.client_rounds]
+            clients = clients[clients["round"].isin(kept_rounds) | clients["client"].isin(kept.clients)]
+        frames["clients"] = clients
+
+    tables = {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
+    return {name: table.replace_schema_metadata(None) for name, table in tables.items()}

@@ -10,7 +10,7 @@ from fake_runs import fake, seal
 from tools import ROOT
 
 import fedbench
-from fedbench.analysis.curves import best_rounds
+from fedbench.analysis.curves import best_rounds, low_and_high
 from fedbench.analysis.run_rows import kept_of
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, metric_info
@@ -86,8 +86,71 @@ def test_a_bundle_keeps_facts_best_rounds_curves_and_printed_clients(long, tmp_p
 def test_a_bundle_of_a_bundle_is_the_same(long, tmp_path):
     publish(long, tmp_path / "one")
     publish(tmp_path / "one", tmp_path / "two")
-    for path in (tmp_path / "one" / "evidence").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / "evidence" / path.name).read_bytes(), path.name
+    assert evidence(tmp_path / "one") == evidence(tmp_path / "two")
+
+
+def evidence(folder):
+    """The files of a bundle by their names."""
+    place = folder / "evidence"
+    return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()}
+
+
+def test_publishing_more_runs_leaves_written_files_as_they_are(tmp_path):
+    """Neither another experiment nor another seed rewrites a file; a run that has changed moves its file alone."""
+    fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0, 1))
+    publish(tmp_path / "runs", tmp_path / "out")
+    first = evidence(tmp_path / "out")
+    fake(tmp_path / "runs", HERE, "fedavg", seeds=(0,))
+    fake(tmp_path / "runs", SETUP, "fedavg", seeds=(2,))
+    shown, runs = publish(tmp_path / "runs", tmp_path / "out")
+    more = evidence(tmp_path / "out")
+
+    assert [run.path.relative_to(tmp_path / "out") for run in shown] == [
+        run.path.relative_to(tmp_path / "runs") for run in runs
+    ]
+    assert {name: more[name] for name in first if name != "bundle.json"} == without_manifest(first)
+    assert sorted(name.rpartition("/")[0] for name in without_manifest(more)) == [
+        f"runs/{HERE}",
+        f"runs/{SETUP}",
+        f"runs/{SETUP}",
+    ]
+
+    shutil.rmtree(next((tmp_path / "runs").rglob("seed_2")))
+    publish(tmp_path / "runs", tmp_path / "out")
+    assert without_manifest(evidence(tmp_path / "out")) == {
+        name: content for name, content in without_manifest(more).items() if name in first or HERE in name
+    }
+
+
+def without_manifest(files):
+    return {name: content for name, content in files.items() if name != "bundle.json"}
+
+
+def test_a_file_that_is_not_the_one_that_was_written_is_replaced(tmp_path):
+    fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0, 1))
+    publish(tmp_path / "runs", tmp_path / "out")
+    written = evidence(tmp_path / "out")
+    flip(next((tmp_path / "out/evidence/runs").rglob("*.parquet")))
+    publish(tmp_path / "runs", tmp_path / "out")
+    assert evidence(tmp_path / "out") == written
+
+
+def test_a_bundle_keeps_two_clients_at_all_rounds_where_a_figure_shows_them(tmp_path):
+    """Those whose first training losses are the lowest and the highest."""
+    losses = np.array([[3.0, 1.0, 2.0, 5.0], [2.0, 0.5, 1.0, 1.0], [1.0, 0.4, 0.5, 0.5]])
+    for path in fake(tmp_path / "runs", "adafed/table1_cifar10_s1", "adafed", seeds=(0,)):
+        rounds = [0, 5, 10]
+        tables = [
+            pd.DataFrame({"round": t, "client": range(4), "accuracy": 0.5, "train_loss": row})
+            for t, row in zip(rounds, losses, strict=True)
+        ]
+        pd.concat(tables).to_parquet(path / "clients.parquet", index=False)
+        seal(path)
+    ((run,), (original,)) = publish(tmp_path / "runs", tmp_path / "out")
+    kept = run.clients()
+    assert kept.groupby("round")["client"].agg(list).to_dict() == {0: [1, 3], 5: [1, 3], 10: [0, 1, 2, 3]}
+    for curve, same in zip(low_and_high(kept), low_and_high(original.clients()), strict=True):
+        pd.testing.assert_series_equal(curve, same)
 
 
 def test_runs_of_no_paper_keep_all_curves_and_clients(tmp_path):
@@ -112,9 +175,8 @@ def test_files_of_an_earlier_bundle_are_removed(long, tmp_path):
     publish(long, tmp_path, files={"labels/x/y.json": b"[1]", "plan.json": b"{}"})
     assert (tmp_path / "evidence/labels/x/y.json").read_bytes() == b"[1]"
     publish(long, tmp_path)
-    names = {p.relative_to(tmp_path).as_posix() for p in tmp_path.joinpath("evidence").rglob("*") if p.is_file()}
-    tables = {f"evidence/{name}.parquet" for name in ("runs", "rounds", "curves", "clients")}
-    assert names == {*tables, "evidence/bundle.json"}
+    (file,) = without_manifest(evidence(tmp_path))
+    assert file.startswith(f"runs/{SETUP}/")
 
 
 def flip(path):
@@ -126,20 +188,16 @@ def flip(path):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("rounds.parquet", flip, "rounds.parquet is not the file that bundle.json was written for"),
-        ("clients.parquet", lambda path: path.unlink(), "cannot be read .*No such file.*clients.parquet"),
+        ("*.parquet", flip, "parquet is not the file that bundle.json was written for"),
+        ("*.parquet", lambda path: path.unlink(), "cannot be read .*No such file.*parquet"),
         ("bundle.json", lambda path: path.write_text("{}"), "cannot be read .'format'."),
-        ("bundle.json", lambda path: path.write_text('{"format": 9}'), "format 9, and this version reads 1"),
-        (
-            "bundle.json",
-            lambda path: path.write_text('{"format": 1, "files": {}}'),
-            "bundle.json has no checksum of clients.parquet",
-        ),
+        ("bundle.json", lambda path: path.write_text('{"format": 9}'), "format 9, and this version reads 2"),
     ],
 )
 def test_a_damaged_bundle_is_refused(long, tmp_path, name, damage, message):
     publish(long, tmp_path / "out")
-    damage(tmp_path / "out" / "evidence" / name)
+    (file,) = (tmp_path / "out" / "evidence").rglob(name)
+    damage(file)
     with pytest.raises(RequestError, match=message) as caught:
         Results(tmp_path / "out")
     assert "restore the folder from version control" in str(caught.value)
@@ -172,10 +230,9 @@ def test_the_fields_of_a_paper_are_those_of_its_figures_and_claims_in_both_weigh
 @pytest.mark.parametrize("name", ["adafed", "adafedadam", "fafed", "fedcada", "fedfa"])
 def test_published_evidence_has_the_curves_that_its_paper_reads(name):
     """Of all keys that its runs have measured."""
-    bundle = Results(ROOT / "results" / "published" / name).bundle
-    known = set(bundle.part("curves", 0).column_names)
-    measured = {key for key in curve_fields(papers()[name]) if key in bundle.part("rounds", 0).column_names}
-    assert measured <= known
+    for run in Results(ROOT / "results" / "published" / name):
+        measured = [key for key in curve_fields(papers()[name]) if run.done and run.last_round().get(key) is not None]
+        assert set(measured) <= set(run.curves(measured))
 
 
 # ---- published reports as finished runs of a results directory
@@ -251,8 +308,8 @@ def test_the_published_run_stands_in_for_a_damaged_one_which_is_named(results):
 
 
 def test_a_damaged_bundle_is_refused_when_its_runs_are_asked_for(results):
-    flip(results / "published" / PAPER / "evidence" / "curves.parquet")
+    flip(next((results / "published" / PAPER / "evidence").rglob("*.parquet")))
     fake(results, HERE, "fedprox", seeds=(0,))
-    with pytest.raises(RequestError, match="curves.parquet is not the file"):
+    with pytest.raises(RequestError, match="parquet is not the file"):
         list(Results(results, [PAPER]))
     assert names(Results(results, [OTHER])) == [("fedprox", 0, "done", True)]

@@ -19,13 +19,12 @@ from fedbench.analysis.claims.comparison import (
 from fedbench.analysis.claims.curve_claims import (
     PerUnit,
     figure_runs,
-    low_and_high,
     roughness,
     runs_of,
     tail,
 )
 from fedbench.analysis.claims.table_claims import Cells
-from fedbench.analysis.curves import rounds_to
+from fedbench.analysis.curves import low_and_high, rounds_to
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.schema import Paper

@@ -255,10 +255,3 @@ def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:
     """
     last = [{u: float(curve.iloc[-1]) for u, curve in runs.curve(field).items()} for runs in sides]
     return {unit: one / two for unit, (one, two) in aligned(*last).items()}
-
-
-def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return the training losses over rounds of the clients whose first loss is the lowest and the highest."""
-    table = clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
-    first = table.iloc[0]
-    return table[first.idxmin()], table[first.idxmax()]

@@ -18,13 +18,13 @@ from fedbench.analysis.claims.curve_claims import (
     decline,
     early,
     limit_comparisons,
-    low_and_high,
     roughness,
     rounds_to,
     setbacks,
     tail,
 )
 from fedbench.analysis.claims.judge import judge
+from fedbench.analysis.curves import low_and_high
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck
