@@ -264,7 +264,7 @@ def write_bundle(
     """
     place = folder / FOLDER
     contents = dict(files or {})
-    pending = {path: _row(path, run, keep(run)) for path, run in runs.items()}
+    pending = {path: _row(path, run, keep) for path, run in runs.items()}
 
     for file in sorted((place / _RUNS).rglob("*.parquet")):
         content = file.read_bytes()
@@ -298,12 +298,12 @@ def write_bundle(
     replace_file(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())  # last: half a bundle has none
 
 
-def _row(path: str, run: Run, kept: Kept) -> Fields:
+def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
     """Return the row of a run: texts, and the tables that it has as Arrow tables."""
     documents, tables = {}, {}
     if run.done:
         documents = {name: found for name in DOCUMENTS if (found := run.document(name)) is not None}
-        tables = _tables(run, kept)
+        tables = _tables(run, keep(run))
     texts = {"config": run.config, "meta": run.meta, "documents": documents}
     return {"path": path, **{name: json.dumps(content) for name, content in texts.items()}, **tables}
 
