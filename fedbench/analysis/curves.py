@@ -180,7 +180,7 @@ def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
 
 
 def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:
-    """Return the training loss of every client that has one in all kept rounds: a row per round, a column per client."""
+    """Return the training losses of clients that have one in all kept rounds: a row per round, a column per client."""
     return clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
 
 
