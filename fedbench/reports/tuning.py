@@ -12,7 +12,7 @@ from fedbench.core.metrics import MetricInfo
 from fedbench.reports.filters import plural
 from fedbench.reports.page import Chapter
 from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
-from fedbench.tuning.search import Study, Trial, Tuned
+from fedbench.tuning.search import OPTUNA_VERSION, Study, Trial, Tuned
 
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}
 
@@ -34,7 +34,11 @@ def tuned_facts(study: Study, found: Sequence[Tuned], command: str) -> list[tupl
         f"best mean of {study.metric.name} after {config.rounds} rounds, on {config.data.validation:g} of each "
         "client's training examples, held out; test examples play no part"
     )
-    facts = [("command", command), ("budget", budget), ("trials", request.sampler + _PRUNING[request.pruning])]
+    facts = [
+        ("command", command),
+        ("budget", budget),
+        ("trials", f"{request.sampler}, by Optuna {OPTUNA_VERSION}{_PRUNING[request.pruning]}"),
+    ]
     return [*facts, ("selection", selection), *((f"space of {t.method}", _space(t)) for t in found)]
 
 
@@ -63,7 +67,7 @@ def tuned_json(study: Study, found: Sequence[Tuned], command: str) -> str:
         chosen = None if t.best is None else t.best.number
         methods[t.method] = {"space": [axis.text for axis in t.space], "trials": trials, "chosen": chosen}
     facts = {"command": command, "metric": study.metric.name, "rounds": config.rounds, "budget": request.budget}
-    facts |= {"seeds": request.seeds, "sampler": request.sampler, "pruning": request.pruning}
+    facts |= {"seeds": request.seeds, "sampler": request.sampler, "pruning": request.pruning, "optuna": OPTUNA_VERSION}
     return json.dumps(facts | {"validation": config.data.validation, "methods": methods}, indent=1) + "\n"
 
 

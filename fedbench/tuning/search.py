@@ -33,6 +33,7 @@ from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest
 from fedbench.tuning.space import Axis, Values, search_space
 
+OPTUNA_VERSION = optuna.__version__
 _VALIDATION = 0.2  # fraction of the training examples, where none is typed
 _AT_ONCE = 4  # trials that the estimator suggests before it sees their results
 _STARTUP = 8  # trials of the estimator that are drawn at random
@@ -64,7 +65,7 @@ class Trial:
     def mean(self) -> float | None:
         """Return the mean over the tuning seeds after all rounds that it reached; None if a run diverged or failed."""
         scores = self.scores.get(self.rounds, [])
-        known = [s for s in scores if s is not None]
+        known = [score for score in scores if score is not None]
         return sum(known) / len(known) if known and len(known) == len(scores) else None
 
 
@@ -87,8 +88,9 @@ class Tuned:
     @property
     def edges(self) -> dict[str, str]:
         """The keys whose chosen value lies at an end of its axis, with the end."""
-        found = {} if self.best is None else {axis.key: axis.edge(self.best.values[axis.key]) for axis in self.space}
-        return {key: end for key, end in found.items() if end is not None}
+        values = {} if self.best is None else self.best.values
+        ends = {axis.key: axis.edge(values[axis.key]) for axis in self.space if axis.key in values}
+        return {key: end for key, end in ends.items() if end is not None}
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,13 @@ class Study:
         request: The request.
         method: The method.
         composer: Composes the configurations.
-        loud: Print the traceback of a failed run.
+        debug: Print the traceback of a failed run.
     """
 
     request: TuningRequest
     method: str
     composer: Composer
-    loud: bool = False
+    debug: bool = False
 
     @cached_property
     def config(self) -> RunConfig:
@@ -122,7 +124,7 @@ class Study:
         """The metric that trials are judged by."""
         name = self.config.objective
         clients = [k for k, m in CATALOGUE.items() if over_clients(k) and not m.needs]
-        known = ["val_loss", *(f"val_{k}" for k in clients)]  # what is measured on validation examples
+        known = ["val_loss", *(f"val_{k}" for k in clients)]  # metrics on validation examples
         return metric_info(choice("objective", "val_accuracy_mean" if name == "auto" else name, known))
 
     @cached_property
@@ -142,19 +144,20 @@ class Study:
     @cached_property
     def _base(self) -> list[str]:
         held_out = self.composer.config(self.after).data.validation or _VALIDATION
-        fixed = [o.text for o in self.request.overrides if not o.sweeps]  # which may say otherwise
+        fixed = [o.text for o in self.request.overrides if not o.sweeps]  # which may hold out another fraction
         return [f"algo={self.method}", f"data.validation={held_out}", *fixed]
 
     @property
     def _rungs(self) -> list[int]:
         """The numbers of rounds after which trials are compared, the last one being all."""
         rounds = self.config.rounds
+        if self.request.pruning == "none":
+            return [rounds]
         first = math.ceil(rounds / _KEPT**2)
-        early = [first, _KEPT * first] if self.request.pruning == "halving" else []
-        return [*(r for r in early if r < rounds), rounds]
+        return [*(early for early in (first, _KEPT * first) if early < rounds), rounds]
 
     def check(self) -> None:
-        """Refuse what cannot be searched for, before anything is trained.
+        """Refuse a search that cannot be carried out, before anything is trained.
 
         Raises:
             RequestError: If a key is wrong, a tuning seed has results, or the method cannot be pruned.
@@ -169,8 +172,8 @@ class Study:
                 f"pruning=halving compares trials after fewer rounds, and algo={self.method} or local.schedule is made "
                 "for the total number of rounds; use pruning=none"
             )
-        place = self.config.results_dir / self.config.task_name / self.method
-        done = [path for seed in seeds for path in sorted(place.glob(f"*/seed_{seed}")) if is_done(path)]
+        folder = self.config.results_dir / self.config.task_name / self.method
+        done = [path for seed in seeds for path in sorted(folder.glob(f"*/seed_{seed}")) if is_done(path)]
         if done:
             raise RequestError(
                 f"{done[0].name.replace('_', ' ')} has results in {done[0]}; tuning seeds must be apart from those of "
@@ -179,12 +182,13 @@ class Study:
 
     def overrides(self, values: Values, seed: int, rounds: int | None = None) -> list[str]:
         """Return the overrides of a trial's run."""
-        typed = [f"{key}={as_value(value)}" for key, value in values.items()]
-        place = f"results_dir={as_value(str(self.folder / 'runs'))}"
-        last = rounds in (None, self.config.rounds)
-        length = [] if last else [f"rounds={rounds}", "keep_state=true"]
         base = [text for text in self._base if not text.startswith("results_dir=")]
-        return [*base, *typed, f"seed={seed}", place, *length]
+        chosen = [f"{key}={as_value(value)}" for key, value in values.items()]
+        results_dir = f"results_dir={as_value(str(self.folder / 'runs'))}"
+        run = [*base, *chosen, f"seed={seed}", results_dir]
+        if rounds not in (None, self.config.rounds):
+            run += [f"rounds={rounds}", "keep_state=true"]
+        return run
 
     def search(self) -> Tuned:
         """Carry out the trials that are not done yet, and return the result.
@@ -193,14 +197,17 @@ class Study:
             RequestError: If the method refuses a trial.
             KeyboardInterrupt: On Ctrl-C; the same command goes on.
         """
-        study = self._opened()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = self._study
         axes = {axis.key: _distribution(axis) for axis in self.space}
-        random, budget = self.request.sampler == "random", self.request.budget
+        random = self.request.sampler == "random"
+        budget = self.request.budget
         points = self._points() if random else None
         if points is not None and len(points) < budget:
             print(f"{self.method}: its space has {len(points)} points, fewer than the budget", file=sys.stderr)
             budget = len(points)
-        self._climb(study, [t for t in study.trials if t.state == TrialState.RUNNING])
+
+        self._climb([trial for trial in study.trials if trial.state == TrialState.RUNNING])
         while (first := len(study.trials)) < budget:
             at_once = budget if random else _AT_ONCE if first else _STARTUP
             for number in range(first, min(budget, first + at_once)):
@@ -208,25 +215,37 @@ class Study:
                     study.enqueue_trial(points[number])
                 study.sampler = self._sampler(number)
                 study.ask(axes)
-            self._climb(study, study.trials[first:])
+            self._climb(study.trials[first:])
+
         # an earlier command may have had a larger budget
-        trials = [self._trial(t) for t in study.trials[: self.request.budget]]
-        whole = [t for t in trials if t.rounds == self.config.rounds and t.mean() is not None]
-        best = max(whole, key=lambda t: self.metric.sign * (t.mean() or 0.0), default=None)
+        trials = [self._trial(trial) for trial in study.trials[: self.request.budget]]
+        whole = [trial for trial in trials if trial.rounds == self.config.rounds and trial.mean() is not None]
+        best = max(whole, key=lambda trial: self.metric.sign * (trial.mean() or 0.0), default=None)
         return Tuned(self.method, self.space, tuple(trials), best)
 
-    def _opened(self) -> optuna.Study:
-        """Return the study, with the trials of earlier commands."""
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+    @cached_property
+    def _storage(self) -> JournalStorage:
+        """The journal with the trials, also those of earlier commands."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        return JournalStorage(JournalFileBackend(str(self.folder / "journal.log")))
+
+    @cached_property
+    def _study(self) -> optuna.Study:
+        """Optuna's study, with options whose defaults differ between its versions."""
+        pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+        if self.request.pruning == "halving":
+            pruner = optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=self._rungs[0],
+                reduction_factor=_KEPT,
+                min_early_stopping_rate=0,
+                bootstrap_count=0,
+            )
         return optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(self.folder / "journal.log"))),
+            storage=self._storage,
             study_name=_NAME,
             load_if_exists=True,
             direction="maximize" if self.metric.sign > 0 else "minimize",
-            pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=self._rungs[0], reduction_factor=_KEPT)
-            if self.request.pruning == "halving"
-            else optuna.pruners.NopPruner(),
+            pruner=pruner,
         )
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
@@ -235,9 +254,16 @@ class Study:
         So a search that is resumed has the same trials, and a range that methods share gives them the same values.
         """
         seed = crc32(f"trial {number}".encode())
-        if self.request.sampler == "tpe":
-            return optuna.samplers.TPESampler(n_startup_trials=_STARTUP, seed=seed, constant_liar=True)
-        return optuna.samplers.RandomSampler(seed=seed)
+        if self.request.sampler == "random":
+            return optuna.samplers.RandomSampler(seed=seed)
+        return optuna.samplers.TPESampler(
+            n_startup_trials=_STARTUP,
+            n_ei_candidates=24,
+            seed=seed,
+            multivariate=True,
+            group=False,
+            constant_liar=True,
+        )
 
     def _points(self) -> list[dict[str, int]] | None:
         """Return all points of a space of grids in a random order, the same in every search; None if it has a range."""
@@ -248,67 +274,75 @@ class Study:
         return [dict(zip(keys, points[i], strict=True)) for i in np.random.default_rng(0).permutation(len(points))]
 
     def _trial(self, trial: FrozenTrial) -> Trial:
-        scores = {int(rounds): found for rounds, found in trial.user_attrs.get("scores", {}).items()}
+        scores = {int(rounds): values for rounds, values in trial.user_attrs.get("scores", {}).items()}
         return Trial(trial.number, {axis.key: axis.value(trial.params[axis.key]) for axis in self.space}, scores)
 
-    def _climb(self, study: optuna.Study, batch: Sequence[FrozenTrial]) -> None:
-        """Train trials, those that are good for longer, and print a line on each that ends."""
-        going = {t.number: (optuna.Trial(study, t._trial_id), replace(self._trial(t), scores={})) for t in batch}
+    def _climb(self, batch: Sequence[FrozenTrial]) -> None:
+        """Train trials on every rung that they reach."""
+        study_id = self._storage.get_study_id_from_name(_NAME)
+        active: list[tuple[optuna.Trial, Trial]] = []
+        for frozen in batch:
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, frozen.number)
+            active.append((optuna.Trial(self._study, trial_id), replace(self._trial(frozen), scores={})))
         for rounds in self._rungs:
-            self._train([found for _, found in going.values()], rounds)
-            for number, (trial, found) in list(going.items()):
-                trial.set_user_attr("scores", found.scores)
-                mean, text = found.mean(), "diverged or failed"
-                if mean is None:
-                    study.tell(trial, state=TrialState.FAIL)
-                else:
-                    score = f"{self.metric.text(self.metric.factor * mean)} {self.metric.unit}".rstrip()
-                    text = f"{score} after {rounds} rounds"
-                    trial.report(mean, rounds)
-                    if rounds == self.config.rounds:
-                        study.tell(trial, mean)
-                    elif trial.should_prune():
-                        study.tell(trial, state=TrialState.PRUNED)
-                    else:
-                        continue
-                del going[number]
-                print(f"{self.method} trial {number + 1} of {self.request.budget}: {keys_text(found.values)}: {text}")
+            self._train([trial for _, trial in active], rounds)
+            active = [(handle, trial) for handle, trial in active if self._goes_on(handle, trial, rounds)]
+
+    def _goes_on(self, handle: optuna.Trial, trial: Trial, rounds: int) -> bool:
+        """Report the scores of a trial after a number of rounds; unless it is trained for longer, end and print it."""
+        handle.set_user_attr("scores", trial.scores)
+        mean = trial.mean()
+        if mean is None:
+            self._study.tell(handle, state=TrialState.FAIL)
+            outcome = "diverged or failed"
+        else:
+            handle.report(mean, rounds)
+            if rounds == self.config.rounds:
+                self._study.tell(handle, mean)
+            elif handle.should_prune():
+                self._study.tell(handle, state=TrialState.PRUNED)
+            else:
+                return True
+            score = f"{self.metric.text(self.metric.factor * mean)} {self.metric.unit}".rstrip()
+            outcome = f"{score} after {rounds} rounds"
+        number = f"{trial.number + 1} of {self.request.budget}"
+        print(f"{self.method} trial {number}: {keys_text(trial.values)}: {outcome}")
+        return False
 
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = [(trial, self.overrides(trial.values, seed, rounds)) for trial in trials for seed in self.request.seeds]
-        batch = RunBatch(
-            [run for _, run in tasks], self.composer.config, self.composer.config_dir, self.loud, quiet=True
-        )
+        runs = [run for _, run in tasks]
+        batch = RunBatch(runs, self.composer.config, self.composer.config_dir, self.debug, quiet=True)
         if tasks:
             self.request.executor.execute(batch, [self.config] * len(tasks))
         results = {result.overrides: result for result in batch.results}
         for trial, run in tasks:
             trial.scores.setdefault(rounds, []).append(self._score(results[tuple(run)]))
 
-    def _score(self, ended: RunResult) -> float | None:
+    def _score(self, result: RunResult) -> float | None:
         """Return the metric of a run; None if it diverged or failed.
 
         Raises:
             RequestError: If the run was refused, or there is nothing to measure.
         """
-        if ended.status == "refused":
-            raise RequestError(ended.error)
-        if ended.status == "failed":
-            print(f"fedbench: failed: {' '.join(ended.overrides)}: {ended.error}", file=sys.stderr)
-        if ended.status != "done" or ended.path is None:
+        if result.status == "refused":
+            raise RequestError(result.error)
+        if result.status == "failed":
+            print(f"fedbench: failed: {' '.join(result.overrides)}: {result.error}", file=sys.stderr)
+        if result.status != "done" or result.path is None:
             return None
-        value = read_run(ended.path).last_round().get(self.metric.name)
+        value = read_run(result.path).last_round().get(self.metric.name)
         if value is None or math.isnan(value):
             raise RequestError(
-                f"{ended.path} has no {self.metric.name}: no client has enough training examples for "
+                f"{result.path} has no {self.metric.name}: no client has enough training examples for "
                 f"data.validation={self.config.data.validation:g}; hold out a larger fraction"
             )
         return float(value)
 
 
 def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
-    """Return an axis as Optuna draws from it: of a grid, the place in it."""
+    """Return the distribution from which Optuna draws on an axis; of a grid, it draws the index."""
     if axis.grid:
         return optuna.distributions.CategoricalDistribution(tuple(range(len(axis.grid))))
     return optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)

@@ -69,6 +69,7 @@ def test_the_best_trial_on_validation_examples_is_chosen(fed, tmp_path):
     assert sum(scores) / 2 == pytest.approx(best, rel=1e-12)
     assert (len(tuned["trials"]), found["budget"], found["seeds"]) == (5, 5, [1000, 1001])
     assert found["metric"] == "val_accuracy_mean"
+    assert found["optuna"] == optuna.__version__
 
 
 def test_test_examples_play_no_part(fed, tmp_path, monkeypatch):
