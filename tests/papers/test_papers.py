@@ -366,3 +366,11 @@ def test_profiles_cut_alike_what_a_claim_compares(profile):
 def test_no_two_papers_share_an_experiment():
     folders = {s.experiment.split("/")[0] for p in papers().values() for s in p.setups.values()}
     assert folders == set(PAPERS)
+
+
+@pytest.mark.parametrize("paper", sorted(path.stem for path in (ROOT / "fedbench/papers").glob("*.yaml")))
+def test_the_file_of_a_paper_can_be_reviewed_line_by_line(paper):
+    """No line has more than 120 columns, and no anchor sends the reader to another place."""
+    text = (ROOT / f"fedbench/papers/{paper}.yaml").read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if len(line) > 120] == []
+    assert [token for token in yaml.scan(text) if isinstance(token, yaml.AnchorToken | yaml.AliasToken)] == []
