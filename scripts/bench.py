@@ -48,7 +48,8 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs.build import device_of
 from fedbench.runs.build_engine import make_engine
-from fedbench.runs.recorder import Recorder, peak_memory_bytes
+from fedbench.runs.environment import peak_memory_bytes
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.training import PreparedRun, TrainingSession
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.ranks import ALONE, Ranks
@@ -244,7 +245,6 @@ def fed_rounds(
         engine=engine,
         w=start,
         sampler=sampler,
-        tracker=None,
     )
     session = TrainingSession(prepared, Recorder(folder))
     snapshots = session.snapshots()

@@ -14,7 +14,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -122,8 +122,35 @@ def call(component: Component, what: str, **given: Any) -> Any:
         RequestError: If the function does not exist, a key is unknown or missing, a value is not what its annotation
             declares, the function rejects it, or a function of the user's own raises an error.
     """
+    function, options = checked_options(component, what, given)
+    parameters = inspect.signature(function).parameters
+    try:
+        with arguments_of(what):
+            return function(**{k: v for k, v in given.items() if k in parameters}, **options)
+    except RequestError:
+        raise
+    except Exception as error:
+        if within_fedbench(str(component.target)):
+            raise
+        raise _error_of_own(error, _own_target(component, what)) from error
+
+
+def checked_options(
+    component: Component, what: str, given: Container[str] = ()
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return the function of a component and its options, checked by the signature alone.
+
+    Args:
+        component: The function and its options.
+        what: Its dotted key, for messages.
+        given: Names of the arguments that do not come from the configuration.
+
+    Raises:
+        RequestError: If the function does not exist, a key is unknown or missing, or a value is not what its annotation
+            declares.
+    """
     function = function_of(component.target, what)
-    own = "" if within_fedbench(str(component.target)) else f"{what}._target_={component.target}: "
+    own = _own_target(component, what)
     parameters = inspect.signature(function).parameters.values()
     takes = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
     keys = [name for name in takes if name not in given]
@@ -135,16 +162,13 @@ def call(component: Component, what: str, **given: Any) -> Any:
     for key in keys:
         if takes[key].default is inspect.Parameter.empty and key not in component.options:
             raise RequestError(f"{own}{function.__name__} needs {key}, which is not set; type +{what}.{key}=...")
-    try:
-        with arguments_of(what):
-            options = checked(function, component.options)
-            return function(**{k: v for k, v in given.items() if k in takes}, **options)
-    except RequestError:
-        raise
-    except Exception as error:
-        if not own:
-            raise
-        raise _error_of_own(error, own) from error
+    with arguments_of(what):
+        return function, checked(function, component.options)
+
+
+def _own_target(component: Component, what: str) -> str:
+    """Return the beginning of messages about a function of the user's own; it is empty for those of fedbench."""
+    return "" if within_fedbench(str(component.target)) else f"{what}._target_={component.target}: "
 
 
 def function_of(target: str | None, what: str) -> Callable[..., Any]:

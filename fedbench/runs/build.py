@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 import fedbench
 from fedbench.config.schema import RunConfig
-from fedbench.config.targets import call, function_of
+from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
+from fedbench.core.optim import sgd
 from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
 from fedbench.core.randomness import key as key_of
 from fedbench.core.user_code import is_own, place_of, raised
@@ -26,7 +27,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
-from fedbench.runs.method import method_of
+from fedbench.runs.method_options import method_parts
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.trackers import Guarded
 from fedbench.runs.training import PreparedRun
@@ -60,6 +61,8 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     asked = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
     if len(set(ranks.all_gather(asked))) > 1:
         raise RequestError("the processes that torchrun has started ask for different runs, or in other versions")
+    if ranks.rank:  # the first process alone follows and traces the run
+        config = replace(config, tracker=Component(None, {}), engine=replace(config.engine, profile=False))
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
@@ -111,7 +114,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
         sample=sample,
         scenario=scenario,
-        tracker=None if config.tracker.target is None else Guarded(call(config.tracker, "tracker")),
+        tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
             CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
             for name, component in config.metrics.items()
@@ -138,8 +141,7 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
             "evaluate.clients=all for all of them"
         )
     able = int((data.train.counts > 0).sum())
-    made = method_of(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
-    stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
+    stages = _method(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
     part, by_size = cohort_size(participation, data.num_clients) < able, config.sampling == "size"
     for stage in stages:
         algorithm = stage.algorithm
@@ -169,6 +171,37 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     return stages
 
 
+def _method(config: RunConfig, **facts: object) -> list[Stage]:
+    """Return the stages of the method.
+
+    Args:
+        config: The configuration.
+        facts: The number of clients with training examples, the training examples of every client, and the sizes of
+            the model's tensors (ADR 0002).
+
+    Raises:
+        RequestError: If values do not fit the method.
+    """
+    arguments = {"local": sgd(**asdict(config.local.solver)), "rounds": config.rounds, **facts}
+    parts = method_parts(config)
+    outer = parts.pop("algo")
+    options = dict(outer.options)
+    for key, part in parts.items():
+        inner: object = call(part, key, **arguments)
+        if not isinstance(inner, Algorithm):
+            raise RequestError(f"{key} must be a method of one stage, got {part.target}")
+        options[key.removeprefix("algo.")] = inner
+
+    method: object = call(replace(outer, options=options), "algo", **arguments)
+    if isinstance(method, Algorithm):
+        return [Stage(method, config.rounds)]
+    if isinstance(method, list) and all(isinstance(stage, Stage) for stage in method):
+        return method
+    raise RequestError(
+        f"algo._target_={outer.target} must return an Algorithm or a list of Stages, got {type(method).__name__}"
+    )
+
+
 def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
     """Return what ``meta.json`` records about a run before it starts."""
     return {
@@ -189,7 +222,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
-            **({"processes": engine.ranks.world_size} if engine.ranks.world_size > 1 else {}),
+            **engine.ranks.facts(),
         },
     }
 

@@ -7,23 +7,20 @@ measured in no other.
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from filelock import FileLock
+from typing import TYPE_CHECKING
 
 from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
-from fedbench.config.targets import function_of
 from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError
-from fedbench.runs.process import WORLD_SIZE, answered_by, end_at_once
+from fedbench.runs.method_options import check_method, depends_on_rounds
+from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
     LOCK,
@@ -39,7 +36,6 @@ from fedbench.runs.run import (
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
-    from fedbench.runs.training import PreparedRun
 
 
 @dataclass(frozen=True)
@@ -58,23 +54,31 @@ class Outcome:
 
     def say(self) -> None:
         """Print a summary of one line, remarks of the method, and the run's directory as the last line."""
-        meta, last = self.run.meta, self.run.last_round()
-        mean, weighted = (last[f"accuracy_mean{k}"] for k in ("", "_weighted"))
-        result = "no test data" if mean is None else f"accuracy {100 * mean:.2f} % ({100 * weighted:.2f} % by samples)"
-        how = f"{last['seconds_train']:.1f} s of training" if self.fresh else "done already"
-        said = f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
-        if meta["status"] == "diverged":
-            said = f"diverged at round {meta['rounds']}"
-        print(f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}: {said}")
+        meta = self.run.meta
+        name = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}"
+        print(f"{name}: {self._summary()}")
         for remark in meta.get("remarks", []):
             print(f"fedbench: {remark}", file=sys.stderr)
         print(self.run.path, flush=True)
+
+    def _summary(self) -> str:
+        rounds = self.run.meta["rounds"]
+        if self.run.meta["status"] == "diverged":
+            return f"diverged at round {rounds}"
+        last = self.run.last_round()
+        accuracy = "no test data"
+        if last["accuracy_mean"] is not None:
+            weighted = f"{100 * last['accuracy_mean_weighted']:.2f} % by samples"
+            accuracy = f"accuracy {100 * last['accuracy_mean']:.2f} % ({weighted})"
+        work = f"{last['seconds_train']:.1f} s of training" if self.fresh else "done already"
+        return f"{accuracy} after {rounds} round{'' if rounds == 1 else 's'}, {work}"
 
 
 def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     """Return the outcome of a configuration, training what is not on disk.
 
-    If another process is working on the same run, wait for it and answer from disk.
+    If another process is working on the same run, wait for it and answer from disk. Of several processes that share a
+    run, only the first writes its files.
 
     Args:
         config: The configuration.
@@ -87,52 +91,46 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     path = config.path
-    if WORLD_SIZE == 1 and is_done(path) and not config.force and not (path / CHECKPOINT).exists():
+    if is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
-    with answered_by(end_at_once):
-        from fedbench.runs.method import method_of  # imports torch, which takes seconds
-
-        method_of(config)  # before the rest is imported and data are read, which take longer
+    with answered_by(end_at_once):  # importing torch takes seconds
+        check_method(config)  # before the rest is imported and data are read, which take longer
         from fedbench.runs.build import build
-        from fedbench.runs.recorder import Recorder
         from fedbench.runs.training import train
 
     prepared = build(config, cores)
     ranks = prepared.engine.ranks
-    if ranks.rank:
-        return _with_the_first(prepared)
-    with writing_results(config.results_dir):
-        recorder = Recorder(path)
-        lock = _locked(path)
-        recorder.guard(path / LOCK)
-    try:
+    with _recorder(config, ranks.rank) as recorder:
         if config.force:
             recorder.clear()
-        fresh = not is_done(path)  # otherwise another process has finished it meanwhile
-        if fresh:
-            continue_shorter(config, recorder)
-        ranks.broadcast(fresh)
-        if fresh:
-            late = train(prepared, recorder)
-        _put_away(path, config.keep_state)
-        outcome = Outcome(read_run(path), True, late) if fresh else _from_disk(config)
-        return ranks.broadcast(outcome)
+        done = ranks.from_first(lambda: is_done(path))  # another process may have finished it meanwhile
+        signal = None
+        if not done:
+            ranks.from_first(lambda: continue_shorter(config, recorder))
+            signal = train(prepared, recorder)
+        return ranks.from_first(lambda: _finished(config, fresh=not done, signal=signal))
+
+
+@contextmanager
+def _recorder(config: RunConfig, rank: int) -> Iterator[Recorder]:
+    """Yield the recorder of a run, in whose directory no other command works inside this block."""
+    from fedbench.runs.recorder import Reader, Recorder
+
+    path = config.path
+    if rank:
+        yield Reader(path, rank)
+        return
+    with writing_results(config.results_dir):
+        recorder = Recorder(path)
+        lock = waiting_lock(path / LOCK, f"working in {path}").lock
+        (path / NODE).unlink(missing_ok=True)  # of a cluster, from a process that was killed
+        recorder.guard(path / LOCK)
+    try:
+        yield recorder
     finally:
         if is_done(path):  # a process that waits creates it again, and finds DONE
             (path / LOCK).unlink(missing_ok=True)
         lock.release()
-
-
-def _with_the_first(prepared: PreparedRun) -> Outcome:
-    """Share the work on a run whose files the first process of a group writes, and return its outcome."""
-    from fedbench.runs.recorder import Reader
-    from fedbench.runs.training import train
-
-    ranks: Any = prepared.engine.ranks
-    if ranks.broadcast(None):  # whether it is not done
-        train(replace(prepared, tracker=None), Reader(prepared.config.path, ranks.rank))
-    of_the_first: Outcome = ranks.broadcast(None)
-    return of_the_first
 
 
 @contextmanager
@@ -145,17 +143,11 @@ def writing_results(results: Path) -> Iterator[None]:
         raise RequestError(f"results_dir={results} cannot be written to ({reason}); change results_dir") from error
 
 
-def _locked(path: Path) -> FileLock:
-    """Return the lock of a run's directory, once no other process holds it."""
-    lock: FileLock = waiting_lock(path / LOCK, f"working in {path}").lock
-    (path / NODE).unlink(missing_ok=True)  # of a cluster, from a process that was killed
-    return lock
-
-
-def _put_away(path: Path, keep_state: bool) -> None:
-    """Remove the checkpoint of a finished run, or keep it as the state that a longer run continues from."""
+def _finished(config: RunConfig, fresh: bool, signal: int | None) -> Outcome:
+    """Remove the checkpoint of a finished run, or keep it as the state of a longer run, and return the outcome."""
+    path = config.path
     folder = path / CHECKPOINT
-    if keep_state and (folder / MANIFEST).exists():
+    if config.keep_state and (folder / MANIFEST).exists():
         kept = {MANIFEST, *checked_checkpoint(folder)["sealed"]}
         shutil.rmtree(path / STATE, ignore_errors=True)
         for file in folder.iterdir():
@@ -165,20 +157,21 @@ def _put_away(path: Path, keep_state: bool) -> None:
                 file.unlink()
         folder.replace(path / STATE)
     shutil.rmtree(folder, ignore_errors=True)
+    return Outcome(read_run(path), True, signal) if fresh else _from_disk(config)
 
 
 def _from_disk(config: RunConfig) -> Outcome:
     """Return the outcome of a finished run whose files have their checksums."""
     path, run = config.path, read_run(config.path)
     run.verify()
-    lacks = []
+    missing = []
     if config.keep_state and not (path / STATE).exists():
-        lacks.append("has kept no state to continue from")
+        missing.append("has kept no state to continue from")
     every = run.config.get("eval_train_every", 1)
     if config.eval_train_every % every:
-        lacks.append(f"has training losses with eval_train_every={every}, not {config.eval_train_every}")
-    for what in lacks:
-        print(f"fedbench: {path} {what}; force=true trains again", file=sys.stderr)
+        missing.append(f"has training losses with eval_train_every={every}, not {config.eval_train_every}")
+    for fault in missing:
+        print(f"fedbench: {path} {fault}; force=true trains again", file=sys.stderr)
     return Outcome(run, fresh=False)
 
 
@@ -186,25 +179,15 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     """Begin a run with the state of the longest shorter one of its setting and seed, if one has kept its state."""
     if config.force or recorder.folder.exists():  # from the start, or the run has begun
         return
-    found: list[Run] = []
-    for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
-        try:
-            run = read_run(state.parent)
-        except DamagedRun as error:
-            print(f"fedbench: it is not continued: {error}", file=sys.stderr)
-            continue
-        rounds = run.config["rounds"]
-        serves = rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
-        if run.counts and serves and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name:
-            found.append(run)
-    if not found:
+    shorter = max(_shorter_runs(config), key=lambda run: int(run.config["rounds"]), default=None)
+    if shorter is None:
         return
-    shorter = max(found, key=lambda run: int(run.config["rounds"]))
+
     path, rounds = shorter.path, shorter.config["rounds"]
-    where = f"{path} (rounds={rounds})"
-    if what := depends_on_rounds(config):
-        why = f"{what} depends on the total number of rounds and cannot continue {where}"
-        print(f"fedbench: starting over: {why}", file=sys.stderr)
+    place = f"{path} (rounds={rounds})"
+    if cause := depends_on_rounds(config):
+        fault = f"{cause} depends on the total number of rounds and cannot continue {place}"
+        print(f"fedbench: starting over: {fault}", file=sys.stderr)
         return
     try:
         reached = recorder.adopt(path, {"continues": {"hash": path.parent.name, "rounds": rounds}})
@@ -212,18 +195,18 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
         print(f"fedbench: starting over: the state in {path / STATE} cannot be used: {error}", file=sys.stderr)
         recorder.clear()
     else:
-        print(f"fedbench: continuing from round {reached} of {where}", file=sys.stderr)
+        print(f"fedbench: continuing from round {reached} of {place}", file=sys.stderr)
 
 
-def depends_on_rounds(config: RunConfig) -> str:
-    """Return what makes a run one for its number of rounds: its schedule, noise or method; empty if nothing does."""
-    if config.local.schedule.depends_on_rounds:
-        return "local.schedule=cosine"
-    if "privacy" in config.scenarios and config.scenarios["privacy"].options.get("epsilon") is not None:
-        return "privacy.epsilon"  # the noise is what spends it in the planned rounds
-    parts = {"algo": config.algo.target}
-    for key, value in config.algo.options.items():
-        if isinstance(value, dict) and "_target_" in value:
-            parts[f"algo.{key}"] = value["_target_"]
-    made = any("rounds" in inspect.signature(function_of(target, what)).parameters for what, target in parts.items())
-    return config.names.algo if made else ""
+def _shorter_runs(config: RunConfig) -> Iterator[Run]:
+    """Yield the runs that differ from a configuration in having fewer rounds, and that have kept their state."""
+    for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
+        try:
+            run = read_run(state.parent)
+        except DamagedRun as error:
+            print(f"fedbench: it is not continued: {error}", file=sys.stderr)
+            continue
+        rounds = run.config["rounds"]
+        comparable = rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
+        if run.counts and comparable and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name:
+            yield run

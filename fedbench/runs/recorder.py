@@ -9,37 +9,25 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
-import math
 import os
-import platform
-import resource
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 import yaml
+from pydantic_core import to_json
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile, schedule
 
-import fedbench
-from fedbench.config.targets import user_folder
 from fedbench.core.atomic_files import NotWritten, replace_file, replacing, to_disk, writing
 from fedbench.core.checksums import file_checksum, with_checksum
 from fedbench.runs.run import CHECKPOINT, DONE, MANIFEST, STATE, DamagedRun, Fields, checked_checkpoint
 
-_RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")  # versions
 _FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
 
 
@@ -54,7 +42,9 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        self.path, self.folder, self.rounds = path, path / CHECKPOINT, path / "rounds.jsonl"
+        self.path = path
+        self.folder = path / CHECKPOINT
+        self.rounds = path / "rounds.jsonl"
         self.states = self.folder / "client_states"
         self._tables: dict[str, Any] = {}  # checksums of the per-client tables of the last checkpoint
         self._length = 0  # bytes of rounds.jsonl
@@ -82,15 +72,9 @@ class Recorder:
         if not file.exists() or not os.path.samestat(file.stat(), held):
             raise NotWritten(self.path, OSError(errno.EBUSY, "its .lock was removed, and another process may have it"))
 
-    def _check_rounds(self, length: int) -> None:
-        """Refuse to write if rounds.jsonl has another length than this process has left it with."""
-        if length != self._length:
-            raise OSError(errno.EBUSY, "another process has written to rounds.jsonl")
-
     def clear(self) -> None:
         """Remove the files of an earlier run."""
-        self.check_lock()
-        with writing(self.path):
+        with self._writing(self.path):
             for file in (self.path / DONE, *self.path.glob("*.json"), *(self.path / name for name in _FILES)):
                 file.unlink(missing_ok=True)
             for folder in (self.folder, self.path / STATE):
@@ -106,22 +90,20 @@ class Recorder:
     def write_meta(self, meta: Fields) -> None:
         """Write ``meta.json``, the facts of the run."""
         self.check_lock()
-        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n", lasting=True)
+        replace_file(self.path / "meta.json", to_json(meta, indent=2, inf_nan_mode="null") + b"\n", lasting=True)
 
     def append(self, row: Fields) -> None:
-        """Append a line to ``rounds.jsonl``."""
-        self.check_lock()
-        with writing(self.rounds), self.rounds.open("ab") as file:
+        """Append a line to ``rounds.jsonl``; numbers that JSON cannot express (NaN, infinities) become null."""
+        with self._writing(self.rounds), self.rounds.open("ab") as file:
             self._check_rounds(file.tell())
-            self._length += file.write(to_json(row).encode() + b"\n")
+            self._length += file.write(to_json(row, inf_nan_mode="null") + b"\n")
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Keep the per-client table of a round with the checkpoint until the run is done."""
-        self.check_lock()
-        with writing(self.folder):
+        with self._writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-        content = pd.DataFrame({"round": round, **columns}).to_parquet(index=False)
-        replace_file(self.folder / f"clients_{round:09d}.parquet", content)
+        table = pd.DataFrame({"round": round, **columns})
+        replace_file(self.folder / f"clients_{round:09d}.parquet", table.to_parquet(index=False))
 
     def save(self, tensors: Mapping[str, Tensor], progress: Fields) -> None:
         """Write a checkpoint, then remove the previous one, which counts until then.
@@ -130,27 +112,27 @@ class Recorder:
             tensors: The tensors that resuming the run needs.
             progress: The numbers that it needs, among them ``round``.
         """
-        self.check_lock()
         state = self.folder / f"round_{progress['round']:09d}.safetensors"
-        with writing(self.folder):
+        with self._writing(self.folder):
             self.folder.mkdir(exist_ok=True)
             save_tensors(tensors, state)
             to_disk(self.rounds)
             new_tables = [table for table in self.folder.glob("clients_*") if table.name not in self._tables]
             self._tables |= _on_disk(new_tables)
-            sealed = {"state": state.name, "sealed": self._tables | _on_disk([state])}
-            content = {"progress": progress, "rounds": file_checksum(self.rounds), **sealed}
-            replace_file(self.folder / MANIFEST, with_checksum(content), lasting=True)
+            manifest = {
+                "progress": progress,
+                "rounds": file_checksum(self.rounds),
+                "state": state.name,
+                "sealed": self._tables | _on_disk([state]),
+            }
+            replace_file(self.folder / MANIFEST, with_checksum(manifest), lasting=True)
             to_disk(self.folder)
             for old in self.folder.glob("round_*"):
                 if old != state:
                     old.unlink()
 
-    def load(self, cut: bool = True) -> tuple[dict[str, Tensor], Fields] | None:
+    def load(self) -> tuple[dict[str, Tensor], Fields] | None:
         """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
-
-        Args:
-            cut: Whether the files are cut back.
 
         Raises:
             DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
@@ -159,23 +141,25 @@ class Recorder:
         if not (self.folder / MANIFEST).exists():
             return None
         try:
-            content = checked_checkpoint(self.folder)
-            length, digest = content["rounds"]
+            manifest = checked_checkpoint(self.folder)
+            length, digest = manifest["rounds"]
             if hashlib.sha256(self.rounds.read_bytes()[:length]).hexdigest() != digest:
                 raise ValueError("rounds.jsonl has changed since it was written: its checksum differs")
-            tensors = load_file(self.folder / content["state"])
+            tensors = load_file(self.folder / manifest["state"])
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
-        if not cut:
-            return tensors, content["progress"]
+        self._cut_back(length, manifest["sealed"])
+        return tensors, manifest["progress"]
+
+    def _cut_back(self, length: int, sealed: Fields) -> None:
+        """Remove the rounds and tables that a checkpoint does not have."""
         with writing(self.rounds), self.rounds.open("ab") as file:
             self._length = file.truncate(length)
-        self._tables = {name: content["sealed"][name] for name in content["sealed"] if name.startswith("clients_")}
+        self._tables = {name: checksum for name, checksum in sealed.items() if name.startswith("clients_")}
         with writing(self.folder):
             for table in self.folder.glob("clients_*"):
                 if table.name not in self._tables:
                     table.unlink()
-        return tensors, content["progress"]
 
     def adopt(self, other: Path, facts: Fields) -> int:
         """Begin with the state that another run has kept, where there is no checkpoint, and return its round.
@@ -188,47 +172,51 @@ class Recorder:
             OSError: If it cannot be copied.
             ValueError: If it has changed since it was written.
         """
-        content = checked_checkpoint(other / STATE)
+        manifest = checked_checkpoint(other / STATE)
         shutil.copyfile(other / "rounds.jsonl", self.rounds)
         shutil.copytree(other / STATE, self.folder)
-        content["progress"] |= facts
-        replace_file(self.folder / MANIFEST, with_checksum(content))
-        return int(content["progress"]["round"])
+        manifest["progress"] |= facts
+        replace_file(self.folder / MANIFEST, with_checksum(manifest))
+        return int(manifest["progress"]["round"])
 
-    def finish(
-        self,
-        model: Mapping[str, Tensor],
-        personal: Mapping[str, Tensor] | None,
-        documents: Mapping[str, Fields],
-        meta: Fields,
-    ) -> None:
+    def finish(self, models: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, Fields], meta: Fields) -> None:
         """Write everything that a finished run leaves, and last DONE with the checksums of all its files.
 
         Args:
-            model: The global model by the names of its parameters.
-            personal: The clients' own models [N, ...], likewise; None if clients are judged on the global one.
+            models: Parameters by name, each mapping for a file ``<name>.safetensors``.
             documents: The documents of diagnostics, each for a file ``<name>.json``.
             meta: The final facts.
         """
         self.check_lock()
-        for name, tensors in (("model", model), ("personal", personal)):
-            if tensors is not None:
-                with replacing(self.path / f"{name}.safetensors") as part:
-                    save_tensors(tensors, part)
+        for name, tensors in models.items():
+            with replacing(self.path / f"{name}.safetensors") as part:
+                save_tensors(tensors, part)
         if tables := sorted(self.folder.glob("clients_*")):
-            content = pd.concat([pd.read_parquet(table) for table in tables]).to_parquet(index=False)
-            replace_file(self.path / "clients.parquet", content)
+            table = pd.concat([pd.read_parquet(table) for table in tables])
+            replace_file(self.path / "clients.parquet", table.to_parquet(index=False))
         for name, document in documents.items():
-            replace_file(self.path / f"{name}.json", to_json(document) + "\n")
+            replace_file(self.path / f"{name}.json", to_json(document, inf_nan_mode="null") + b"\n")
         self.write_meta(meta)
+
         with writing(self.path):
             names = (*_FILES, "meta.json", *(f"{name}.json" for name in documents))
-            files = [self.path / name for name in names if (self.path / name).exists()]
-            sealed = _on_disk(files)
+            sealed = _on_disk(self.path / name for name in names if (self.path / name).exists())
             self.check_lock()
             self._check_rounds(sealed[self.rounds.name][0])
             replace_file(self.path / DONE, with_checksum({"sealed": sealed}), lasting=True)
             to_disk(self.path)
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Check the lock, and raise ``NotWritten`` for an error in writing inside this block."""
+        self.check_lock()
+        with writing(path):
+            yield
+
+    def _check_rounds(self, length: int) -> None:
+        """Refuse to write if rounds.jsonl has another length than this process has left it with."""
+        if length != self._length:
+            raise OSError(errno.EBUSY, "another process has written to rounds.jsonl")
 
 
 class Reader(Recorder):
@@ -236,21 +224,17 @@ class Reader(Recorder):
 
     Args:
         path: The run's directory.
-        number: Number of the process.
+        rank: Number of the process.
     """
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, rank: int) -> None:
         super().__init__(path)
-        self.states = self.states / str(number)
+        self.states = self.states / str(rank)
 
-    def load(self, cut: bool = False) -> tuple[dict[str, Tensor], Fields] | None:
-        """Return the checkpoint of an unfinished run; None if there is none."""
-        return super().load(cut)
-
-    def _nothing(self, *args: Any, **kwargs: Any) -> None:
+    def _ignore(self, *args: Any, **kwargs: Any) -> None:
         """Write and remove nothing."""
 
-    clear = begin = write_meta = append = keep_clients = save = finish = _nothing
+    clear = begin = write_meta = append = keep_clients = save = finish = _cut_back = _ignore
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -259,14 +243,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    written: dict[str, Tensor] = {}
-    memory: set[int] = set()
-    for name, v in tensors.items():
-        place = v.untyped_storage().data_ptr()  # the format refuses tensors that share memory
-        written[name] = v.detach().clone() if place in memory else v.detach().contiguous()
-        memory.add(place)
     try:
-        save_file(written, path)
+        save_file({name: v.contiguous().numpy(force=True) for name, v in tensors.items()}, path)
         os.umask(mask := os.umask(0))
         path.chmod(0o666 & ~mask)  # safetensors lets its owner alone read it
     except SafetensorError as error:
@@ -274,97 +252,10 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
 
 
-def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return JSON text; numbers that JSON cannot express (NaN, infinities) become null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
-
-
 def _on_disk(files: Iterable[Path]) -> dict[str, Any]:
     """Return the checksums of files, all of which are on the disk after this."""
-    found = {}
+    checksums = {}
     for file in files:
         to_disk(file)
-        found[file.name] = file_checksum(file)
-    return found
-
-
-# ---- the software and hardware of a run
-
-
-def utc_now() -> str:
-    """Return the time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions, the device, and the commit of the checkout that fedbench runs from; None if it is installed.
-
-    With a user's own config directory in a repository, also the commit of that.
-    """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
-    versions |= {name: version(name) for name in _RECORDED}
-    root, own = Path(fedbench.__file__).resolve().parent.parent, user_folder.get()
-    # without .git it is installed; a repository around it would be another project's
-    head, dirty = _commit(root, "no") if (root / ".git").exists() else (None, None)
-    own_head, changed = _commit(own, "all") if own else (None, None)
-    return {
-        "versions": versions,
-        "git_commit": head,
-        "git_dirty": dirty,
-        **({"own_commit": f"{own_head}{' with changes' if changed else ''}"} if own_head else {}),
-        "device": str(device),
-        "device_name": name,
-        "platform": platform.platform(),
-    }
-
-
-@cache  # that of this process, whatever happens in the checkout later
-def _commit(folder: Path, untracked: str) -> tuple[str | None, bool | None]:
-    """Return the commit of a directory and whether its files have changed, with untracked ones ``all`` or ``no``."""
-    git = ["git", "-C", str(folder)]
-    try:
-        head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL).strip()
-        changes = subprocess.check_output([*git, "status", "--porcelain", f"--untracked-files={untracked}", "--", "."])
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-    return head, bool(changes)
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes: of the device, or on a CPU of the whole process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux
-
-
-@contextmanager
-def traced(path: Path, device: torch.device) -> Iterator[Callable[[], None]]:
-    """Trace the third and the fourth of the steps in this block, and print the ten most expensive operations.
-
-    Args:
-        path: File of the trace, in the format of chrome://tracing and Perfetto.
-        device: The device whose operations are traced in addition to the host's.
-
-    Yields:
-        A function to be called after every step.
-    """
-
-    def write(p: profile) -> None:
-        p.export_chrome_trace(str(path))
-        table = p.key_averages().table(sort_by="self_cpu_time_total", row_limit=10, max_name_column_width=40)
-        print(f"{table}\ntrace: {path}", file=sys.stderr)
-
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    plan = schedule(wait=1, warmup=1, active=2, repeat=1)  # the first step is the initial model
-    with profile(activities=activities, schedule=plan, on_trace_ready=write) as p:
-        yield p.step
+        checksums[file.name] = file_checksum(file)
+    return checksums

@@ -13,6 +13,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.validation import integer
 from fedbench.runs.executors.base import Executor
+from fedbench.runs.method_options import check_method
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.run import is_done
 
@@ -59,8 +60,6 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, execut
             if not todo and len(missing) * count > 1:
                 executor.warm_up()
             with answered_by(end_at_once):
-                from fedbench.runs.method import method_of  # imports torch, which takes seconds
-
-            method_of(config)
+                check_method(config)  # imports torch, which takes seconds
         todo += [config] * len(missing)
     return todo

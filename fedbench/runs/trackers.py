@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,17 @@ class Tracker:
 
 
 class Guarded:
-    """Calls a tracker until it fails: that is one line on standard error, and the run continues."""
+    """Calls a tracker, if there is one, until it fails: that is one line on standard error, and the run continues."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker: Tracker | None = tracker
+    def __init__(self, tracker: Tracker | None = None) -> None:
+        self.tracker = tracker
 
-    def call(self, step: Callable[[Tracker], None]) -> None:
-        """Take a step with the tracker."""
+    def call(self, method: str, *args: Any) -> None:
+        """Call a method of the tracker."""
         if self.tracker is None:
             return
         try:
-            step(self.tracker)
+            getattr(self.tracker, method)(*args)
         except Exception as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
             name, self.tracker = type(self.tracker).__name__, None

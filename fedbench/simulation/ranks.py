@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from io import BytesIO
 from itertools import cycle
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -140,6 +140,23 @@ class Ranks:
         with _reached():
             dist.broadcast_object_list(values)
         return values[0]
+
+    def from_first(self, function: Callable[[], T]) -> T:
+        """Return in every process what a function returns in the first, which calls it alone."""
+        return self.broadcast(function() if self.rank == 0 else cast(T, None))
+
+    def after_first(self, function: Callable[[], T]) -> T:
+        """Return what a function returns in this process; the others call it once the first has done so."""
+        if self.rank == 0:
+            value = function()
+            self.broadcast(None)
+            return value
+        self.broadcast(None)
+        return function()
+
+    def facts(self) -> dict[str, int]:
+        """Return the number of processes and the bytes that this one has sent; nothing if it is alone."""
+        return {"processes": self.world_size, "bytes_sent": self.sent} if self.world_size > 1 else {}
 
     def all_gather(self, value: T) -> list[T]:
         """Return the values of the processes, in their order."""

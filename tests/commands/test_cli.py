@@ -464,11 +464,14 @@ def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, tmp_path):
     (tmp_path / "own/algo").mkdir(parents=True)
     (tmp_path / "own/algo/mine.yaml").write_text("_target_: mine.mine\n")
     (tmp_path / "own/mine.py").write_text("def mine(local):\n    return {}['rate']\n")
-    for sweep in ((), ("-m", "seed=0,1")):
-        status, out, err = fed("--config-dir", "own", "algo=mine", *FAST, *sweep)
-        assert (status, out) == (2, [])
-        assert err == f"fedbench: algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'\n"
+    message = f"algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'"
+    status, out, err = fed("--config-dir", "own", "algo=mine", *FAST)
+    assert (status, out, err) == (2, [], f"fedbench: {message}\n")
     assert not (tmp_path / "results").exists()
+    status, out, err = fed("--config-dir", "own", "algo=mine", *FAST, "-m", "seed=0,1")
+    refused = [line for line in err.splitlines() if line.startswith("fedbench: refused: algo=mine")]
+    assert (status, out, len(refused)) == (2, [], 2)
+    assert all(line.endswith(message) for line in refused)
 
 
 def test_a_wrong_device_is_refused_also_when_the_run_is_done(fed, tmp_path):

@@ -45,7 +45,7 @@ WRITES = {
     "meta": lambda r: r.write_meta(META),
     "clients": lambda r: r.keep_clients(1, {"client": [0]}),
     "checkpoint": lambda r: r.save({"w": torch.zeros(1)}, {"round": 1}),
-    "finish": lambda r: r.finish({"w": torch.zeros(1)}, None, {}, META | {"status": "done"}),
+    "finish": lambda r: r.finish({"model": {"w": torch.zeros(1)}}, {}, META | {"status": "done"}),
     "clear": lambda r: r.clear(),
 }
 

@@ -13,9 +13,9 @@ from fake_runs import seal
 
 from fedbench.config.targets import user_code_from
 from fedbench.core.atomic_files import NotWritten
-from fedbench.runs import recorder as recorder_module
 from fedbench.runs import training
-from fedbench.runs.recorder import Recorder, environment
+from fedbench.runs.environment import commit, environment
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.results import Results
 from fedbench.runs.run import DamagedRun, read_run
 
@@ -38,7 +38,9 @@ def write(path, meta=META):
 def finish(recorder, meta=META):
     recorder.append({"round": 1, "accuracy_mean": 0.5})
     w = torch.zeros(2, 3)
-    recorder.finish({"a": w[0], "b": w[1]}, {"w": w.T}, {}, dict(meta))  # which share their memory
+    recorder.finish(
+        {"model": {"a": w[0], "b": w[1]}, "personal": {"w": w.T}}, {}, dict(meta)
+    )  # which share their memory
     shutil.rmtree(recorder.folder)
 
 
@@ -268,11 +270,11 @@ def test_the_commits_are_those_of_fedbench_and_of_the_users_own_code(tmp_path):
         assert "own_commit" not in environment(torch.device("cpu"))
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
         subprocess.run([*git, *words], check=True)
-    recorder_module._commit.cache_clear()
+    commit.cache_clear()
     head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
     with user_code_from(tmp_path / "mine"):
         assert environment(torch.device("cpu"))["own_commit"] == head
     (tmp_path / "mine" / "method.py").write_text("")
-    assert recorder_module._commit(tmp_path, "no") == (head, False)
-    assert recorder_module._commit(tmp_path, "all") == (head, True)
+    assert commit(tmp_path, "no") == (head, False)
+    assert commit(tmp_path, "all") == (head, True)
     assert "own_commit" not in environment(torch.device("cpu"))

@@ -224,10 +224,10 @@ class Failing(Tracker):
 def test_a_tracker_that_fails_stops_nothing_and_says_so_once(at, got, tmp_path, capsys):
     tracker = Failing(at)
     guarded = Guarded(tracker)
-    guarded.call(lambda t: t.start(tmp_path, "a run", {}))
+    guarded.call("start", tmp_path, "a run", {})
     for row in ROWS:
-        guarded.call(lambda t, row=row: t.log(row))
-    guarded.call(lambda t: t.finish("done"))
+        guarded.call("log", row)
+    guarded.call("finish", "done")
     assert tracker.got == got
     assert capsys.readouterr().err == (
         "fedbench: Failing failed, the run continues without it: ConnectionError: no network\n"

@@ -1,0 +1,31 @@
+"""Traces of the operations in a round, by PyTorch's profiler."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch.profiler import profile, schedule
+
+
+@contextmanager
+def traced(path: Path) -> Iterator[Callable[[], None]]:
+    """Trace the third and the fourth of the steps in this block, and print the ten most expensive operations.
+
+    Args:
+        path: File of the trace, in the format of chrome://tracing and Perfetto.
+
+    Yields:
+        A function to be called after every step.
+    """
+
+    def write(profiler: profile) -> None:
+        profiler.export_chrome_trace(str(path))
+        table = profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=10, max_name_column_width=40)
+        print(f"{table}\ntrace: {path}", file=sys.stderr)
+
+    plan = schedule(wait=1, warmup=1, active=2, repeat=1)  # the first step is the initial model
+    with profile(schedule=plan, on_trace_ready=write) as profiler:
+        yield profiler.step
