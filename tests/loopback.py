@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Thread
 
 
 class Server:
@@ -11,12 +11,10 @@ class Server:
     Attributes:
         files: Path -> content, the status of an error, or a function that gets the handler and answers; other paths
             are 404.
-        ended: Set at the end, for functions that answer for ever.
     """
 
     def __init__(self):
         self.files, self.asked = {}, []
-        self.ended = Event()
 
 
 @contextmanager
@@ -47,7 +45,6 @@ def serving():
     try:
         yield server
     finally:
-        server.ended.set()
         http.shutdown()
         http.server_close()
         thread.join()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -51,12 +50,6 @@ class Examples:
     def tested(self) -> np.ndarray:
         """[T] True for the official test examples; all False if the source has none."""
         return np.zeros(len(self.y), dtype=bool) if self.held_out is None else self.held_out
-
-
-def origin(name: str, genuine: bool, kind: str = "md5") -> dict[str, Any]:
-    """The fields ``sources`` and ``unofficial`` for files that agree with the published checksums or do not."""
-    note = f"{name}: official files" if genuine else f"{name}: not the official files ({kind} differs)"
-    return {"sources": (note,), "unofficial": () if genuine else (note,)}
 
 
 def numbered(word: str, count: int) -> tuple[str, ...]:

@@ -13,10 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from fedbench import __version__
@@ -24,9 +21,7 @@ from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError, reason_of
 from fedbench.core.files import reading
 
-_CHUNK = 1 << 16  # bytes that are read at once
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
-_PATIENCE = 60.0  # seconds that a server has for every megabyte
 _DEFAULT = Path("~/.cache/fedbench").expanduser()  # as conf/config.yaml has it
 _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
 
@@ -39,18 +34,18 @@ class Remote:
         path: Where the file belongs, below the data directory.
         urls: Its addresses in the order to try.
         hash: The published checksum, such as "md5:..."; None if there is none.
-        max_megabytes: Size in MB above which it cannot be the published file; the largest of all has about 1000.
     """
 
     path: str
     urls: tuple[str, ...]
     hash: str | None
-    max_megabytes: int = 2000
 
     def addresses(self) -> tuple[str, ...]:
-        """All addresses in the order to try: of mirrors first, which need a checksum to compare their files with."""
+        """Return all addresses in the order to try: mirrors first, for files whose checksum is known."""
+        if self.hash is None:
+            return self.urls
         mirrors = (*_mirrors.get(), *os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split())
-        return (*(f"{base.rstrip('/')}/{self.path}" for base in mirrors if self.hash), *self.urls)
+        return (*(f"{base.rstrip('/')}/{self.path}" for base in mirrors), *self.urls)
 
 
 @dataclass(frozen=True)
@@ -71,19 +66,28 @@ class Files:
     into: str | None = None
     sums: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def checksums(self) -> dict[str, str | None]:
+        """Published checksums of downloads and of unpacked files, by file name."""
+        return {Path(remote.path).name: remote.hash for remote in self.remotes} | dict(self.sums)
+
     def existing(self, data_dir: Path) -> list[Path] | None:
-        """The files of the first complete layout; None if there is none."""
-        layouts = ([data_dir / name for name in layout] for layout in self.layouts)
-        return next((paths for paths in layouts if all(p.exists() for p in paths)), None)
+        """Return the files of the first complete layout; None if there is none."""
+        for layout in self.layouts:
+            paths = [data_dir / name for name in layout]
+            if all(path.exists() for path in paths):
+                return paths
+        return None
 
     def missing(self, data_dir: Path) -> str | None:
-        """A file that is missing, below the data directory: a download, or else one of the first layout."""
+        """Return a file that is missing, below the data directory: a download, or else one of the first layout."""
+        if self.existing(data_dir) is not None:
+            return None
         wanted = [remote.path for remote in self.remotes] or self.layouts[0]
-        lacks = [name for name in wanted if not (data_dir / name).exists()]
-        return lacks[0] if lacks and self.existing(data_dir) is None else None
+        return next((name for name in wanted if not (data_dir / name).exists()), None)
 
     def find(self, data_dir: Path, *, download: bool) -> list[Path]:
-        """The files of the first complete layout, downloaded and unpacked if there is none.
+        """Return the files of the first complete layout, downloaded and unpacked if there is none.
 
         Args:
             data_dir: Directory of all data sets.
@@ -92,25 +96,34 @@ class Files:
         Raises:
             RequestError: If files are missing and cannot be downloaded, or an archive is corrupt or lacks them.
         """
-        if (paths := self.existing(data_dir)) is not None:
+        paths = self.existing(data_dir)
+        if paths is not None:
             return paths
-        archives = ensure(self.remotes, data_dir, download=download, what=self.what)
-        for remote, archive in zip(self.remotes, archives, strict=True):
-            if self.into is not None:
-                if difference := _difference(archive, remote.hash):
+        downloads = ensure(self.remotes, data_dir, download=download, what=self.what)
+        if self.into is not None:
+            for archive in downloads:
+                if fault := _difference(archive, self.checksums[archive.name]):
                     raise RequestError(
-                        f"{self.what}: {archive} is not the official file: {difference}; remove it to download it again"
+                        f"{self.what}: {archive} is not the official file: {fault}; remove it to download it again"
                     )
                 unpack(archive, data_dir / self.into)
-        if (paths := self.existing(data_dir)) is None:
+        paths = self.existing(data_dir)
+        if paths is None:
             wanted = ", ".join(self.layouts[-1])
-            raise RequestError(f"{self.what}: {archives[0]} does not contain {wanted}; remove it to download it again")
+            raise RequestError(f"{self.what}: {downloads[0]} does not contain {wanted}; remove it to download it again")
         return paths
 
     def genuine(self, paths: Sequence[Path]) -> bool:
-        """Whether files have the published checksums."""
-        known = {**self.sums, **{Path(r.path).name: r.hash for r in self.remotes}}
-        return all(_difference(path, known[path.name]) is None for path in paths)
+        """Return whether files have the published checksums."""
+        return all(_difference(path, self.checksums[path.name]) is None for path in paths)
+
+    def origin(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Return the fields ``sources`` and ``unofficial`` of the examples in these files."""
+        if self.genuine(paths):
+            return {"sources": (f"{self.what}: official files",)}
+        kind = str(self.checksums[paths[0].name]).partition(":")[0]
+        note = f"{self.what}: not the official files ({kind} differs)"
+        return {"sources": (note,), "unofficial": (note,)}
 
 
 class MissingFiles(RequestError):
@@ -132,26 +145,29 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
     """
     missing = [remote for remote in remotes if not (data_dir / remote.path).is_file()]
     if missing and (offline() or not download):
-        by = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
-        raise _missing(what, f"downloads are disabled by {by}", missing, data_dir)
+        switch = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
+        raise _missing(what, f"downloads are disabled by {switch}", missing, data_dir)
     if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
         raise RequestError(f"{what}: data_dir={data_dir} is not a directory; correct it, or create it for the download")
+
     for k, remote in enumerate(missing):
         path = data_dir / remote.path
+        failures: list[str] = []
         with reading(f"{what}: {path}", "cannot be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             # two runs of a sweep would download the same gigabyte twice
             with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
-                failures = [] if path.is_file() else _download(remote, path)
+                if not path.is_file():
+                    failures = _download(remote, path)
         if not path.is_file():
-            tried = "; ".join(failures) or "it has no public address"
-            problem = f"{path.name} could not be downloaded ({tried}); try again later, name a mirror in data.mirrors"
+            reasons = "; ".join(failures) or "it has no public address"
+            problem = f"{path.name} could not be downloaded ({reasons}); try again later, name a mirror in data.mirrors"
             raise _missing(what, problem, missing[k:], data_dir)
     return [data_dir / remote.path for remote in remotes]
 
 
 def offline() -> bool:
-    """Whether the environment variable FEDBENCH_OFFLINE disables downloads."""
+    """Return whether the environment variable FEDBENCH_OFFLINE disables downloads."""
     return os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
@@ -166,9 +182,9 @@ def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
 
 
 def checksum(path: Path, kind: str = "md5") -> str:
-    """The checksum of a file in hexadecimal digits; ``kind`` is "md5", "sha1" or "sha256"."""
+    """Return the checksum of a file in hexadecimal digits; ``kind`` is "md5", "sha1" or "sha256"."""
     with reading(path), path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(file, kind).hexdigest()
 
 
 def verify(groups: Sequence[Files], data_dir: Path) -> list[tuple[Path, str, bool]]:
@@ -179,21 +195,22 @@ def verify(groups: Sequence[Files], data_dir: Path) -> list[tuple[Path, str, boo
     """
     findings = []
     for files in groups:
-        known = {remote.path: remote.hash for remote in files.remotes}
-        read = files.existing(data_dir) or [data_dir / path for path in known if (data_dir / path).is_file()]
-        for path in (p for p in read if p.is_file()):
-            expected = files.sums.get(path.name) or known.get(path.relative_to(data_dir).as_posix())
+        paths = files.existing(data_dir) or [data_dir / remote.path for remote in files.remotes]
+        for path in filter(Path.is_file, paths):
+            expected = files.checksums.get(path.name)
             difference = _difference(path, expected)
             if expected is None:
                 result = f"no published checksum: md5 {checksum(path)}"
+            elif difference is None:
+                result = f"official: {expected.replace(':', ' ')}"
             else:
-                result = f"WRONG: {difference}" if difference else f"official: {expected.replace(':', ' ')}"
+                result = f"WRONG: {difference}"
             findings.append((path, result, difference is not None))
     return findings
 
 
 def _difference(path: Path, expected: str | None) -> str | None:
-    """How a file differs from its published checksum; None if it does not, or there is none."""
+    """Return how a file differs from its published checksum; None if it does not, or there is none."""
     if expected is None:
         return None
     kind, _, value = expected.partition(":")
@@ -205,7 +222,8 @@ def _missing(what: str, problem: str, remotes: Sequence[Remote], data_dir: Path)
     wanted = []
     for remote in remotes:
         source = f"from {' or '.join(remote.urls)}" if remote.urls else "which has no public address"
-        wanted.append(f"{data_dir / remote.path} {source}" + (f" ({remote.hash})" if remote.hash else ""))
+        sums = f" ({remote.hash})" if remote.hash else ""
+        wanted.append(f"{data_dir / remote.path} {source}{sums}")
     count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
     return MissingFiles(f"{what}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
 
@@ -214,65 +232,23 @@ def _download(remote: Remote, path: Path) -> list[str]:
     """Download a file from the first address that has it; return why those before failed."""
     # only a missing file needs these, which take a tenth of a second to import
     import pooch
+    from requests import ConnectionError, RequestException
 
-    failures: list[str] = []
     pooch.get_logger().setLevel("WARNING")
     # as it is on the server: a .gz that is sent as an encoding of something else must not be decoded
     headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT, headers=headers)
+    failures: list[str] = []
     for url in remote.addresses():
-        request = pooch.HTTPDownloader(
-            progressbar=sys.stderr.isatty(), chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers
-        )
-        fetch = partial(_limited, request, remote.max_megabytes)
         try:
-            pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=fetch)
-            return failures
-        except ValueError as error:
-            failures.append(f"{url}: {error}")
-            print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
+            pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=downloader)
+            break
+        except (RequestException, ValueError) as error:
+            # of an unreachable server the text is nested representations of objects
+            reason = "no connection" if type(error) is ConnectionError else reason_of(error)
+        failures.append(f"{url}: {reason}")
+        print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
     return failures
-
-
-def _limited(request: Any, max_megabytes: int, url: str, target: str, _: object) -> None:
-    """Download a file, as pooch asks for it, with limits on its size and on the patience with the server.
-
-    A server may send headers or bytes one by one for ever, and no timeout of a connection notices it. So another thread
-    waits for the server, and this one watches the file grow.
-
-    Raises:
-        ValueError: If a limit is exceeded, or the server has no such file.
-        OSError: If the file cannot be written.
-    """
-    due = 0
-    until = 0.0
-    # a thread of the pool is not waited for: it ends with the next bytes once the file is closed, or the process
-    with ThreadPool(1) as pool, Path(target).open("wb") as file:
-        ended = pool.apply_async(_failure, (request, url, file, None))
-        while not ended.ready():
-            ended.wait(0.1)
-            size = file.tell()
-            if size >= due:
-                due = size + 10**6
-                until = monotonic() + _PATIENCE
-            if size > max_megabytes * 10**6 or monotonic() > until:
-                raise ValueError(
-                    f"given up after {size / 1e6:.1f} MB: it sent more than {max_megabytes} MB in all, or less than "
-                    f"1 MB in {_PATIENCE:g} s"
-                )
-        if failure := ended.get():
-            raise ValueError(failure)
-
-
-def _failure(request: Any, *target: Any) -> str:
-    """Make a request and return why it failed, or an empty text; an error would keep its connection open."""
-    import requests
-
-    try:
-        request(*target)
-    except (requests.RequestException, ValueError) as error:
-        # of an unreachable server the text is nested representations of objects
-        return "no connection" if type(error) is requests.ConnectionError else reason_of(error)
-    return ""
 
 
 def unpack(archive: Path, target: Path) -> None:

@@ -12,16 +12,15 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
-from fedbench.data.files.fetch import Files, Remote, ensure
+from fedbench.data.files.fetch import Files, Remote
 
 Standardise: TypeAlias = Literal["channel", "pixel", "none"]
 _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and labels
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
-_PART = 5000  # images that are summed at a time
 
 
-def four_files(what: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]) -> tuple[Files, ...]:
-    """The files of a data set of training images and labels, then test images and labels; each plain or gzipped.
+def idx_files(what: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]) -> Files:
+    """Return the files of a data set of training images and labels, then test images and labels; plain or gzipped.
 
     Args:
         what: Name of the data set, for messages.
@@ -29,42 +28,45 @@ def four_files(what: str, folder: str, sites: Sequence[str], md5: Mapping[str, t
         sites: Beginnings of the addresses of the gzipped files.
         md5: Name of each file -> its checksum, and that of the gzipped file.
     """
-    return tuple(
-        Files(
-            what,
-            layouts=([f"{folder}/{name}"], [f"{folder}/{name}.gz"]),
-            remotes=[Remote(f"{folder}/{name}.gz", tuple(f"{site}{name}.gz" for site in sites), f"md5:{packed}", 100)],
-            sums={name: f"md5:{plain}"},
-        )
-        for name, (plain, packed) in md5.items()
-    )
+    plain = [f"{folder}/{name}" for name in md5]
+    packed = [f"{folder}/{name}.gz" for name in md5]
+    remotes = []
+    for name, path in zip(md5, packed, strict=True):
+        urls = tuple(f"{site}{name}.gz" for site in sites)
+        remotes.append(Remote(path, urls, f"md5:{md5[name][1]}"))
+    return Files(what, [plain, packed], remotes, sums={name: f"md5:{sums[0]}" for name, sums in md5.items()})
 
 
-def read_sets(groups: Sequence[Files], data_dir: Path, *, download: bool) -> tuple[np.ndarray, np.ndarray, int, bool]:
-    """Read the files of ``four_files``, which are downloaded if they are missing.
+def read_images(paths: Sequence[Path], what: str) -> tuple[np.ndarray, np.ndarray, int]:
+    """Read the idx files of training images and labels, then of test images and labels.
 
     Returns:
-        All images uint8 [T, 1, height, width] and their labels int64 [T], how many of them are training images, and
-        whether all files are the official ones.
+        All images uint8 [T, 1, height, width], their labels int64 [T], and the number of training images.
+
+    Raises:
+        RequestError: If a file is not of its form, or images and labels do not match.
     """
-    missing = [remote for group in groups if group.existing(data_dir) is None for remote in group.remotes]
-    ensure(missing, data_dir, download=download, what=groups[0].what)  # together, so that a message names them all
-    paths = [group.find(data_dir, download=download)[0] for group in groups]
-    arrays = [read(path) for path in paths]
-    sets = [with_labels(arrays[k], arrays[k + 1], groups[0].what) for k in (0, 2)]
-    x, y = (np.concatenate(parts) for parts in zip(*sets, strict=True))
-    genuine = all(group.genuine([path]) for group, path in zip(groups, paths, strict=True))
-    return x, y, len(sets[0][1]), genuine
+    images = [read(path) for path in paths[::2]]
+    labels = [read(path) for path in paths[1::2]]
+    for x, y in zip(images, labels, strict=True):
+        if x.ndim != 3 or y.shape != x.shape[:1]:
+            raise RequestError(
+                f"{what}: expected images [T, height, width] and labels [T], got {list(x.shape)} and {list(y.shape)}; "
+                "download both files again"
+            )
+    return np.concatenate(images)[:, None], np.concatenate(labels).astype(np.int64), len(labels[0])
 
 
 def read(path: Path) -> np.ndarray:
-    """The array in an idx file, uint8; decompressed if its name ends in .gz.
+    """Return the array in an idx file, uint8; decompressed if its name ends in .gz.
 
     Raises:
         RequestError: If the file is not a complete idx file of unsigned bytes.
     """
     with reading(path, "is not a complete idx file of bytes", "download it again"):
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
         zero, kind, dimensions = struct.unpack(">HBB", raw[:4])
         if (zero, kind) != (0, _BYTES):
             raise ValueError(f"it begins with {raw[:4].hex()}")
@@ -73,47 +75,28 @@ def read(path: Path) -> np.ndarray:
         return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(lengths)
 
 
-def with_labels(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images as [T, 1, height, width] and their labels as int64 [T].
-
-    Raises:
-        RequestError: If the two do not match.
-    """
-    if images.ndim != 3 or labels.shape != images.shape[:1]:
-        raise RequestError(
-            f"{name}: expected images [T, height, width] and labels [T], got {list(images.shape)} and "
-            f"{list(labels.shape)}; download both files again"
-        )
-    return images[:, None], labels.astype(np.int64)
-
-
-def standard(how: Standardise, mean: float, std: float) -> dict[str, Any]:
-    """The fields ``mean`` and ``std`` of images of one channel.
+def standardised(how: Standardise, images: np.ndarray, over: np.ndarray, mean: float, std: float) -> dict[str, Any]:
+    """Return the fields ``x``, ``mean`` and ``std`` of images of one channel.
 
     Args:
-        how: "channel" for those given; "none" for 0 and 1, which leaves values from 0 to 1; "pixel" for None, since
-            each pixel has its own.
+        how: "channel" uses one mean and standard deviation for all pixels, "pixel" those of every pixel; "none" leaves
+            values from 0 to 1.
+        images: [T, 1, height, width] uint8.
+        over: The images [S, 1, height, width] whose mean and deviation per pixel are used.
         mean: Mean of the training images, in units of the full range.
         std: Their standard deviation, likewise.
     """
     if how == "pixel":
-        return {}
-    return {"mean": (mean,), "std": (std,)} if how == "channel" else {"mean": (0.0,), "std": (1.0,)}
+        return {"x": _per_pixel(images, over)}
+    if how == "none":
+        mean, std = 0.0, 1.0
+    return {"x": images, "mean": (mean,), "std": (std,)}
 
 
-def per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:
-    """(x - mean) / (std + 0.001) in float32, with a mean and a population deviation per pixel.
-
-    Args:
-        images: [T, ...] uint8.
-        over: [S, ...] uint8: the images that mean and deviation, in units of 0 to 255, are taken over.
-    """
-    total, squares = np.zeros(over.shape[1:]), np.zeros(over.shape[1:])
-    for part in np.array_split(over, max(1, len(over) // _PART)):
-        values = part.astype(np.float64)
-        total += values.sum(0)  # exact: sums of integers below 2**53
-        squares += np.square(values).sum(0)
-    mean = total / len(over)
-    std = np.sqrt(np.maximum(squares / len(over) - mean**2, 0))
-    standardised: np.ndarray = (images - mean.astype(np.float32)) / (std + _OFFSET).astype(np.float32)
-    return standardised
+def _per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:
+    """Return (x - mean) / (std + 0.001) in float32, with a mean and a population deviation per pixel from 0 to 255."""
+    mean = over.mean(0)
+    squares = np.einsum("t...,t...->...", over, over, dtype=np.int64) / len(over)
+    std = np.sqrt(np.maximum(squares - mean**2, 0))
+    standard: np.ndarray = (images - mean.astype(np.float32)) / (std + _OFFSET).astype(np.float32)
+    return standard

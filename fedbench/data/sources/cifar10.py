@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.files import reading
-from fedbench.data.examples import Examples, origin
+from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_pickle
 
@@ -30,7 +30,6 @@ _ARCHIVE = Remote(
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     ),
     "md5:c58f30108f718f92721af3b95e74349a",
-    200,
 )
 FILES = (Files("CIFAR-10", [[f"cifar-10-batches-py/{name}" for name in _SUMS]], [_ARCHIVE], into=".", sums=_SUMS),)
 
@@ -76,5 +75,5 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
         y=np.concatenate(ys),
         classes=classes,
         held_out=np.repeat([path.name.startswith("test") for path in paths], [len(y) for y in ys]),
-        **origin(files.what, files.genuine(paths)),
+        **files.origin(paths),
     )

@@ -21,7 +21,6 @@ _ARCHIVE = Remote(
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
     ),
     "md5:eb9058c3a382ffc7106e4002c42a8d85",
-    200,
 )
 _FOLDERS = ("cifar-100-python", "cifar-100-python/cifar-100-python")
 _LAYOUTS = [[f"{folder}/{name}" for name in _SUMS] for folder in _FOLDERS]

@@ -11,7 +11,7 @@ import numpy as np
 from fedbench.data.examples import Examples, keep
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
-from fedbench.data.sources._idx import read, with_labels
+from fedbench.data.sources._idx import read_images
 
 _CLASSES = {"byclass": 62, "balanced": 47, "letters": 26}
 _ARCHIVE = Remote(
@@ -68,23 +68,17 @@ def load(
 
 
 def _read(paths: Sequence[Path], split: str, classes: Sequence[int] | None) -> Examples:
-    arrays = [read(path) for path in paths]
-    sets = [with_labels(arrays[k], arrays[k + 1], str(paths[k].parent)) for k in (0, 2)]
+    x, labels, trained = read_images(paths, "EMNIST")
     first = 1 if split == "letters" else 0  # the labels of the letters begin at 1
-    kept = [keep(y - first, classes, _CLASSES[split]) for _, y in sets]
-    sizes = [len(rows) for rows, _, _ in kept]
-    upright = np.empty((sum(sizes), *sets[0][0].shape[1:]), dtype=np.uint8)
-    start = 0
-    for (x, _), (rows, _, _) in zip(sets, kept, strict=True):
-        for some in np.array_split(rows, max(1, len(rows) // 10_000)):  # no second copy of all images at once
-            upright[start : start + len(some)] = x[some].swapaxes(2, 3)
-            start += len(some)
-    mean, std = _statistics(upright[: sizes[0]])
+    rows, y, count = keep(labels - first, classes, _CLASSES[split])
+    held_out = rows >= trained
+    upright = np.ascontiguousarray(x[rows].swapaxes(2, 3))
+    mean, std = _statistics(upright[: (~held_out).sum()])
     return Examples(
         x=upright,
-        y=np.concatenate([y for _, y, _ in kept]),
-        classes=kept[0][2],
-        held_out=np.repeat([False, True], sizes),
+        y=y,
+        classes=count,
+        held_out=held_out,
         mean=(mean,),
         std=(std,),
         sources=(f"EMNIST {split}: idx files, which have no published checksums",),
@@ -92,10 +86,10 @@ def _read(paths: Sequence[Path], split: str, classes: Sequence[int] | None) -> E
 
 
 def _statistics(images: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of all pixels, in units of the full range, from the counts of the values."""
+    """Return mean and standard deviation of all pixels, in units of the full range, from the counts of the values."""
     counts = np.zeros(256)
-    for part in np.array_split(images, max(1, len(images) // 10_000)):  # bincount uses eight bytes per pixel
-        counts += np.bincount(part.ravel(), minlength=256)
+    for image in images:  # bincount uses eight bytes per pixel
+        counts += np.bincount(image.ravel(), minlength=256)
     values = np.arange(256) / 255
     mean = float(counts @ values / counts.sum())
     return mean, float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum()))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.data.examples import Examples, keep, origin
-from fedbench.data.sources._idx import Standardise, four_files, per_pixel, read_sets, standard
+from fedbench.data.examples import Examples, keep
+from fedbench.data.sources._idx import Standardise, idx_files, read_images, standardised
 
-FILES = four_files(
+_FILES = idx_files(
     "Fashion-MNIST",
     "FashionMNIST/raw",
     [
@@ -24,6 +24,7 @@ FILES = four_files(
         "t10k-labels-idx1-ubyte": ("15d484375f8d13e6eb1aabb0c3f46965", "bb300cfdad3c16e7a12a480ee83cd310"),
     },
 )
+FILES = (_FILES,)
 
 
 def load(
@@ -49,13 +50,13 @@ def load(
         RequestError: If files are missing or corrupt, or ``classes`` is invalid.
     """
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
-    x, labels, trained, genuine = read_sets(FILES, data_dir, download=download)
+    paths = _FILES.find(data_dir, download=download)
+    x, labels, trained = read_images(paths, _FILES.what)
     rows, y, count = keep(labels, classes, 10)
     return Examples(
-        x=per_pixel(x[rows], x[:trained]) if standardise == "pixel" else x[rows],
+        **standardised(standardise, x[rows], x[:trained], 0.2860, 0.3530),  # of the training images
         y=y,
         classes=count,
         held_out=rows >= trained,
-        **standard(standardise, 0.2860, 0.3530),  # of the training images
-        **origin("Fashion-MNIST", genuine),
+        **_FILES.origin(paths),
     )

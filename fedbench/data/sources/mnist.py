@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.data.examples import Examples, origin
-from fedbench.data.sources._idx import Standardise, four_files, per_pixel, read_sets, standard
+from fedbench.data.examples import Examples
+from fedbench.data.sources._idx import Standardise, idx_files, read_images, standardised
 
-FILES = four_files(
+_FILES = idx_files(
     "MNIST",
     "MNIST/raw",
     ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"],
@@ -20,6 +20,7 @@ FILES = four_files(
         "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
     },
 )
+FILES = (_FILES,)
 
 
 def load(
@@ -41,12 +42,12 @@ def load(
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
-    x, y, trained, genuine = read_sets(FILES, data_dir, download=download)
+    paths = _FILES.find(data_dir, download=download)
+    x, y, trained = read_images(paths, _FILES.what)
     return Examples(
-        x=per_pixel(x, x) if standardise == "pixel" else x,
+        **standardised(standardise, x, x, 0.1307, 0.3081),  # of the training images
         y=y,
         classes=10,
         held_out=None if pool else np.arange(len(y)) >= trained,
-        **standard(standardise, 0.1307, 0.3081),  # of the training images
-        **origin("MNIST", genuine),
+        **_FILES.origin(paths),
     )

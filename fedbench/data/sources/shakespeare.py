@@ -37,7 +37,6 @@ _ARCHIVE = Remote(
         "https://gutenberg.pglaf.org/1/0/100/old/old/1994-01-100.zip",
     ),
     "md5:b8d60664a90939fa7b5d9f4dd064a1d5",
-    10,
 )
 _LAYOUTS = (
     ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
-from fedbench.data.examples import Examples, origin
+from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_text
 
@@ -27,9 +27,7 @@ _SUMS = {
 }
 _FOLDERS = ("wikitext-2", "wikitext-2-v1/wikitext-2")
 _LAYOUTS = [[f"{folder}/wiki.{part}.tokens" for part in _SUMS] for folder in _FOLDERS]
-_REMOTES = [
-    Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1, 20) for part, sha1 in _SUMS.items()
-]
+_REMOTES = [Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1) for part, sha1 in _SUMS.items()]
 FILES = (Files("WikiText-2", _LAYOUTS, _REMOTES),)
 
 
@@ -76,7 +74,7 @@ def _examples(
     train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
-    facts = origin("WikiText-2", FILES[0].genuine(files), "sha1")
+    facts = FILES[0].origin(files)
     facts["sources"] += (f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",)
     if held_out is not None:
         path = files[1 if held_out == "valid" else 2]
