@@ -42,32 +42,29 @@ def dirichlet_min_share(
     Raises:
         RequestError: If ``min_share`` is above the number of classes, or no draw meets it.
     """
-    labels, counts = np.unique(y, return_counts=True)
+    sizes = np.unique(y, return_counts=True)[1]  # [K]
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
-    min_share = number("min_share", min_share, at_most=len(labels), remedy=remedy)
+    min_share = number("min_share", min_share, at_most=len(sizes), remedy=remedy)
     require_examples(len(y), clients)
 
-    tries, best = tries_for(len(labels) * clients), 0.0
+    best = 0.0
+    tries = tries_for(len(sizes) * clients)
     for _ in range(tries):
-        q = rng.dirichlet(np.full(clients, alpha), len(labels))
-        some = np.floor(q * counts[:, None]).sum(0).min() > 0  # every client has an example
-        least = float(q.sum(0).min() * clients)
-        if some and least >= min_share:
-            break
-        best = max(best, least) if some else best
-    else:
-        raise RequestError(
-            f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
-            f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; the best had {best:.4g}; "
-            "raise data.partition.alpha, or lower data.clients or data.partition.min_share"
-        )
-    owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for row, label in zip(q, labels, strict=True):
-        members = rng.permutation(np.flatnonzero(y == label))
-        sizes = np.floor(row * len(members)).astype(np.int64)
-        for k, part in enumerate(np.split(members[: sizes.sum()], np.cumsum(sizes)[:-1])):
-            owned[k].append(part)
-    return [np.concatenate(parts) for parts in owned]
+        shares = rng.dirichlet(np.full(clients, alpha), len(sizes))  # [K, N]
+        counts = np.floor(shares * sizes[:, None]).astype(np.int64)
+        if not counts.any(0).all():
+            continue
+        least = float(shares.sum(0).min() * clients)
+        if least >= min_share:
+            parts = zip(class_pools(y, rng), counts.sum(1), strict=True)
+            return deal(np.concatenate([pool[:size] for pool, size in parts]), counts)
+        best = max(best, least)
+
+    raise RequestError(
+        f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
+        f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; the best had {best:.4g}; "
+        "raise data.partition.alpha, or lower data.clients or data.partition.min_share"
+    )
 
 
 def two_classes_power_law(
@@ -83,35 +80,27 @@ def two_classes_power_law(
     Raises:
         RequestError: If there are too few examples for ``least`` per client and class.
     """
-    labels = np.unique(y)
-    classes = len(labels)
-    pools = [rng.permutation(np.flatnonzero(y == label)) for label in labels]
-    pairs = [(i, (i + j) % classes) for i in range(clients) for j in range(2)]
-    holders = np.bincount([c for _, c in pairs], minlength=classes)
-    sizes = np.array([len(p) for p in pools])
-    if (holders * least > sizes).any():
-        c = int(np.argmax(holders * least - sizes))
-        raise RequestError(
-            f"class {labels[c]} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
-            f"{holders[c]} of data.clients={clients} that hold it; lower data.clients or data.partition.least"
-        )
-    held = np.array([c for _, c in pairs])
-    z, top = sigma * rng.standard_normal(len(pairs)), np.full(classes, -np.inf)
-    np.maximum.at(top, held, z)
-    draws = np.exp(z - top[held])  # a class's draws up to a factor: only their shares count, and none overflows
-    totals = np.bincount(held, weights=draws, minlength=classes)
-    owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    used = np.zeros(classes, dtype=np.int64)
-    for i, c in pairs:
-        owned[i].append(pools[c][used[c] : used[c] + least])
-        used[c] += least
-    spare = sizes - used
-    for (i, c), draw in zip(pairs, draws, strict=True):
-        size = int(spare[c] * draw / totals[c])
-        if used[c] + size < len(pools[c]):
-            owned[i].append(pools[c][used[c] : used[c] + size])
-            used[c] += size
-    return [np.concatenate(parts) for parts in owned]
+    pools = class_pools(y, rng)
+    owner = np.repeat(np.arange(clients), 2)
+    held = (owner + np.tile([0, 1], clients)) % len(pools)  # class of each of the owner's two parts
+    z = sigma * rng.standard_normal(len(held))
+    rows = []
+    owners = []
+    for c in np.unique(held):
+        pool, holders = pools[c], owner[held == c]
+        spare = len(pool) - least * len(holders)
+        if spare < 0:
+            raise RequestError(
+                f"class {y[pool[0]]} has {len(pool)} examples, too few for data.partition.least={least} for each of "
+                f"the {len(holders)} of data.clients={clients} that hold it; lower data.clients or data.partition.least"
+            )
+        exponents = z[held == c]
+        draws = np.exp(exponents - exponents.max())  # only their shares count, and none overflows
+        extra = (spare * draws / np.cumsum(draws)[-1]).astype(np.int64)
+        extra[np.cumsum(extra) >= spare] = 0
+        rows.append(pool[: least * len(holders) + extra.sum()])
+        owners += [np.repeat(holders, least), np.repeat(holders, extra)]
+    return to_owners(np.concatenate(rows), np.concatenate(owners), clients)
 
 
 def lognormal_sizes(
@@ -126,7 +115,8 @@ def lognormal_sizes(
         RequestError: If there are too few examples for ``min_size``.
     """
     require_examples(len(y), clients, min_size)
-    return _deal(sizes_of(lognormal_weights(clients, sigma, rng), len(y), min_size), rng)
+    sizes = sizes_of(lognormal_weights(clients, sigma, rng), len(y), min_size)
+    return _deal_sizes(sizes, rng)
 
 
 def power_law_sizes(
@@ -142,10 +132,11 @@ def power_law_sizes(
     """
     require_examples(len(y), clients, min_size)
     weights = rng.permutation(np.arange(1.0, clients + 1) ** -exponent)
-    return _deal(sizes_of(weights, len(y), min_size), rng)
+    return _deal_sizes(sizes_of(weights, len(y), min_size), rng)
 
 
-def _deal(sizes: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def _deal_sizes(sizes: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Deal shuffled examples in parts of these sizes [N]."""
     return np.split(rng.permutation(sizes.sum()), np.cumsum(sizes)[:-1])
 
 
@@ -169,7 +160,7 @@ def require_examples(total: int, clients: int, each: int = 1, key: str = "data.p
 
 
 def by_label(y: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-    """The positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
+    """Return the positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
     rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     return rows[np.argsort(y[rows], kind="stable")]
 
@@ -180,21 +171,25 @@ def to_owners(rows: np.ndarray, owner: np.ndarray, clients: int) -> list[np.ndar
     return np.split(rows[order], np.cumsum(np.bincount(owner, minlength=clients))[:-1])
 
 
-def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Give client k ``counts[c, k]`` examples, chosen at random, of the c-th label that occurs in ``y``.
+def class_pools(y: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the shuffled positions of each label that occurs in y [T], in order of the labels."""
+    return [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+
+
+def deal(rows: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+    """Give client k the next ``counts[c, k]`` of the rows of class c, in order of the clients.
 
     Args:
-        y: Labels [T].
-        counts: [classes, N]; each row sums to the number of examples of its class.
-        rng: Random generator of the choice.
+        rows: [Σ counts] class by class.
+        counts: [classes, N].
     """
     classes, clients = counts.shape
     owner = np.repeat(np.tile(np.arange(clients), classes), counts.ravel())
-    return to_owners(by_label(y, rng), owner, clients)
+    return to_owners(rows, owner, clients)
 
 
 def evenly(total: int, parts: int) -> np.ndarray:
-    """Integers [parts] that sum to ``total`` and differ by at most one, the larger ones first."""
+    """Return integers [parts] that sum to ``total`` and differ by at most one, the larger ones first."""
     return total // parts + (np.arange(parts) < total % parts)
 
 
@@ -225,14 +220,12 @@ def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: np.random.Generat
         rng: Random generator of that choice.
     """
     shares = shares * able
-    total = shares.sum(-1, keepdims=True)
-    lost = total[..., 0] == 0
+    lost = ~shares.any(-1)
     if lost.any():
         luck = (1 + rng.random(able[lost].shape)) * able[lost]
         shares[lost] = luck == luck.max(-1, keepdims=True)
-        total = shares.sum(-1, keepdims=True)
-    remaining: np.ndarray = shares / total
-    return remaining
+    restricted: np.ndarray = shares / shares.sum(-1, keepdims=True)
+    return restricted
 
 
 def deal_dirichlet(
@@ -258,14 +251,17 @@ def deal_dirichlet(
     sizes = np.unique(y, return_counts=True)[1]  # [K]
     cells = len(sizes) * clients
     tries = tries_for(cells)
-    most, done, block = 0, 0, 1
+    most = 0
+    done = 0
+    block = 1
     while done < tries:
         shares = rng.dirichlet(np.full(clients, alpha), (min(block, tries - done), len(sizes)))
         counts = cut_classes(shares, sizes)
         smallest = counts.sum(1).min(1)  # [tries]
         if smallest.max() >= min_size:
-            return deal(y, counts[np.argmax(smallest >= min_size)], rng)
-        most, done = max(most, int(smallest.max())), done + len(counts)
+            return deal(by_label(y, rng), counts[np.argmax(smallest >= min_size)])
+        most = max(most, int(smallest.max()))
+        done += len(counts)
         block = max(1, min(2 * block, _BLOCK // cells))
 
     raise RequestError(
@@ -276,7 +272,7 @@ def deal_dirichlet(
 
 
 def tries_for(cells: int) -> int:
-    """The number of draws for a request that needs ``cells`` numbers per draw."""
+    """Return the number of draws for a request that needs ``cells`` numbers per draw."""
     return int(np.clip(_CELLS // cells, *_TRIES))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.data.partitions.basic import (
+    by_label,
     cut,
     deal,
     deal_dirichlet,
@@ -123,13 +124,16 @@ def dirichlet_mixture(
     require_examples(len(y), clients, min_size)
     left = np.unique(y, return_counts=True)[1]  # [K]
     p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))
-    q = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]
+    mixtures = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]
+    sizes = sizes_of(lognormal_weights(clients, size_sigma, rng), len(y), min_size)
     counts = np.zeros((len(left), clients), dtype=np.int64)
-    for k, size in enumerate(sizes_of(lognormal_weights(clients, size_sigma, rng), len(y), min_size)):
-        while missing := size - counts[:, k].sum():
-            shares = q[k] * (left > 0)
-            shares = shares if shares.sum() > 0 else left
-            got = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
-            counts[:, k] += got
-            left = left - got
-    return deal(y, counts, rng)
+    for client, missing in enumerate(sizes):
+        while missing:
+            shares = mixtures[client] * (left > 0)
+            if not shares.any():
+                shares = left
+            drawn = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
+            counts[:, client] += drawn
+            left = left - drawn
+            missing -= drawn.sum()
+    return deal(by_label(y, rng), counts)

@@ -14,6 +14,7 @@ from fedbench.core.options import Count, Natural, NonNegative, Positive, Positiv
 from fedbench.core.validation import integer
 from fedbench.data.partitions.basic import (
     by_label,
+    class_pools,
     deal,
     deal_dirichlet,
     evenly,
@@ -51,21 +52,22 @@ def k_classes(
         RequestError: If there are too few classes, too few clients to hold all classes, or a class has fewer examples
             than holders.
     """
-    each = classes_per_client
     labels, sizes = np.unique(y, return_counts=True)
     fewest = -(-len(labels) // clients)
-    if not fewest <= each <= len(labels):
+    if not fewest <= classes_per_client <= len(labels):
         raise RequestError(
             f"data.partition.classes_per_client must be between {fewest}, so that every class has one of data.clients="
-            f"{clients}, and {len(labels)}, the number of classes, got {each}"
+            f"{clients}, and {len(labels)}, the number of classes, got {classes_per_client}"
         )
+    order = rng.permuted(np.tile(np.arange(len(labels)), (clients, 1)), axis=1)  # [N, K]
     held = np.zeros((len(labels), clients), dtype=bool)
-    held[rng.permuted(np.tile(np.arange(len(labels)), (clients, 1)), axis=1)[:, :each].T, np.arange(clients)] = True
-    for c in np.flatnonzero(~held.any(1)):
-        k = rng.choice(np.flatnonzero((held & (held.sum(1) > 1)[:, None]).any(0)))
-        held[rng.choice(np.flatnonzero(held[:, k] & (held.sum(1) > 1))), k] = False
-        held[c, k] = True
-    return deal(y, _even_counts(held, labels, sizes), rng)
+    held[order[:, :classes_per_client].T, np.arange(clients)] = True
+    for missing in np.flatnonzero(~held.any(1)):
+        spare = held & (held.sum(1) > 1)[:, None]  # classes that another client holds too
+        client = rng.choice(np.flatnonzero(spare.any(0)))
+        held[rng.choice(np.flatnonzero(spare[:, client])), client] = False
+        held[missing, client] = True
+    return deal(by_label(y, rng), _even_counts(held, labels, sizes))
 
 
 def consecutive_classes(
@@ -99,30 +101,33 @@ def consecutive_classes(
     Raises:
         RequestError: If there are too few classes, or all classes of a client are exhausted.
     """
-    each, shared = classes_per_client, as_published
-    labels = np.unique(y)
-    if each > len(labels):
+    count = len(np.unique(y))
+    if classes_per_client > count:
         raise RequestError(
-            f"data.partition.classes_per_client must be at most the number of classes, {len(labels)}, got {each}"
+            f"data.partition.classes_per_client must be at most the number of classes, {count}, got "
+            f"{classes_per_client}"
         )
-    pools = [rng.permutation(np.flatnonzero(y == c))[: _PUBLISHED if shared else None] for c in labels]
+    pools = class_pools(y, rng)
+    if as_published:
+        pools = [pool[:_PUBLISHED] for pool in pools]
     longest = np.log(len(y))  # a larger draw asks for more than exists anyway
     sizes = np.exp(np.minimum(mu + sigma * rng.standard_normal(clients), longest)) + more
-    wanted = np.maximum(sizes / each, least).astype(np.int64)
-    used = np.zeros(len(labels), dtype=np.int64)
+    wanted = np.maximum(sizes / classes_per_client, least).astype(np.int64)
+    used = [0] * count
     owned = []
-    for i, size in enumerate(wanted):
+    for client, size in enumerate(wanted.tolist()):
         parts = []
-        for c in (np.arange(i, i + each) % len(labels)).tolist():
-            if shared and used[c] + size < len(pools[c]):
-                used[c] = 0
-            if shared or used[c] + size <= len(pools[c]):
-                parts.append(pools[c][used[c] : used[c] + size])
-                used[c] += size
-        if not sum(map(len, parts)):
+        for c in range(client, client + classes_per_client):
+            pool, start = pools[c % count], used[c % count]
+            if as_published and start + size < len(pool):
+                start = 0
+            if as_published or start + size <= len(pool):
+                parts.append(pool[start : start + size])
+                used[c % count] = start + size
+        if not any(map(len, parts)):
             raise RequestError(
-                f"the {each} classes of client {i} have fewer than the {size} examples that it needs of each; lower "
-                "data.clients, or mu, sigma, more or least of data.partition"
+                f"the {classes_per_client} classes of client {client} have fewer than the {size} examples that it "
+                "needs of each; lower data.clients, or mu, sigma, more or least of data.partition"
             )
         owned.append(np.concatenate(parts))
     return owned
@@ -146,12 +151,10 @@ def similarity(
         RequestError: If there are more clients than examples.
     """
     require_examples(len(y), clients)
-    rows = rng.permutation(len(y))
-    alike, rest = np.split(rows, [round(similarity * len(y))])
+    alike, rest = np.split(rng.permutation(len(y)), [round(similarity * len(y))])
     blocks = evenly(len(rest), clients)
-    ids = np.arange(clients)
-    owner = np.concatenate([np.repeat(ids, evenly(len(y), clients) - blocks), np.repeat(ids, blocks)])
-    return to_owners(np.concatenate([alike, rest[by_label(y[rest])]]), owner, clients)
+    counts = np.stack([evenly(len(y), clients) - blocks, blocks])
+    return deal(np.concatenate([alike, rest[by_label(y[rest])]]), counts)
 
 
 def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -225,7 +228,7 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
             f"{clients}; or use data/partition=k_classes"
         )
     held = np.arange(len(labels))[:, None] == np.arange(clients) % len(labels)
-    return deal(y, _even_counts(held, labels, sizes), rng)
+    return deal(by_label(y, rng), _even_counts(held, labels, sizes))
 
 
 def bernoulli_dirichlet(
