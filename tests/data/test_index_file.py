@@ -77,7 +77,7 @@ WRONG = {
     "no integers": ([A, [0.5]], r"the examples of client_1 must be integers, .* got float64 \[1\]"),
     "words": ([A, ["one"]], r"client_1 must be integers"),
     "nested": ([A, [[1], [6]]], r"client_1 must be integers, one per example, got int64 \[2, 1\]"),
-    "empty client": ({"a": A, "b": [], "c": []}, r"without examples: b, c; remove these clients"),
+    "empty client": ({"a": A, "b": [], "c": []}, r"without examples: \['b', 'c'\]; remove these clients"),
     "no clients": ([], "has no clients"),
     "no lists": ("abc", r"cannot be read as indices per client \(got str\); it must be a \.json or"),
     "another data set": ({"clients": {"a": A}, "examples": 60000}, "divides 60000 examples, and this source has 10; u"),

@@ -7,14 +7,16 @@ What flwr-datasets has is a dictionary from a partition's number to its indices,
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading, user_path
+from fedbench.data.examples import numbered
 
 _FORMS = "a list of lists, {client: [indices]}, or {client: {train: [indices], test: [indices]}}"
 
@@ -36,7 +38,7 @@ class Given(NamedTuple):
 
 
 def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
-    """The partition with ascending positions.
+    """Return the partition with ascending positions.
 
     Args:
         given: The partition.
@@ -48,37 +50,55 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
         RequestError: If a position is out of range or no integer, belongs to two clients or twice to one, or a client
             has no example.
     """
-    names, train, test = given.names, list(given.train), list(given.test or [])
-    if not names or len({*names}) < len(names):
-        twice = next((n for n in names if names.count(n) > 1), None)
-        raise RequestError(f"{where} has no clients" if twice is None else f"{where}: two clients are named {twice}")
-    for owned in (train, test) if given.test is not None else (train,):
-        if len(owned) != len(names):
-            raise RequestError(f"{where} has examples of {len(owned)} clients, but {len(names)} names")
-    owners = [*names, *names[: len(test)]]
-    lists = [*train, *test]
+    names = given.names
+    if not names:
+        raise RequestError(f"{where} has no clients")
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise RequestError(f"{where}: two clients are named {repeated[0]}")
+    tests = [] if given.test is None else given.test
+    for lists in (given.train, tests or given.train):
+        if len(lists) != len(names):
+            raise RequestError(f"{where} has examples of {len(lists)} clients, but {len(names)} names")
+
+    owned = [*zip(names, given.train, strict=True), *zip(names, tests, strict=False)]
     if given.shared is not None:
-        owners, lists = [*owners, "all clients"], [*lists, given.shared]
-    for name, rows in zip(owners, lists, strict=True):
-        if not isinstance(rows, np.ndarray) or rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-            got = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
-            raise RequestError(f"{where}: the examples of {name} must be integers, one per example, got {got}")
-        if len(wrong := rows[(rows < 0) | (rows >= count)]):
-            raise RequestError(f"{where}: {wrong[0]} of {name} is not among the {count} examples of the source, from 0")
-    owned_rows = np.concatenate(lists).astype(np.int64)
-    held = np.bincount(owned_rows, minlength=count)
-    if (held > 1).any():
-        row = int(np.argmax(held > 1))
-        first, second = [name for name, rows in zip(owners, lists, strict=True) for r in rows if r == row][:2]
-        both = f"twice to {first}" if first == second else f"to {first} and to {second}"
-        raise RequestError(f"{where}: example {row} belongs {both}; every example has at most one place")
-    idle = [name for k, name in enumerate(names) if not len(train[k]) and not (test and len(test[k]))]
+        owned.append(("all clients", given.shared))
+    for name, rows in owned:
+        _check_rows(rows, count, f"{where}: ", name)
+    lengths = [len(rows) for _, rows in owned]
+    positions = np.concatenate([rows for _, rows in owned]).astype(np.int64)
+    places = np.repeat(np.arange(len(owned)), lengths)
+    order = np.argsort(positions, kind="stable")
+    twice = np.flatnonzero(np.diff(positions[order]) == 0)
+    if len(twice):
+        first, second = order[twice[0] : twice[0] + 2]
+        owners = [owned[places[first]][0], owned[places[second]][0]]
+        both = f"twice to {owners[0]}" if owners[0] == owners[1] else f"to {owners[0]} and to {owners[1]}"
+        raise RequestError(f"{where}: example {positions[first]} belongs {both}; every example has at most one place")
+    idle = {*names} - {name for name, rows in owned if len(rows)}
     if idle and not empty:
-        more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
-        raise RequestError(f"{where}: without examples: {', '.join(idle[:3])}{more}; remove these clients")
-    ascending = [np.sort(rows).astype(np.int64) for rows in lists]
-    train, test = ascending[: len(names)], ascending[len(names) : len(names) + len(test)]
-    return Given(names, train, None if given.test is None else test, None if given.shared is None else ascending[-1])
+        raise RequestError(f"{where}: without examples: {shown(sorted(idle))}; remove these clients")
+    return Given(
+        names,
+        [_ascending(rows) for rows in given.train],
+        None if given.test is None else [_ascending(rows) for rows in given.test],
+        None if given.shared is None else _ascending(given.shared),
+    )
+
+
+def _check_rows(rows: Any, count: int, where: str, name: str) -> None:
+    """Check that the examples of a client are positions among ``count`` examples."""
+    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+        got = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise RequestError(f"{where}the examples of {name} must be integers, one per example, got {got}")
+    wrong = rows[(rows < 0) | (rows >= count)]
+    if len(wrong):
+        raise RequestError(f"{where}{wrong[0]} of {name} is not among the {count} examples of the source, from 0")
+
+
+def _ascending(rows: np.ndarray) -> np.ndarray:
+    return np.sort(rows).astype(np.int64)
 
 
 def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
@@ -98,11 +118,11 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
     path = user_path("data.partition.file", file)
     fault = "of data.partition.file cannot be read as indices per client"
     with reading(path, fault, f"it must be a .json or .parquet file that holds {_FORMS}"):
-        content = _from_table(path) if path.suffix == ".parquet" else json.loads(path.read_text(encoding="utf-8"))
+        content = _read_table(path) if path.suffix == ".parquet" else json.loads(path.read_text(encoding="utf-8"))
         given = _given(content)
         "".join(given.names).encode()  # without lone surrogates
     expected = content.get("examples") if isinstance(content, Mapping) and "clients" in content else None
-    if expected is not None and expected != len(y):
+    if expected not in (None, len(y)):
         raise RequestError(f"{path} divides {expected} examples, and this source has {len(y)}; use the same data set")
     return checked(given, len(y), str(path))
 
@@ -121,67 +141,64 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
     """
     if path.suffix != ".json":
         raise RequestError(f"a partition is written to a .json file, got {path.name}")
-    clients: dict[str, Any] = {name: rows.tolist() for name, rows in zip(given.names, given.train, strict=True)}
-    if given.test is not None:
-        tested = dict(zip(given.names, given.test, strict=True))
-        clients = {name: {"train": rows, "test": tested[name].tolist()} for name, rows in clients.items()}
-    shared = {} if given.shared is None else {"shared_test": given.shared.tolist()}
-    tree = {"data": data, "examples": examples, "clients": clients, **shared}
-    path.write_text(json.dumps(tree) + "\n", encoding="utf-8")
+    clients: dict[str, Any] = {}
+    for k, name in enumerate(given.names):
+        train = given.train[k].tolist()
+        clients[name] = train if given.test is None else {"train": train, "test": given.test[k].tolist()}
+    content = {"data": data, "examples": examples, "clients": clients}
+    if given.shared is not None:
+        content["shared_test"] = given.shared.tolist()
+    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
-def _from_table(path: Path) -> dict[str, Any]:
-    """A table of one row per example as {client: indices}, in the order of the rows."""
+def _read_table(path: Path) -> dict[str, Any]:
+    """Return a table of one row per example as {client: indices}, in the order of the rows."""
     import pandas as pd  # takes half a second, and most runs read no table
 
     table = pd.read_parquet(path)
     if not {"client", "index"} <= {*table}:
         raise ValueError(f"it has the columns {', '.join(map(str, table))}; needed are client and index")
-    clients = {str(name): rows for name, rows in table.groupby("client", sort=False)}
     if "split" not in table:
-        return {name: rows["index"].to_numpy() for name, rows in clients.items()}
-    if other := set(table["split"]) - {"train", "test"}:
-        raise ValueError(f"split is {sorted(map(str, other))[0]!r} in a row; it must be train or test")
-    return {
-        name: {split: rows["index"][rows["split"] == split].to_numpy() for split in ("train", "test")}
-        for name, rows in clients.items()
-    }
+        return {str(name): rows["index"].to_numpy() for name, rows in table.groupby("client", sort=False)}
+    unknown = {*map(str, table["split"])} - {"train", "test"}
+    if unknown:
+        raise ValueError(f"split is {min(unknown)!r} in a row; it must be train or test")
+    clients: dict[str, Any] = {}
+    for name, rows in table.groupby("client", sort=False):
+        clients[str(name)] = {split: rows["index"][rows["split"] == split].to_numpy() for split in ("train", "test")}
+    return clients
 
 
 def _given(content: Any) -> Given:
-    """The partition that lists and dictionaries stand for."""
-    shared = None
-    if isinstance(content, Mapping) and "client_names" in content:  # FLGo
-        content = {name: content[name]["data"] for name in content["client_names"]}
-    elif isinstance(content, Mapping) and "clients" in content:  # fedbench
-        shared = _positions(content["shared_test"]) if "shared_test" in content else None
-        content = content["clients"]
-    elif isinstance(content, Mapping) and content.keys() == {"train", "test"}:
-        train, test = _named(content["train"]), _named(content["test"])
-        if train.keys() != test.keys():
-            raise ValueError("train and test list other clients")
-        content = {name: {"train": rows, "test": test[name]} for name, rows in train.items()}
-    clients = _named(content)
-    split = [name for name, rows in clients.items() if isinstance(rows, Mapping)]
-    if not split:
-        return Given(tuple(clients), [_positions(rows) for rows in clients.values()], None, shared)
-    for name, rows in clients.items():
-        if not isinstance(rows, Mapping) or {"train", "test"} - rows.keys():
-            raise ValueError(f"client {name} needs train and test, as client {split[0]} has one of them")
-    train_rows, test_rows = ([_positions(rows[key]) for rows in clients.values()] for key in ("train", "test"))
-    return Given(tuple(clients), train_rows, test_rows, shared)
-
-
-def _named(content: Any) -> dict[str, Any]:
-    """The clients of a list or dictionary by name."""
-    if isinstance(content, Mapping):
-        return {str(name): rows for name, rows in content.items()}
-    if not isinstance(content, list):
+    """Return the partition that lists and dictionaries stand for."""
+    if isinstance(content, list):
+        content = dict(zip(numbered("client", len(content)), content, strict=True))
+    if not isinstance(content, Mapping):
         raise ValueError(f"got {type(content).__name__}")
-    width = len(str(len(content) - 1))
-    return {f"client_{k:0{width}d}": rows for k, rows in enumerate(content)}
+    if "client_names" in content:  # FLGo
+        content = {name: content[name]["data"] for name in content["client_names"]}
+    elif "clients" in content:  # fedbench
+        given = _given(content["clients"])
+        return given._replace(shared=_positions(content["shared_test"])) if "shared_test" in content else given
+    elif content.keys() == {"train", "test"}:
+        train, test = _given(content["train"]), _given(content["test"])
+        if {*train.names} != {*test.names}:
+            raise ValueError("train and test list other clients")
+        rows = dict(zip(test.names, test.train, strict=True))
+        return train._replace(test=[rows[name] for name in train.names])
+
+    names = tuple(map(str, content))
+    halves = [name for name, rows in content.items() if isinstance(rows, Mapping)]
+    if not halves:
+        return Given(names, [_positions(rows) for rows in content.values()])
+    for name, rows in content.items():
+        if not isinstance(rows, Mapping) or not {"train", "test"} <= rows.keys():
+            raise ValueError(f"client {name} needs train and test, as client {halves[0]} has one of them")
+    train_rows = [_positions(rows["train"]) for rows in content.values()]
+    return Given(names, train_rows, [_positions(rows["test"]) for rows in content.values()])
 
 
 def _positions(values: Any) -> np.ndarray:
+    """Return a list as an array, of integers if it is empty."""
     rows = np.asarray(values)
-    return rows.astype(np.int64) if not rows.size else rows
+    return rows if rows.size else rows.astype(np.int64)
