@@ -1,9 +1,10 @@
-"""What a source returns: examples, and the clients that own them where the data say so."""
+"""Examples as a source returns them, with the clients that own them where the data say so."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,36 @@ class Examples:
         return np.zeros(len(self.y), dtype=bool) if self.held_out is None else self.held_out
 
 
+class Part(NamedTuple):
+    """Examples of one client, for training or for testing: x [n, ...] and y [n]."""
+
+    name: str
+    held_out: bool
+    x: np.ndarray
+    y: np.ndarray
+
+
+def join(parts: Sequence[Part], **fields: Any) -> Examples:
+    """Return the examples of all parts; clients are numbered by first appearance.
+
+    Args:
+        parts: The parts, of which some may be empty. If none is held out, ``held_out`` is None.
+        fields: The other fields of the examples.
+    """
+    names = tuple(dict.fromkeys(part.name for part in parts))
+    index = {name: k for k, name in enumerate(names)}
+    lengths = [len(part.y) for part in parts]
+    held_out = np.repeat([part.held_out for part in parts], lengths)
+    return Examples(
+        x=np.concatenate([part.x for part in parts if len(part.y)]),
+        y=np.concatenate([part.y for part in parts]).astype(np.int64),
+        owner=np.repeat([index[part.name] for part in parts], lengths),
+        names=names,
+        held_out=held_out if held_out.any() else None,
+        **fields,
+    )
+
+
 def numbered(word: str, count: int) -> tuple[str, ...]:
     """Return the names of ``count`` clients: the word and a number, padded so that they sort in order."""
     width = len(str(count - 1))
@@ -59,7 +90,7 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
 
 
 def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """The rows whose label is kept, their new labels, and the number of classes.
+    """Return the rows whose label is kept, their new labels, and the number of classes.
 
     Args:
         y: [T] labels in [0, count).
@@ -69,12 +100,11 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     Raises:
         RequestError: If ``classes`` is not a list of distinct labels of the data set.
     """
-    if y.size and not 0 <= y.min() <= y.max() < count:
-        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
+    check_labels(y, count)
     if classes is None:
         return np.arange(len(y)), y, count
     labels = list(classes) if isinstance(classes, list | tuple) else []
-    known = all(type(c) is int and 0 <= c < count for c in labels)
+    known = all(type(label) is int and 0 <= label < count for label in labels)
     if not labels or not known or len({*labels}) < len(labels):
         raise RequestError(
             f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
@@ -86,18 +116,24 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     return rows, new[y[rows]], len(labels)
 
 
+def check_labels(y: np.ndarray, count: int) -> None:
+    """Check that the labels y of a published data set are from 0 to ``count`` - 1."""
+    if y.size and not 0 <= y.min() <= y.max() < count:
+        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
+
+
 def are_labels(y: np.ndarray) -> bool:
-    """Whether the numbers y are non-negative integers and small enough to be labels."""
+    """Return whether the numbers y are non-negative integers and small enough to be labels."""
     return bool(((y >= 0) & (y <= _LARGEST)).all() and (y == np.floor(y)).all())
 
 
 def are_finite(x: np.ndarray) -> bool:
-    """Whether the numbers x stay finite in float32, in which models compute."""
+    """Return whether the numbers x stay finite in float32, in which models compute."""
     return x.dtype.kind != "f" or bool((np.abs(x) <= np.finfo(np.float32).max).all())
 
 
 def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
-    """The number of classes: ``classes``, or the largest label plus one.
+    """Return the number of classes: ``classes``, or the largest label plus one.
 
     Args:
         y: Labels: integers from 0, at least one of them.
@@ -112,7 +148,8 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
         if classes < count:
             raise RequestError(f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit it")
         return classes
-    if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
+    different = len(np.unique(y))
+    if count > max(_FEW, _SPARSE * different):
         raise RequestError(
             f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "
             "data.classes to the number of classes"
@@ -121,14 +158,14 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
 
 
 def per_channel(key: str, value: object, channels: int, default: float) -> tuple[float, ...]:
-    """The value of a key, one number per channel, or the default for each channel if it is None.
+    """Return the value of a key, one number per channel, or the default for each channel if it is None.
 
     Raises:
         RequestError: If it is anything else, or a standard deviation is not above 0.
     """
     if value is None:
         return (default,) * channels
-    above = 0.0 if key == "std" else None
     if not isinstance(value, list | tuple) or len(value) != channels:
         raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {value!r}")
+    above = 0.0 if key == "std" else None
     return tuple(number(f"{key}[{k}]", v, above=above) for k, v in enumerate(value))

@@ -16,7 +16,7 @@ from PIL import Image
 
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading
-from fedbench.data.examples import Examples, are_labels
+from fedbench.data.examples import Examples, Part, are_labels, join
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import open_image
@@ -80,40 +80,26 @@ def load(
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
-    names: dict[str, int] = {}
-    parts: list[tuple[int, bool, np.ndarray, np.ndarray]] = []
-    untrained = 0
-    for held_out, files in ((False, trained), (True, tested)):
-        for user in users_of(files):
-            arrays = _arrays(user)
-            if held_out and user.name not in names:
-                untrained += 1
-                continue
-            parts.append((names.setdefault(user.name, len(names)), held_out, *arrays))
-    if tested and not any(held_out for _, held_out, _, _ in parts):
+    parts = [_part(user, held_out=False) for user in users_of(trained)]
+    names = {part.name for part in parts}
+    tests = [_part(user, held_out=not pool) for user in users_of(tested)]
+    known = [part for part in tests if part.name in names]
+    if tested and not known:
         raise RequestError(
             f"no writer of {tested[0].parent} is in {trained[0].parent}: the files were made with -t user; make them "
             "with preprocess.sh -t sample, which splits every writer's images"
         )
-    left_out = f"; {untrained} writers of test/ without training images left out" if untrained else ""
-    sizes = [len(y) for *_, y in parts]
-    if not sum(sizes):
+    parts += known
+    if not any(len(part.y) for part in parts):
         raise RequestError(f"{trained[0].parent} contains no image; every writer's num_samples is 0")
-    return Examples(
-        x=np.concatenate([x for _, _, x, _ in parts]),
-        y=np.concatenate([y for *_, y in parts]),
-        classes=len(_CHARACTERS),
-        owner=np.repeat([k for k, *_ in parts], sizes),
-        names=tuple(names),
-        held_out=None if pool or not tested else np.repeat([h for _, h, _, _ in parts], sizes),
-        mean=(0.0,),
-        std=(1.0,),
-        sources=(f"FEMNIST: LEAF JSON, {len(names)} writers{left_out}",),
-    )
+    note = f"FEMNIST: LEAF JSON, {len(names)} writers"
+    if len(tests) > len(known):
+        note += f"; {len(tests) - len(known)} writers of test/ without training images left out"
+    return join(parts, classes=len(_CHARACTERS), mean=(0.0,), std=(1.0,), sources=(note,))
 
 
-def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
-    """The images uint8 [n, 1, 28, 28] and the labels int64 [n] of a writer."""
+def _part(user: User, *, held_out: bool) -> Part:
+    """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
     with reading(user.place, f"needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61"):
         y = np.array(user.y, dtype=np.float64)
         x = np.array(user.x, dtype=np.float64).reshape(len(y), _SIDE**2)
@@ -125,7 +111,7 @@ def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
             f"{user.place} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's FEMNIST; use "
             "data=leaf_json instead"
         )
-    return pixels.astype(np.uint8).reshape(-1, 1, _SIDE, _SIDE), y.astype(np.int64)
+    return Part(user.name, held_out, pixels.astype(np.uint8).reshape(-1, 1, _SIDE, _SIDE), y)
 
 
 def _nist(by_class: Path, by_write: Path) -> Examples:
@@ -162,25 +148,29 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
     """
     labels: dict[bytes, int] = {}
     for name in sorted(by_class.namelist()):
-        found = _CLASS.fullmatch(name)
-        if found is not None and (label := _CHARACTERS.find(chr(int(found[1], 16)))) >= 0:
-            labels.setdefault(hashlib.md5(by_class.read(name)).digest(), label)
-    chosen: list[tuple[str, str, int]] = []
+        match = _CLASS.fullmatch(name)
+        label = _CHARACTERS.find(chr(int(match[1], 16))) if match else -1
+        if label >= 0:
+            labels.setdefault(_digest(by_class, name), label)
+
+    images: list[tuple[str, str, int]] = []  # writer, name, label
     unknown = 0
-    for name in sorted(by_write.namelist()):
-        found = _WRITE.fullmatch(name)
-        known = None if found is None else labels.get(hashlib.md5(by_write.read(name)).digest())
-        if found is not None and known is not None:
-            chosen.append((found[1], name, known))
-        unknown += found is not None and known is None
-    if not chosen:
+    for name in by_write.namelist():
+        match = _WRITE.fullmatch(name)
+        if match is None:
+            continue
+        digest = _digest(by_write, name)
+        if digest in labels:
+            images.append((match[1], name, labels[digest]))
+        else:
+            unknown += 1
+    if not images:
         raise RequestError(
             f"{by_write.filename} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST "
             "Special Database 19, second edition"
         )
-    chosen.sort(key=lambda c: c[:2])
-    writers, owner = np.unique([writer for writer, _, _ in chosen], return_inverse=True)
-    names = [name for _, name, _ in chosen]
+    writers, names, y = zip(*sorted(images), strict=True)
+    clients, owner = np.unique(writers, return_inverse=True)
     left_out = f"; {unknown} images without a class left out" if unknown else ""
     return Examples(
         x=decode(
@@ -190,11 +180,15 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
             opened=lambda t: open_image(BytesIO(by_write.read(names[t]))),
             change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
         ),
-        y=np.array([label for _, _, label in chosen]),
+        y=np.array(y),
         classes=len(_CHARACTERS),
-        owner=owner.reshape(-1),
-        names=tuple(writers.tolist()),
+        owner=owner,
+        names=tuple(clients.tolist()),
         mean=(0.0,),
         std=(1.0,),
-        sources=(f"FEMNIST: NIST archives, {note}; {len(writers)} writers{left_out}",),
+        sources=(f"FEMNIST: NIST archives, {note}; {len(clients)} writers{left_out}",),
     )
+
+
+def _digest(archive: zipfile.ZipFile, name: str) -> bytes:
+    return hashlib.md5(archive.read(name)).digest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count
 from fedbench.core.validation import sizes
-from fedbench.data.examples import Examples, are_finite, are_labels, count_of
+from fedbench.data.examples import Examples, Part, are_finite, are_labels, count_of, join
 
 _FORM = "expected users and num_samples, lists of the same length, and user_data with x and y of each user"
 
@@ -37,46 +38,41 @@ def load(
     Raises:
         RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
-    given = {"data.train": train} | ({} if test is None else {"data.test": test})
-    parts = [{u.name: _pair(u) for u in users_of(json_files(where, key))} for key, where in given.items()]
-    names = tuple(dict.fromkeys(user for part in parts for user in part))
-    place = {user: k for k, user in enumerate(names)}
-    owned = [(held, place[user], *pair) for held, part in enumerate(parts) for user, pair in part.items()]
-    filled = [x for _, _, x, y in owned if len(y)]
-    if len(shapes := {x.shape[1:] for x in filled}) != 1:
+    parts = [_part(user, held_out=False) for user in users_of(json_files(train, "data.train"))]
+    if test is not None:
+        parts += [_part(user, held_out=True) for user in users_of(json_files(test, "data.test"))]
+    shapes = {part.x.shape[1:] for part in parts if len(part.y)}
+    if len(shapes) != 1:
         found = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
         raise RequestError(f"all examples must have the same shape, {found} in {train}")
-    lengths = [len(y) for _, _, _, y in owned]
-    x, y = np.concatenate(filled), np.concatenate([y for _, _, _, y in owned])
-    count = count_of(y, classes, train)
-    if shape is not None:
-        shape = sizes("data.shape", shape)
-        if prod(shape) != prod(x.shape[1:]):
-            raise RequestError(f"data.shape={shape} does not match the {prod(x.shape[1:])} values of an example")
-        x = x.reshape(len(x), *shape)
-    return Examples(
-        x=x,
-        y=y,
-        classes=count,
-        owner=np.repeat([k for _, k, _, _ in owned], lengths),
-        names=names,
-        held_out=None if test is None else np.repeat([bool(h) for h, _, _, _ in owned], lengths),
-        sources=tuple(f"LEAF JSON: {where}" for where in given.values()),
+    labels = np.concatenate([part.y for part in parts])
+    examples = join(
+        parts,
+        classes=count_of(labels, classes, train),
+        sources=tuple(f"LEAF JSON: {where}" for where in (train, test) if where is not None),
     )
+    if shape is None:
+        return examples
+    values = prod(examples.x.shape[1:])
+    shape = sizes("data.shape", shape)
+    if prod(shape) != values:
+        raise RequestError(f"data.shape={shape} does not match the {values} values of an example")
+    return replace(examples, x=examples.x.reshape(-1, *shape))
 
 
-def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
-    """The inputs [n, ...] float64 and the labels [n] int64 of a user."""
-    what, _, xs, ys, size = user
-    if not isinstance(xs, list) or not isinstance(ys, list) or not len(xs) == len(ys) == size:
-        counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (xs, ys)]
-        raise RequestError(f"{what} has {counts[0]} x and {counts[1]} y, but num_samples says {size}")
+def _part(user: User, *, held_out: bool) -> Part:
+    """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
+    inputs, labels = user.x, user.y
+    if not isinstance(inputs, list) or not isinstance(labels, list) or not len(inputs) == len(labels) == user.size:
+        counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (inputs, labels)]
+        raise RequestError(f"{user.place} has {counts[0]} x and {counts[1]} y, but num_samples says {user.size}")
     form = "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0"
-    with reading(f"{what}:", form, f"got {shown(xs[:3])} and {shown(ys[:3])}"):
-        x, y = np.array(xs, dtype=np.float64), np.array(ys, dtype=np.float64)
+    with reading(f"{user.place}:", form, f"got {shown(inputs[:3])} and {shown(labels[:3])}"):
+        x = np.array(inputs, dtype=np.float64)
+        y = np.array(labels, dtype=np.float64)
         if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(x) and not x.size):
             raise ValueError("out of range")
-    return (x[:, None] if x.ndim == 1 else x), y.astype(np.int64)
+    return Part(user.name, held_out, x[:, None] if x.ndim == 1 else x, y)
 
 
 class User(NamedTuple):
@@ -90,7 +86,7 @@ class User(NamedTuple):
 
 
 def json_files(where: str, option: str) -> list[Path]:
-    """A file, or all ``*.json`` files of a directory in alphabetical order.
+    """Return a file, or all ``*.json`` files of a directory in alphabetical order.
 
     Args:
         where: The file or directory.
@@ -102,7 +98,7 @@ def json_files(where: str, option: str) -> list[Path]:
     path = user_path(option, where)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
-        fault = "contains no .json file" if path.exists() else "does not exist"
+        fault = "contains no .json file" if path.is_dir() else "does not exist"
         raise RequestError(
             f"{option}={where} {fault}; it must be a file in LEAF's JSON format or a directory of such files"
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,13 @@ import numpy as np
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.core.options import Count
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
 _VERSION = "1"  # of the prepared data
+_NEUTRAL = 2
 
 _ARCHIVE = Remote(
     "sent140/trainingandtestdata.zip",
@@ -92,44 +92,45 @@ def load(
     """
     files = _TWEETS.find(data_dir, download=download)
     words = glove_file(data_dir, glove, download=download)
-    paths = [*files, words]
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
-    read = prepared(data_dir, "sent140", paths, options, lambda: _read(files, words, min_tweets, length, lowercase))
-    used = np.union1d(read.x, [PADDING, UNKNOWN])  # a hundredth of GloVe's words
+    examples = prepared(
+        data_dir, "sent140", [*files, words], options, lambda: _read(files, words, min_tweets, length, lowercase)
+    )
+    used = np.union1d(examples.x, [PADDING, UNKNOWN])  # a hundredth of GloVe's words
 
     def embeddings() -> np.ndarray:
         every = vocabulary(words)
         return vectors(words, [every[token - FIRST] for token in used[FIRST:].tolist()])
 
-    return replace(
-        read,
-        x=np.searchsorted(used, read.x),
-        tokens=len(used),
-        vectors=embeddings,
-    )
+    return replace(examples, x=np.searchsorted(used, examples.x), tokens=len(used), vectors=embeddings)
 
 
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
-    """The path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
+    """Return the path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
 
     Raises:
         RequestError: If it is missing.
     """
-    files, folder = _glove(name), data_dir / "glove"
+    files = _glove(name)
     if name not in _IN_ARCHIVE and files.existing(data_dir) is None:
-        available = ", ".join(sorted(p.name for p in folder.glob("*.txt"))) or "none"
+        folder = data_dir / "glove"
+        available = ", ".join(sorted(path.name for path in folder.glob("*.txt"))) or "none"
         raise RequestError(f"data.source.glove={name} is not in {folder}; put the file there; available: {available}")
     return files.find(data_dir, download=download)[0]
 
 
 def vocabulary(path: Path) -> list[str]:
-    """The words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
+    """Return the words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
     with reading(path), path.open("rb") as file:
-        return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
+        return [_word(line) for line in file]
+
+
+def _word(line: bytes) -> str:
+    return line.partition(b" ")[0].decode("utf-8", "replace")
 
 
 def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
-    """The vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
+    """Return the vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
 
     The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
     file.
@@ -137,33 +138,34 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     Raises:
         RequestError: If the file is not in GloVe's form: a word and its numbers, separated by spaces.
     """
-    wanted = set(words)
-    found: dict[str, np.ndarray] = {}
+    wanted = {*words}
+    rows: dict[str, np.ndarray] = {}
     size = 0
     with path.open("rb") as file:
-        for k, line in enumerate(file, 1):
-            word = line.partition(b" ")[0].decode("utf-8", "replace")
-            if size and (word not in wanted or word in found):
+        for number, line in enumerate(file, 1):
+            word = _word(line)
+            if size and (word not in wanted or word in rows):
                 continue
-            with reading(f"{path}, line {k}:", f"expected a word and {size or 'its'} numbers"):
-                row = np.array(line.split()[-size or 1 :], dtype=np.float32)
+            with reading(f"{path}, line {number}:", f"expected a word and {size or 'its'} numbers"):
+                fields = line.split()
+                row = np.array(fields[-size:] if size else fields[1:], dtype=np.float32)
                 size = size or len(row)
                 if len(row) != size or not size or not np.isfinite(row).all():
                     raise ValueError(f"got {len(row)}, or some that are not finite")
-            found[word] = row
+            rows[word] = row
     zero = np.zeros(size, dtype=np.float32)
-    return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
+    return np.stack([zero, zero, *(rows.get(word, zero) for word in words)])
 
 
-def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
-    """The tokens of a tweet, cut or padded to ``length``; ``places`` maps words to tokens."""
+def tokens(text: str, index: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
+    """Return the tokens of a tweet, cut or padded to ``length``; ``index`` maps words to tokens."""
     words = _WORDS.findall(text.lower() if lowercase else text)[:length]
-    return [places.get(w, UNKNOWN) for w in words] + [PADDING] * (length - len(words))
+    return [index.get(word, UNKNOWN) for word in words] + [PADDING] * (length - len(words))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield label (0, 1; 2 neutral), user and text of every tweet of a file."""
-    labels = {"0": 0, "2": 2, "4": 1}
+    """Yield label (0, 1 or neutral), user and text of every tweet of a file."""
+    labels = {"0": 0, "2": _NEUTRAL, "4": 1}
     with reading(path), path.open(encoding="latin-1", newline="") as file:
         reader = csv.reader(file)
         try:
@@ -176,41 +178,34 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool) -> Examples:
-    counts: Counter[str] = Counter()
-    sizes, neutral = [0, 0], 0
-    for part, path in enumerate(files):
-        for label, user, _ in _rows(path):
-            sizes[part] += 1
-            neutral += label == 2
-            if label != 2:
-                counts[user] += 1
-    names = sorted(user for user, count in counts.items() if count >= min_tweets)
-    if not names:
-        most = max(counts.values(), default=0)
-        raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; the most is {most}")
-    owners = {user: k for k, user in enumerate(names)}
-    # a word that occurs twice keeps its first vector
-    places = {w: FIRST + i for i, w in reversed(list(enumerate(vocabulary(glove))))}
-    kept = np.array([counts[user] for user in names])
-    free = np.cumsum(kept) - kept  # the next row of each client
-    x, y = np.empty((kept.sum(), length), dtype=np.int64), np.empty(kept.sum(), dtype=np.int64)
+    accounts: dict[str, list[tuple[int, str]]] = {}
+    sizes = []
     for path in files:
+        size = 0
         for label, user, text in _rows(path):
-            if label != 2 and user in owners:
-                row = free[owners[user]]
-                x[row], y[row] = tokens(text, places, length, lowercase=lowercase), label
-                free[owners[user]] += 1
-    known, used = (x >= FIRST).sum(), (x != PADDING).sum()
-    return Examples(
-        x=x,
-        y=y,
-        classes=2,
-        owner=np.repeat(np.arange(len(names)), kept),
-        names=tuple(names),
-        sources=(
-            f"Sentiment140: {sizes[0]} training and {sizes[1]} test tweets (official: 1600000 and 498), {neutral} "
-            f"neutral ones left out, {len(counts)} accounts with others",
-            f"clients: {len(names)} accounts with {min_tweets} or more tweets, {len(x)} tweets",
-            f"GloVe: {glove.name}, {len(places)} words, vectors for {known / max(used, 1):.1%} of the words read",
-        ),
+            size += 1
+            if label != _NEUTRAL:
+                accounts.setdefault(user, []).append((label, text))
+        sizes.append(size)
+    names = sorted(user for user, tweets in accounts.items() if len(tweets) >= min_tweets)
+    if not names:
+        most = max(map(len, accounts.values()), default=0)
+        raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; the most is {most}")
+
+    # a word that occurs twice keeps its first vector
+    index = {word: FIRST + i for i, word in reversed([*enumerate(vocabulary(glove))])}
+    parts = []
+    for name in names:
+        y, texts = zip(*accounts[name], strict=True)
+        x = [tokens(text, index, length, lowercase=lowercase) for text in texts]
+        parts.append(Part(name, False, np.array(x), np.array(y)))
+    neutral = sum(sizes) - sum(map(len, accounts.values()))
+    examples = join(parts, classes=2)
+    known = (examples.x >= FIRST).sum() / max((examples.x != PADDING).sum(), 1)
+    notes = (
+        f"Sentiment140: {sizes[0]} training and {sizes[1]} test tweets (official: 1600000 and 498), {neutral} "
+        f"neutral ones left out, {len(accounts)} accounts with others",
+        f"clients: {len(names)} accounts with {min_tweets} or more tweets, {len(examples.y)} tweets",
+        f"GloVe: {glove.name}, {len(index)} words, vectors for {known:.1%} of the words read",
     )
+    return replace(examples, sources=notes)

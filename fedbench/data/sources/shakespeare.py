@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import DataPurpose, data_generator
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.sources.leaf_json import json_files, users_of
 
@@ -48,7 +48,6 @@ _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
 _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
-_Parts: TypeAlias = tuple[np.ndarray, ...]  # windows [n, 81] of a role: all, or those to train and those to test on
 # the text itself, of which there are several editions, has no published checksum
 FILES = (Files("Shakespeare", _LAYOUTS, [_ARCHIVE], into="shakespeare/1994-01-100"),)
 
@@ -84,17 +83,31 @@ def load(
     Raises:
         RequestError: If files are missing or not of the expected form, or no role is left.
     """
-    if json_train is not None:
-        roles, note = _from_json(json_train, json_test)
-    elif json_test is not None:
-        raise RequestError("data.test needs data.train")
+    if json_train is None:
+        if json_test is not None:
+            raise RequestError("data.test needs data.train")
+        windows, note = _from_text(data_dir, download)
     else:
-        roles, note = _from_text(data_dir, download)
-    return _examples(roles, note, split, min_samples, clients, seed)
+        windows, note = dict(_from_json(json_train, "data.train")), f"LEAF JSON: {json_train}"
+    if json_test is None:
+        roles = {name: Role(len(rows), *_cut(rows, split)) for name, rows in windows.items()}
+    else:
+        note += f" and {json_test}"
+        roles = _with_tests(windows, dict(_from_json(json_test, "data.test")))
+    untested = split == 1 and json_test is None
+    return _examples(roles, note, split, min_samples, clients, seed, untested)
+
+
+class Role(NamedTuple):
+    """The windows [n, 81] of a role to train and to test on, and their number before the cut between them."""
+
+    total: int
+    train: np.ndarray
+    test: np.ndarray
 
 
 def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
-    """The title and the lines per role of every play in the complete works.
+    """Return the title and the lines per role of every play in the complete works.
 
     A work begins at the author's line, its title is the nearest line above that is not empty, two to seven lines up;
     the first work is skipped, and works with fewer than two roles. A speech begins with a name (letters and
@@ -104,35 +117,39 @@ def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
     """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
-    read = []
+    works = []
     for start, end in pairwise([*starts[1:], len(lines)]):
-        title = next((t for k in range(2, 8) if (t := lines[max(start - k, 0)].strip())), "")
+        above = [lines[max(start - k, 0)].strip() for k in range(2, 8)]
+        title = next(filter(None, above), "")
         roles = _roles(lines[start + 1 : end], title == _MISINDENTED)
         if len(roles) > 1:
-            read.append((title, roles))
-    return read
+            works.append((title, roles))
+    return works
 
 
 def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
-    begin, indent = re.compile(_NAME if misindented else "  " + _NAME), "" if misindented else "    "
+    """Return the lines of each role of a work."""
+    speech = re.compile(_NAME if misindented else "  " + _NAME)
+    indent = "" if misindented else "    "
     roles: dict[str, list[str]] = {}
     speaker: str | None = None
     for line in lines:
-        if match := begin.match(line):
+        match = speech.match(line)
+        if match:
             speaker = match[1].upper()
             if misindented and speaker.startswith("ACT "):
                 speaker = None
             else:
                 roles.setdefault(speaker, []).append(match[2])
-        elif speaker is not None and misindented and line.startswith("<"):
+        elif misindented and line.startswith("<"):
             speaker = None
         elif speaker is not None and line.startswith(indent):
-            roles[speaker].append(line[len(indent) :])
+            roles[speaker].append(line.removeprefix(indent))
     return roles
 
 
 def encode(text: str) -> tuple[np.ndarray, int]:
-    """The tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
+    """Return the tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     tokens = _TABLE[np.minimum(codes, 255)]
     unknown = tokens == 255
@@ -140,8 +157,8 @@ def encode(text: str) -> tuple[np.ndarray, int]:
     return tokens, int(unknown.sum())
 
 
-def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
-    """The windows of every role that has any, [n, 81] views, and a note with the counts."""
+def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], str]:
+    """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
     with reading(path):
         raw = path.read_bytes()
@@ -149,6 +166,7 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
         works = plays(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
         works = plays(raw.decode("latin-1"))
+
     spoken: dict[str, list[str]] = {}
     count = 0
     for title, roles in works:
@@ -157,49 +175,58 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
                 count += 1
                 name = re.sub(r"\W+", "_", f"{title}_{role}".replace(" ", "_"))
                 spoken.setdefault(name, []).extend(lines)
-    windows: dict[str, _Parts] = {}
+
+    windows: dict[str, np.ndarray] = {}
     strange = 0
     for name, lines in spoken.items():
         tokens, unknown = encode(re.sub("  +", " ", " ".join(lines) + " "))
         strange += unknown
         if len(tokens) > LENGTH:
-            windows[name] = (np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1),)
+            windows[name] = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)
     if not windows:
         raise RequestError(f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
-    total = sum(len(every) for (every,) in windows.values())
+    total = sum(map(len, windows.values()))
     note = f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, {total} windows"
-    return windows, note + (f", {strange} unknown characters read as blanks" if strange else "")
+    if strange:
+        note += f", {strange} unknown characters read as blanks"
+    return windows, note
 
 
-def _from_json(train: str, test: str | None) -> tuple[dict[str, _Parts], str]:
-    given = {"data.train": train} | ({} if test is None else {"data.test": test})
-    sides = [dict(_windows(where, option)) for option, where in given.items()]
-    nothing = np.empty((0, LENGTH + 1), dtype=np.uint8)
-    names = dict.fromkeys(name for side in sides for name in side)
-    roles = {name: tuple(side.get(name, nothing) for side in sides) for name in names}
-    return roles, f"LEAF JSON: {' and '.join(given.values())}"
+def _from_json(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name and the windows [n, 81] of each role in LEAF's JSON."""
+    form = f"x and y must be lists of the same length, of strings of {LENGTH} characters and of one"
+    for user in users_of(json_files(where, option)):
+        with reading(f"{user.place}:", form):
+            if {*map(len, user.x)} - {LENGTH} or {*map(len, user.y)} - {1}:
+                raise ValueError("of other lengths")
+            tokens, _ = encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
+            yield user.name, tokens.reshape(-1, LENGTH + 1)
 
 
-def _windows(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
-    for place, name, x, y, _ in users_of(json_files(where, option)):
-        texts = [*x, *y] if isinstance(x, list) and isinstance(y, list) and len(x) == len(y) else [None]
-        if not all(isinstance(v, str) for v in texts) or {*map(len, x)} - {LENGTH} or {*map(len, y)} - {1}:
-            raise RequestError(
-                f"{place}: x and y must be lists of the same length, of strings of {LENGTH} characters and of one"
-            )
-        tokens, _ = encode("".join(a + b for a, b in zip(x, y, strict=True)))
-        yield name, tokens.reshape(len(x), LENGTH + 1)
+def _with_tests(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> dict[str, Role]:
+    """Return the roles that are in either file."""
+    none = np.empty((0, LENGTH + 1), dtype=np.uint8)
+    roles = {}
+    for name in train | test:
+        sides = train.get(name, none), test.get(name, none)
+        roles[name] = Role(sum(map(len, sides)), *sides)
+    return roles
 
 
 def _examples(
-    roles: dict[str, _Parts], note: str, split: float, min_samples: int, clients: int | None, seed: int
+    roles: dict[str, Role],
+    note: str,
+    split: float,
+    min_samples: int,
+    clients: int | None,
+    seed: int,
+    untested: bool,
 ) -> Examples:
-    asked = {k: v for k, v in roles.items() if sum(map(len, v)) >= min_samples}
-    whole_roles = split == 1 and all(len(parts) == 1 for parts in asked.values())
-    cut = {k: parts if len(parts) == 2 else _cut(parts[0], split) for k, parts in asked.items()}
-    names = [k for k, (train, test) in cut.items() if len(train) and (len(test) or whole_roles)]
+    """Choose roles and join their windows; ``untested`` roles need no window to test on."""
+    enough = [name for name, role in roles.items() if role.total >= min_samples]
+    names = [name for name in enough if len(roles[name].train) and (untested or len(roles[name].test))]
     if not names:
-        most = max((sum(map(len, v)) for v in roles.values()), default=0)
+        most = max((role.total for role in roles.values()), default=0)
         raise RequestError(
             f"no role has data.source.min_samples={min_samples} windows, and some on both sides of "
             f"data.split={split:g}; the most is {most}"
@@ -213,29 +240,20 @@ def _examples(
             )
         drawn = data_generator(seed, DataPurpose.ROLES).choice(len(names), clients, replace=False)
         chosen = [names[k] for k in np.sort(drawn)]
-    parts = [p for k in chosen for p in cut[k]]
-    sizes = [len(p) for p in parts]
-    x, y = np.empty((sum(sizes), LENGTH), dtype=np.uint8), np.empty(sum(sizes), dtype=np.int64)
-    for end, part in zip(np.cumsum(sizes), parts, strict=True):
-        x[end - len(part) : end], y[end - len(part) : end] = part[:, :-1], part[:, -1]
-    held_out = np.repeat([False, True] * len(chosen), sizes)
-    lost = sum(sum(map(len, asked[k])) for k in chosen) - len(y)
+
+    parts = []
+    for name in chosen:
+        for held_out, windows in ((False, roles[name].train), (True, roles[name].test)):
+            parts.append(Part(name, held_out, windows[:, :-1], windows[:, -1]))
     detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
-    if not whole_roles:
+    if not untested:
+        trained, tested = (sum(len(part.y) for part in parts[side::2]) for side in (0, 1))
+        lost = sum(roles[name].total for name in chosen) - trained - tested
         detail += (
-            f" and some on each side of the cut ({len(asked) - len(names)} roles have not); {len(y) - held_out.sum()} "
-            f"windows to train on, {held_out.sum()} to test on, {lost} across the border left out"
+            f" and some on each side of the cut ({len(enough) - len(names)} roles have not); {trained} windows to "
+            f"train on, {tested} to test on, {lost} across the border left out"
         )
-    return Examples(
-        x=x,
-        y=y,
-        classes=len(LETTERS),
-        owner=np.repeat(np.arange(len(chosen)).repeat(2), sizes),
-        names=tuple(chosen),
-        held_out=held_out,
-        sources=(note, detail),
-        tokens=len(LETTERS),
-    )
+    return join(parts, classes=len(LETTERS), sources=(note, detail), tokens=len(LETTERS))
 
 
 def _cut(windows: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
