@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,9 +19,25 @@ _FAULT = "cannot be read as an image"
 _CHUNK = 256  # images that a thread decodes at a time
 
 
-def files_in(folder: Path, *endings: str) -> list[Path]:
-    """The files of a directory, and of those in it, with one of these endings in either case, in alphabetical order."""
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in endings)
+def labelled_files(folders: Sequence[Path], *endings: str) -> tuple[list[Path], np.ndarray]:
+    """Return the images of several directories, each in alphabetical order, and the position of each one's directory.
+
+    Args:
+        folders: The directories, whose own directories are searched too.
+        endings: Endings of names, in lower case; files may have them in either case.
+
+    Raises:
+        RequestError: If a directory has no image.
+    """
+    files: list[Path] = []
+    counts = []
+    for folder in folders:
+        found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings)
+        if not found:
+            raise RequestError(f"{folder} contains no {' or '.join(endings)} image")
+        files += found
+        counts.append(len(found))
+    return files, np.repeat(np.arange(len(folders)), counts)
 
 
 def decode(
@@ -29,7 +46,7 @@ def decode(
     size: tuple[int, int] | None,
     *,
     opened: Callable[[int], Image.Image] | None = None,
-    change: Callable[[Image.Image], Image.Image] | None = None,
+    change: Callable[[Image.Image], Image.Image] = lambda image: image,
     remedy: str = "use images of one size",
 ) -> np.ndarray:
     """Decode images to uint8 [T, channels, height, width].
@@ -47,28 +64,26 @@ def decode(
         RequestError: If an image cannot be read or has another size (the message names it), or the images do not fit
             into memory.
     """
-
-    def image(t: int) -> Image.Image:
-        return open_image(Path(str(names[t]))) if opened is None else opened(t)
-
+    read = opened or (lambda t: open_image(Path(str(names[t]))))
     if channels is None or size is None:
-        with reading(names[0], _FAULT), image(0) as first:
-            channels, size = channels or (1 if first.mode in ("1", "L") else 3), size or first.size
+        with reading(names[0], _FAULT), read(0) as first:
+            channels = channels or (1 if first.mode in ("1", "L") else 3)
+            size = size or first.size
     width, height = size
-    refuse_too_large(f"{len(names)} images", len(names) * channels * height * width, remedy)
     mode = "L" if channels == 1 else "RGB"
+    refuse_too_large(f"{len(names)} images", len(names) * channels * height * width, remedy)
     pixels = np.empty((len(names), channels, height, width), dtype=np.uint8)
 
     def fill(start: int) -> None:
         for t in range(start, min(start + _CHUNK, len(names))):
-            with reading(names[t], _FAULT), image(t) as read:
-                ready = read if change is None else change(read)
-                if ready.size != size:
-                    given = "x".join(map(str, ready.size))
+            with reading(names[t], _FAULT), read(t) as image:
+                changed = change(image)
+                if changed.size != size:
+                    given = "x".join(map(str, changed.size))
                     raise RequestError(f"{names[t]} is {given}, expected {width}x{height}; {remedy}")
-                pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
+                rows = np.asarray(changed.convert(mode)).reshape(height, width, channels)
+                pixels[t] = rows.transpose(2, 0, 1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(fill, range(0, len(names), _CHUNK)):
-            pass
+        deque(pool.map(fill, range(0, len(names), _CHUNK)), maxlen=0)  # raises the first error
     return pixels

@@ -7,11 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
-from fedbench.data.sources._images import decode, files_in
+from fedbench.data.sources._images import decode, labelled_files
 
 _PARTS = ("train", "valid", "test")
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -49,22 +48,16 @@ def load(data_dir: Path, *, valid: Literal["train", "out"] = "train", download: 
 
 
 def _read(folders: list[Path], valid: str) -> Examples:
-    files, labels, held_out = [], [], []
-    for folder in folders:
-        part = folder.parent.name
-        if part == "valid" and valid == "out":
-            continue
-        found = files_in(folder, ".png")
-        if not found:
-            raise RequestError(f"{folder} contains no .png image; unpack {_ARCHIVE.path} again")
-        files += found
-        labels += [_CLASSES.index(folder.name)] * len(found)
-        held_out += [part == "test"] * len(found)
+    if valid == "out":
+        folders = [folder for folder in folders if folder.parent.name != "valid"]
+    files, index = labelled_files(folders, ".png")
+    labels = np.array([_CLASSES.index(folder.name) for folder in folders])
+    tested = np.array([folder.parent.name == "test" for folder in folders])
     return Examples(
         x=decode(files, 3, (32, 32)),
-        y=np.array(labels),
+        y=labels[index],
         classes=len(_CLASSES),
-        held_out=np.array(held_out),
+        held_out=tested[index],
         mean=(0.47889522, 0.47227842, 0.43047404),  # of the training images, from the authors' README
         std=(0.24205776, 0.23828046, 0.25874835),
         sources=(f"CINIC-10: {len(files)} images; without published checksums",),

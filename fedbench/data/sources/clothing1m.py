@@ -17,11 +17,17 @@ from fedbench.data.files.fetch import Files
 from fedbench.data.files.readers import read_text
 from fedbench.data.sources._images import decode
 
-_NAMES = ("clothing1m", "clothing1M")
 _CLASSES = 14
 _LABELS = {str(label) for label in range(_CLASSES)}
-_LAYOUTS = [[f"{name}/noisy_train_key_list.txt", f"{name}/clean_test_key_list.txt"] for name in _NAMES]
-FILES = (Files("Clothing1M", _LAYOUTS),)  # of the default, data.source.train=noisy
+
+
+def _files(train: str) -> Files:
+    """Return the tables of training images and of their labels, then of test images and of their labels."""
+    tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
+    return Files("Clothing1M", [[f"{folder}/{table}" for table in tables] for folder in ("clothing1m", "clothing1M")])
+
+
+FILES = (_files("noisy"),)  # of the default
 
 
 def load(
@@ -51,21 +57,21 @@ def load(
     Raises:
         RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
     """
-    tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
-    folder = next((data_dir / n for n in _NAMES if all((data_dir / n / t).is_file() for t in tables)), None)
-    if folder is None:
+    paths = _files(train).existing(data_dir)
+    if paths is None:
+        names = ", ".join(Path(path).name for path in _files(train).layouts[0])
         raise RequestError(
-            f"Clothing1M is not in {data_dir / _NAMES[0]}: expected {', '.join(tables)} and images/ there; it "
-            "cannot be downloaded: ask its authors (https://github.com/Cysu/noisy_label), or set data_dir to its place"
+            f"Clothing1M is not in {data_dir / 'clothing1m'}: expected {names} and images/ there; it cannot be "
+            "downloaded: ask its authors (https://github.com/Cysu/noisy_label), or set data_dir to its place"
         )
-    paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
+    tested, test_y = _listed(paths[2], paths[3])
     if images is not None and images < len(keys):
         rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
-        keys, y = [keys[r] for r in rows], y[rows]
-    tested, test_y = _listed(paths[2], paths[3])
+        keys = [keys[row] for row in rows]
+        y = y[rows]
+    files = [paths[0].parent / key for key in keys + tested]
     options = {"size": str(size), "images": str(images), "seed": "" if images is None else str(seed)}
-    files = [folder / k for k in keys + tested]
 
     def make() -> Examples:
         return Examples(
@@ -78,7 +84,7 @@ def load(
             ),
             y=np.concatenate([y, test_y]),
             classes=_CLASSES,
-            held_out=np.repeat([False, True], [len(keys), len(tested)]),
+            held_out=np.arange(len(files)) >= len(keys),
             mean=(0.485, 0.456, 0.406),  # of ImageNet
             std=(0.229, 0.224, 0.225),
             sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {size} pixels",),
@@ -88,13 +94,13 @@ def load(
 
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
-    """The images in a key list, and their labels from a table of lines ``image label``."""
+    """Return the images in a key list, and their labels from a table of lines ``image label``."""
     table = dict(line.strip().rpartition(" ")[::2] for line in read_text(labels).splitlines())
     names = read_text(keys).split()
-    wrong = next((name for name in names if table.get(name) not in _LABELS), None)
-    if wrong is not None:
-        raise RequestError(
-            f"{keys} names {shown(wrong)}, which has no label from 0 to {_CLASSES - 1} in {labels.name}; take both "
-            "from one release"
-        )
+    for name in names:
+        if table.get(name) not in _LABELS:
+            raise RequestError(
+                f"{keys} names {shown(name)}, which has no label from 0 to {_CLASSES - 1} in {labels.name}; take both "
+                "from one release"
+            )
     return names, np.array([int(table[name]) for name in names], dtype=np.int64)

@@ -13,9 +13,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, per_channel
-from fedbench.data.sources._images import decode, files_in
-
-_ENDINGS = (".png", ".jpg", ".jpeg")
+from fedbench.data.sources._images import decode, labelled_files
 
 
 def load(
@@ -41,21 +39,22 @@ def load(
     if not (base / "train").is_dir():
         raise RequestError(f"data.root={root} has no directory train/; expected train/<class>/*.png or *.jpg")
     x, y, labels = _read(base / "train", size)
-    parts = [(x, y)]
+    trained = len(y)
     if (base / "test").is_dir():
-        x, y, tested = _read(base / "test", size)
-        unknown = sorted(set(tested) - set(labels))
+        test_x, test_y, tested = _read(base / "test", size)
+        unknown = {*tested} - {*labels}
         if unknown:
-            raise RequestError(f"{base / 'test'} has classes that are missing in train/: {', '.join(unknown)}")
-        parts.append((x, np.array([labels.index(c) for c in tested])[y]))
-    shapes = {x.shape[1:] for x, _ in parts}
-    if len(shapes) > 1:
-        raise RequestError(f"train/ and test/ images differ in shape: {sorted(shapes)}; set data.size")
+            raise RequestError(f"{base / 'test'} has classes that are missing in train/: {', '.join(sorted(unknown))}")
+        if test_x.shape[1:] != x.shape[1:]:
+            shapes = sorted([x.shape[1:], test_x.shape[1:]])
+            raise RequestError(f"train/ and test/ images differ in shape: {shapes}; set data.size")
+        x = np.concatenate([x, test_x])
+        y = np.concatenate([y, np.searchsorted(labels, tested)[test_y]])
     return Examples(
-        x=np.concatenate([x for x, _ in parts]),
-        y=np.concatenate([y for _, y in parts]),
+        x=x,
+        y=y,
         classes=len(labels),
-        held_out=np.repeat([False, True], [len(parts[0][1]), sum(len(y) for _, y in parts[1:])]),
+        held_out=np.arange(len(y)) >= trained,
         mean=per_channel("mean", mean, 3, 0.0),
         std=per_channel("std", std, 3, 1.0),
         sources=(f"images: {base}",),
@@ -63,22 +62,22 @@ def load(
 
 
 def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
-    classes = sorted(p.name for p in folder.iterdir() if p.is_dir())
-    found = [files_in(folder / c, *_ENDINGS) for c in classes]
-    empty = [c for c, files in zip(classes, found, strict=True) if not files]
-    if empty or not classes:
-        lacking = f"no image ({', '.join(_ENDINGS)}) in {', '.join(empty[:3])}" if empty else "no directory per class"
-        raise RequestError(f"{folder} has {lacking}")
-    files = [f for some in found for f in some]
-    square = None if size is None else (size, size)
-    change = None if size is None else partial(_to_square, size)
-    x = decode(files, 3, square, change=change, remedy="set data.size")
-    return x, np.repeat(np.arange(len(classes)), [len(some) for some in found]), classes
+    """Return images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not classes:
+        raise RequestError(f"{folder} has no directory per class")
+    files, y = labelled_files([folder / name for name in classes], ".png", ".jpg", ".jpeg")
+    if size is None:
+        x = decode(files, 3, None, remedy="set data.size")
+    else:
+        x = decode(files, 3, (size, size), change=partial(_to_square, size))
+    return x, y, classes
 
 
 def _to_square(side: int, image: Image.Image) -> Image.Image:
-    scaled = [side * length // min(image.size) for length in image.size]
-    left, top = (round((length - side) / 2) for length in scaled)
-    resized = image.convert("RGB").resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
+    """Return an image resized by its shorter side and cropped at the centre."""
+    width, height = (side * length // min(image.size) for length in image.size)
+    left = round((width - side) / 2)
+    top = round((height - side) / 2)
+    resized = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
     return resized.crop((left, top, left + side, top + side))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, shown
+from fedbench.core.errors import shown
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_text
-from fedbench.data.sources._images import decode, files_in
+from fedbench.data.sources._images import decode, labelled_files
 
 _ARCHIVE = Remote(
     "tiny-imagenet-200.zip",
@@ -41,43 +41,32 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     folder = FILES[0].find(data_dir, download=download)[0].parent
-    with reading(folder / "wnids.txt"):  # a name in it may be too long for a file
-        wnids = read_text(folder / "wnids.txt").split()
-        images = [folder / "train" / w / "images" for w in wnids]
-        missing = [str(i) for i in images if not i.is_dir()]
-    if missing or not wnids:
-        raise RequestError(
-            f"Tiny-ImageNet: wnids.txt lists {len(wnids)} classes; missing images of: {shown(missing[:3])}"
-        )
-    paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
-    return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
+    wnids = read_text(folder / "wnids.txt").split()
+    images = [folder / "train" / wnid / "images" for wnid in wnids]
+    paths = [*images, folder / "val/images", folder / "wnids.txt", folder / "val/val_annotations.txt"]
+    return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids, images))
 
 
-def _read(folder: Path, wnids: list[str]) -> Examples:
-    files: list[Path] = []
-    y: list[int] = []
-    for label, wnid in enumerate(wnids):
-        found = files_in(folder / "train" / wnid / "images", ".jpeg")
-        files += found
-        y += [label] * len(found)
+def _read(folder: Path, wnids: list[str], images: list[Path]) -> Examples:
+    files, labels = labelled_files(images, ".jpeg")
     trained = len(files)
-    place = {wnid: label for label, wnid in enumerate(wnids)}
+    index = {wnid: label for label, wnid in enumerate(wnids)}
+    tests = []
     table = folder / "val/val_annotations.txt"
+    form = "expected a file of val/images, a tab and a wnid"
     for number, line in enumerate(read_text(table).splitlines(), 1):
-        with reading(
-            f"{table}, line {number}:", "expected a file of val/images, a tab and a wnid", f"got {shown(line)}"
-        ):
+        with reading(f"{table}, line {number}:", form, f"got {shown(line)}"):
             name, wnid, *_ = line.split("\t")
             file = folder / "val/images" / name
             file.stat()  # raises if it is missing
-            y.append(place[wnid])
             files.append(file)
+            tests.append(index[wnid])
     return Examples(
         x=decode(files, 3, (64, 64)),
-        y=np.array(y),
+        y=np.array([*labels, *tests]),
         classes=len(wnids),
         held_out=np.arange(len(files)) >= trained,
         mean=(0.4802, 0.4481, 0.3975),  # of the training images; the usual std .2302 .2265 .2262 is the images' own,
         std=(0.2770, 0.2691, 0.2821),  # averaged, not that of all pixels
-        sources=(f"Tiny-ImageNet: {trained} + {len(files) - trained} images; without published checksums",),
+        sources=(f"Tiny-ImageNet: {trained} + {len(tests)} images; without published checksums",),
     )
