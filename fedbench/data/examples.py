@@ -54,10 +54,10 @@ class Examples:
 
 
 class Part(NamedTuple):
-    """Examples of one client, for training or for testing: x [n, ...] and y [n]."""
+    """Examples of one client: x [n, ...], y [n], and whether they are test examples; None if nothing says so."""
 
     name: str
-    held_out: bool
+    held_out: bool | None
     x: np.ndarray
     y: np.ndarray
 
@@ -66,19 +66,19 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
     """Return the examples of all parts; clients are numbered by first appearance.
 
     Args:
-        parts: The parts, of which some may be empty. If none is held out, ``held_out`` is None.
+        parts: The parts, of which some may be empty; either all or none say whether they are test examples.
         fields: The other fields of the examples.
     """
     names = tuple(dict.fromkeys(part.name for part in parts))
     index = {name: k for k, name in enumerate(names)}
     lengths = [len(part.y) for part in parts]
-    held_out = np.repeat([part.held_out for part in parts], lengths)
+    marks = [part.held_out for part in parts]
     return Examples(
         x=np.concatenate([part.x for part in parts if len(part.y)]),
         y=np.concatenate([part.y for part in parts]).astype(np.int64),
         owner=np.repeat([index[part.name] for part in parts], lengths),
         names=names,
-        held_out=held_out if held_out.any() else None,
+        held_out=None if None in marks else np.repeat(np.array(marks, dtype=bool), lengths),
         **fields,
     )
 
@@ -100,7 +100,8 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     Raises:
         RequestError: If ``classes`` is not a list of distinct labels of the data set.
     """
-    check_labels(y, count)
+    if y.size and not 0 <= y.min() <= y.max() < count:
+        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
     if classes is None:
         return np.arange(len(y)), y, count
     labels = list(classes) if isinstance(classes, list | tuple) else []
@@ -114,12 +115,6 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     new[labels] = np.arange(len(labels))
     rows = np.flatnonzero(new[y] >= 0)
     return rows, new[y[rows]], len(labels)
-
-
-def check_labels(y: np.ndarray, count: int) -> None:
-    """Check that the labels y of a published data set are from 0 to ``count`` - 1."""
-    if y.size and not 0 <= y.min() <= y.max() < count:
-        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
 
 
 def are_labels(y: np.ndarray) -> bool:

@@ -509,7 +509,10 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words of shape \[2\]"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "must be indices from 0 to 0 into names"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "names must be distinct"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 0], "names": "a"}, r"names must be of shape \[N\], got \[\]"),
+        (
+            {"x": np.eye(2), "y": [0, 1], "owner": [0, 0], "names": "a"},
+            r"names must be distinct, of shape \[N\], got <U1 \[\]",
+        ),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
         ({"x": bytes_of(2, 4, 4, 3), "y": [0, 1]}, "looks like images with the channels last"),
         ({"x": np.eye(2), "y": [0, 10**9]}, "has the label 1000000000, but only 2 distinct labels"),

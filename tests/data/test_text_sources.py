@@ -149,7 +149,7 @@ def test_shakespeare_windows(gutenberg):
     assert letters(e.y[:13]) == fool[80:] == "b Exit GHOST "
     assert letters(e.x[113]) == "c" * 78 + " d"
     assert letters(e.y[113:]) == " e 1609 A MONOLOGUE "
-    assert e.held_out is None
+    assert not e.held_out.any()
     assert e.sources[0] == "Shakespeare: 2 plays, 6 roles, 3 with a window, 133 windows"
 
 
@@ -422,25 +422,26 @@ def test_wikitext_can_test_on_another_file_or_none(wiki):
 
 
 def test_streams_walk_down_the_columns():
-    x, y, owner = wikitext2.streams(np.arange(41), 2, 3, 2, "f")
+    parts = wikitext2.streams(np.arange(41), ("a", "b"), 3, 2, "f")
+    x, y = (np.concatenate([getattr(part, key) for part in parts]) for key in "xy")
     # pieces of 20, columns of 6, segments of 2 that leave the last word to be predicted
     first = [[0, 1], [6, 7], [12, 13], [2, 3], [8, 9], [14, 15]]
     assert x.tolist() == [*first, *([a + 20, b + 20] for a, b in first)]
     assert np.array_equal(y, x + 1)
-    assert owner.tolist() == [0] * 6 + [1] * 6
+    assert [(part.name, len(part.y), part.held_out) for part in parts] == [("a", 6, False), ("b", 6, False)]
 
 
 @pytest.mark.parametrize(("count", "clients", "columns", "length"), [(1000, 16, 2, 5), (997, 3, 7, 35), (72, 1, 1, 35)])
 def test_no_word_is_predicted_twice(count, clients, columns, length):
-    x, y, owner = wikitext2.streams(np.arange(count), clients, columns, length, "f")
+    parts = wikitext2.streams(np.arange(count), range(clients), columns, length, "f")
+    x, y = (np.concatenate([getattr(part, key) for part in parts]) for key in "xy")
     assert len(np.unique(y)) == y.size == x.size
     assert np.array_equal(y, x + 1)
-    assert np.bincount(owner).tolist() == [len(x) // clients] * clients
+    assert [len(part.y) for part in parts] == [len(x) // clients] * clients
     assert count - y.size < clients + clients * columns * (length + 1)  # all that rounding can leave out
-    for k in range(clients):  # pieces follow each other
-        piece = y[owner == k]
-        assert piece.min() > k * (count // clients)
-        assert piece.max() < (k + 1) * (count // clients)
+    for k, part in enumerate(parts):  # pieces follow each other
+        assert part.y.min() > k * (count // clients)
+        assert part.y.max() < (k + 1) * (count // clients)
 
 
 def test_wikitext_refuses(wiki):

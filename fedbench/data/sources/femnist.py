@@ -80,9 +80,10 @@ def load(
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
-    parts = [_part(user, held_out=False) for user in users_of(trained)]
+    split = bool(tested) and not pool
+    parts = [_part(user, False if split else None) for user in users_of(trained)]
     names = {part.name for part in parts}
-    tests = [_part(user, held_out=not pool) for user in users_of(tested)]
+    tests = [_part(user, True if split else None) for user in users_of(tested)]
     known = [part for part in tests if part.name in names]
     if tested and not known:
         raise RequestError(
@@ -98,7 +99,7 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     return join(parts, classes=len(_CHARACTERS), mean=(0.0,), std=(1.0,), sources=(note,))
 
 
-def _part(user: User, *, held_out: bool) -> Part:
+def _part(user: User, held_out: bool | None) -> Part:
     """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
     with reading(user.place, f"needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61"):
         y = np.array(user.y, dtype=np.float64)

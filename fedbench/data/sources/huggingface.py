@@ -50,72 +50,84 @@ def load(
     Raises:
         RequestError: If the library is not installed, or the directory, a split, a column or its content does not fit.
     """
-    parts = _parts(root, train, test)
+    parts = _splits(root, train, test)
     known = list(parts[0].column_names)
     for key, column in (("x", x), ("y", y), ("owner", owner)):
         if column is not None and column not in known:
             hint = nearest(column, known)
             raise RequestError(f"data.source.{key}={column}: {root} has the columns {', '.join(known)}{hint}")
     labels, classes = _labels(parts, y)
-    names, place = np.unique(_column(parts, owner).astype(str), return_inverse=True) if owner else (np.array([]), None)
-    images = type(parts[0].features[x]).__name__ == "Image"
-    inputs = _images(parts, x, size) if images else _column(parts, x, np.float32)
-    inputs, sizes = inputs[:, None] if inputs.ndim == 1 else inputs, [len(p) for p in parts]
+    clients: dict[str, Any] = {}
+    if owner is not None:
+        names, place = np.unique(_column(parts, owner).astype(str), return_inverse=True)
+        clients = {"owner": place, "names": tuple(names.tolist())}
+    scale: dict[str, Any] = {}
+    if type(parts[0].features[x]).__name__ == "Image":
+        inputs = _images(parts, x, size)
+        channels = inputs.shape[1]
+        scale = {"mean": per_channel("mean", mean, channels, 0.5), "std": per_channel("std", std, channels, 0.5)}
+    else:
+        inputs = _column(parts, x, np.float32)
+        if inputs.ndim == 1:
+            inputs = inputs[:, None]
+    sizes = [len(part) for part in parts]
     return Examples(
         x=inputs,
         y=labels,
         classes=classes,
-        owner=None if place is None else place.reshape(-1),
-        names=tuple(str(n) for n in names),
-        held_out=np.repeat([False, True], sizes) if len(parts) > 1 else None,
-        mean=per_channel("mean", mean, inputs.shape[1], 0.5) if images else None,
-        std=per_channel("std", std, inputs.shape[1], 0.5) if images else None,
+        held_out=np.arange(len(labels)) >= sizes[0] if len(parts) > 1 else None,
         sources=(f"datasets directory: {root}, {' + '.join(map(str, sizes))} examples",),
+        **clients,
+        **scale,
     )
 
 
-def _parts(root: str, train: str, test: str | None) -> list[Any]:
-    """The training split and, if it exists, the test split."""
+def _splits(root: str, train: str, test: str | None) -> list[Any]:
+    """Return the training split and, if it exists, the test split."""
     try:
-        load_from_disk = importlib.import_module("datasets").load_from_disk
+        datasets = importlib.import_module("datasets")
     except ModuleNotFoundError as error:
         raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
     with reading(f"data.root={root}", "was not written by save_to_disk of datasets"):
-        found = load_from_disk(str(user_path("data.root", root)))
-    if not isinstance(found, dict):
-        return [found]
-    if train not in found:
-        raise RequestError(f"data.source.train={train}: {root} has the splits {', '.join(found)}")
-    return [found[train], *([found[test]] if test in found and test != train else [])]
+        content = datasets.load_from_disk(str(user_path("data.root", root)))
+    if not isinstance(content, dict):
+        return [content]
+    if train not in content:
+        raise RequestError(f"data.source.train={train}: {root} has the splits {', '.join(content)}")
+    return [content[split] for split in dict.fromkeys((train, test)) if split in content]
 
 
-def _column(parts: Sequence[Any], name: str, kind: type | None = None) -> np.ndarray:
-    """The values of a column of words or numbers, [T, ...]."""
+def _column(parts: Sequence[Any], name: str, dtype: type | None = None) -> np.ndarray:
+    """Return the values of a column of words or numbers, [T, ...]."""
     with reading(f"the column {name}", "must have words, or numbers of one shape, or images"):
-        values = np.concatenate([np.stack(list(p.with_format("numpy")[name][:])) for p in parts])
-        return values if kind is None else values.astype(kind)
+        values = np.stack([value for part in parts for value in part.with_format("numpy")[name][:]])
+        return values if dtype is None else values.astype(dtype)
 
 
 def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
+    """Return the labels [T] of a column and the number of classes; words are numbered in alphabetical order."""
     values = _column(parts, name)
     if values.dtype.kind in "OSU":
         words, y = np.unique(values.astype(str), return_inverse=True)
-        return y.reshape(-1), len(words)
+        return y, len(words)
     if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
         raise RequestError(f"data.source.y={name}: labels must be words or integers >= 0, got {values[:3]}")
-    return values.astype(np.int64), max(int(values.max()) + 1, getattr(parts[0].features[name], "num_classes", 0))
+    declared = getattr(parts[0].features[name], "num_classes", 0)
+    return values.astype(np.int64), max(int(values.max()) + 1, declared)
 
 
 def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
     raw: list[dict[str, Any]] = []
     for part in parts:  # undecoded: each is {"bytes": ..., "path": ...}
-        raw += list(part.cast_column(name, type(part.features[name])(decode=False))[name])
+        raw += part.cast_column(name, type(part.features[name])(decode=False))[name]
+    names = [f"{name} of example {t}" for t in range(len(raw))]
 
     def opened(t: int) -> Image.Image:
-        return open_image(BytesIO(raw[t]["bytes"]) if raw[t]["bytes"] is not None else raw[t]["path"])
+        content = raw[t]["bytes"]
+        return open_image(raw[t]["path"] if content is None else BytesIO(content))
 
-    names = [f"{name} of example {t}" for t in range(len(raw))]
     if size is None:
         return decode(names, None, None, opened=opened, remedy="set data.size")
-    fit = partial(ImageOps.fit, size=(size, size), method=Image.Resampling.BILINEAR)
-    return decode(names, None, (size, size), opened=opened, change=fit)
+    square = (size, size)
+    fit = partial(ImageOps.fit, size=square, method=Image.Resampling.BILINEAR)
+    return decode(names, None, square, opened=opened, change=fit)

@@ -38,9 +38,9 @@ def load(
     Raises:
         RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
-    parts = [_part(user, held_out=False) for user in users_of(json_files(train, "data.train"))]
+    parts = [_part(user, None if test is None else False) for user in users_of(json_files(train, "data.train"))]
     if test is not None:
-        parts += [_part(user, held_out=True) for user in users_of(json_files(test, "data.test"))]
+        parts += [_part(user, True) for user in users_of(json_files(test, "data.test"))]
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
         found = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
@@ -60,7 +60,7 @@ def load(
     return replace(examples, x=examples.x.reshape(-1, *shape))
 
 
-def _part(user: User, *, held_out: bool) -> Part:
+def _part(user: User, held_out: bool | None) -> Part:
     """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
     inputs, labels = user.x, user.y
     if not isinstance(inputs, list) or not isinstance(labels, list) or not len(inputs) == len(labels) == user.size:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import user_path
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of, per_channel
@@ -39,73 +40,76 @@ def load(
         RequestError: If an array is missing or invalid; the message names the array and the fault.
     """
     arrays = read_npz(user_path("data.file", file), _KNOWN)
-    if missing := [k for k in ("x", "y") if k not in arrays]:
-        raise RequestError(f"{file} has no array {missing[0]}; it must contain x and y, and may contain the others")
-    x, y = _numbers(file, arrays["x"]), arrays["y"]
-    if y.shape != (len(x),) or y.dtype.kind not in "iuf" or not len(y) or not are_labels(y):
-        raise RequestError(
-            f"{file}: y must be integers >= 0 of shape [{len(x)}] and not empty, got {y.dtype} {list(y.shape)} "
-            f"{y.ravel()[:3]}"
-        )
-    y = y.astype(np.int64)
-    owner, names = _owners(file, arrays, len(y))
+    for name in ("x", "y"):
+        if name not in arrays:
+            raise RequestError(f"{file} has no array {name}; it must contain x and y, and may contain the others")
+    check = partial(_check, file, arrays)
+    x, y = arrays["x"], arrays["y"]
+    real = x.ndim and x.dtype.kind in "biuf" and (x.size or not len(x)) and are_finite(x)
+    check("x", real, "finite real numbers of 32 bits and of shape [T, ...]")
+    labels = y.shape == x.shape[:1] and len(y) and y.dtype.kind in "iuf" and are_labels(y)
+    check("y", labels, f"integers >= 0 of shape [{len(x)}] and not empty")
     held_out = arrays.get("held_out")
-    if held_out is not None and (held_out.shape != y.shape or not np.isin(held_out, (0, 1)).all()):
-        got = f"{held_out.dtype} {list(held_out.shape)}"
-        raise RequestError(f"{file}: held_out must be true or false, of shape [{len(y)}], got {got}")
+    if held_out is not None:
+        marks = held_out.shape == y.shape and np.isin(held_out, (0, 1)).all()
+        check("held_out", marks, f"true or false, of shape [{len(y)}]")
+        held_out = held_out.astype(bool)
+
+    x = _inputs(file, x)
     images = x.dtype == np.uint8
     if not images and (mean is not None or std is not None):
         raise RequestError(
             f"data.source.mean and data.source.std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}"
         )
+    owner, names = _owners(file, arrays)
     return Examples(
         x=x,
-        y=y,
+        y=y.astype(np.int64),
         classes=count_of(y, classes, file),
         owner=owner,
         names=names,
-        held_out=None if held_out is None else held_out.astype(bool),
+        held_out=held_out,
         mean=per_channel("mean", mean, x.shape[1], 0.0) if images else None,
         std=per_channel("std", std, x.shape[1], 1.0) if images else None,
         sources=(f"NumPy archive: {file}",),
     )
 
 
-def _numbers(file: str, x: np.ndarray) -> np.ndarray:
-    if x.ndim < 1 or x.dtype.kind not in "biuf" or (len(x) and not x.size) or not are_finite(x):
-        raise RequestError(
-            f"{file}: x must be finite real numbers of 32 bits and of shape [T, ...], got {x.dtype} {list(x.shape)}"
-        )
+def _check(file: str, arrays: dict[str, np.ndarray], name: str, fits: object, expected: str) -> None:
+    if not fits:
+        array = arrays[name]
+        values = shown(array.ravel()[:3].tolist())
+        raise RequestError(f"{file}: {name} must be {expected}, got {array.dtype} {list(array.shape)} {values}")
+
+
+def _inputs(file: str, x: np.ndarray) -> np.ndarray:
+    """Return x as models read it: images with a dimension for channels, tokens, or floats [T, ...]."""
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise RequestError(
             f"{file}: x {list(x.shape)} looks like images with the channels last; store [T, channels, height, width]: "
             "x.transpose(0, 3, 1, 2)"
         )
-    if x.dtype == np.uint8 and x.ndim == 3:  # grey
-        return x[:, None]
-    if x.dtype == np.int64 or (x.dtype == np.uint8 and x.ndim == 4):
-        return x
-    x = x if x.dtype == np.float64 else x.astype(np.float32)
-    return x[:, None] if x.ndim == 1 else x
+    grey = x.dtype == np.uint8 and x.ndim == 3
+    if x.dtype not in (np.int64, np.float64) and not grey and (x.dtype != np.uint8 or x.ndim != 4):
+        x = x.astype(np.float32)
+    return x[:, None] if grey or x.ndim == 1 else x
 
 
-def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+def _owners(file: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Return the client of each example and the names of the clients, if the file has them."""
     owner, names = arrays.get("owner"), arrays.get("names")
     if owner is None:
         if names is not None:
             raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
         return None, ()
-    if owner.shape != (count,) or owner.dtype.kind not in "iuSU":
-        raise RequestError(
-            f"{file}: owner must be integers or words of shape [{count}], got {owner.dtype} {list(owner.shape)}"
-        )
+    count = len(arrays["y"])
+    words = owner.shape == (count,) and owner.dtype.kind in "iuSU"
+    _check(file, arrays, "owner", words, f"integers or words of shape [{count}]")
     if names is None:
         names, owner = np.unique(owner, return_inverse=True)
-    elif names.ndim != 1:
-        raise RequestError(f"{file}: names must be of shape [N], got {list(names.shape)}")
-    elif owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len({*names}) < len(names):
-        raise RequestError(
-            f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"
-        )
-    texts = (n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in names.tolist())
-    return owner.reshape(-1).astype(np.int64), tuple(texts)
+    else:
+        _check(file, arrays, "names", names.ndim == 1 and len({*names}) == len(names), "distinct, of shape [N]")
+        indices = owner.dtype.kind in "iu" and 0 <= owner.min() <= owner.max() < len(names)
+        _check(file, arrays, "owner", indices, f"indices from 0 to {len(names) - 1} into names")
+    texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist()]
+    return owner.astype(np.int64), tuple(texts)

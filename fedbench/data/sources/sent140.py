@@ -198,7 +198,7 @@ def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowe
     for name in names:
         y, texts = zip(*accounts[name], strict=True)
         x = [tokens(text, index, length, lowercase=lowercase) for text in texts]
-        parts.append(Part(name, False, np.array(x), np.array(y)))
+        parts.append(Part(name, None, np.array(x), np.array(y)))
     neutral = sum(sizes) - sum(map(len, accounts.values()))
     examples = join(parts, classes=2)
     known = (examples.x >= FIRST).sum() / max((examples.x != PADDING).sum(), 1)

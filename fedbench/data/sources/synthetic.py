@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbench.core.options import Count, Natural, NonNegative
 from fedbench.core.validation import Range, number
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, Part, join
 
 _DIM, _CLASSES = 60, 10
 # Standard deviations; NumPy's own power differs in the last bit. Its multivariate normal draws the same numbers, but
@@ -36,15 +36,16 @@ def leaf(clients: Count, *, generator_seed: Natural = 931231, feature_dtype: str
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
     center = rng.normal(rng.normal(0, 1.0), 1.0, 1)
-    found = _empty(sizes, feature_dtype, f"LEAF synthetic generator: {clients} clients, seed {generator_seed}")
-    for end, n in zip(np.cumsum(sizes), sizes, strict=True):
+    parts = []
+    for client, n in enumerate(sizes):
         rng.random_sample()  # LEAF draws the cluster, of which there is one
         mean = rng.normal(rng.normal(0.0, 1.0), 1.0, _DIM)
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
         logits = np.hstack([np.ones((n, 1)), x]) @ w + rng.normal(0.0, 0.1, (n, _CLASSES))
-        found.x[end - n : end], found.y[end - n : end] = x, logits.argmax(1)
-    return found
+        parts.append(Part(str(client), None, x.astype(feature_dtype), logits.argmax(1)))
+    note = f"LEAF synthetic generator: {clients} clients, seed {generator_seed}"
+    return join(parts, classes=_CLASSES, sources=(note,))
 
 
 def fedprox(
@@ -75,26 +76,25 @@ def fedprox(
     """
     rng = np.random.RandomState(seed)
     sizes = rng.lognormal(4, size_sigma, clients).astype(int) + 50
-    sizes = sizes if most is None else np.minimum(sizes, most)
+    if most is not None:
+        sizes = np.minimum(sizes, most)
     iid = alpha is None and beta is None
-    if not iid:
+    if iid:
+        kind = "iid"
+        w = rng.normal(0, 1, (_DIM, _CLASSES))
+        b = rng.normal(0, 1, _CLASSES)
+        v = np.zeros((clients, _DIM))
+    else:
         u = rng.normal(0, number("alpha", alpha), clients)  # null for one of the two is refused
         centers = rng.normal(0, number("beta", beta), clients)
+        kind = f"({alpha:g}, {beta:g})"
         v = rng.normal(centers[:, None], 1, (clients, _DIM))
-    else:
-        w, b, v = rng.normal(0, 1, (_DIM, _CLASSES)), rng.normal(0, 1, _CLASSES), np.zeros((clients, _DIM))
-    kind = "iid" if iid else f"({alpha:g}, {beta:g})"
-    found = _empty(sizes, feature_dtype, f"FedProx synthetic generator: {kind}, {clients} clients, seed {seed}")
-    for k, (end, n) in enumerate(zip(np.cumsum(sizes), sizes, strict=True)):
+    parts = []
+    for k, n in enumerate(sizes):
         if not iid:
-            w, b = rng.normal(u[k], 1, (_DIM, _CLASSES)), rng.normal(u[k], 1, _CLASSES)
+            w = rng.normal(u[k], 1, (_DIM, _CLASSES))
+            b = rng.normal(u[k], 1, _CLASSES)
         x = v[k] + _SPREAD * rng.standard_normal((n, _DIM))
-        found.x[end - n : end], found.y[end - n : end] = x, (x @ w + b).argmax(1)
-    return found
-
-
-def _empty(sizes: np.ndarray, dtype: str, source: str) -> Examples:
-    """Room for the examples of all clients, which are written into it client by client."""
-    names, owner = tuple(map(str, range(len(sizes)))), np.repeat(np.arange(len(sizes)), sizes)
-    x, y = np.empty((len(owner), _DIM), dtype), np.empty(len(owner), dtype=np.int64)
-    return Examples(x, y, _CLASSES, owner, names, sources=(source,))
+        parts.append(Part(str(k), None, x.astype(feature_dtype), (x @ w + b).argmax(1)))
+    note = f"FedProx synthetic generator: {kind}, {clients} clients, seed {seed}"
+    return join(parts, classes=_CLASSES, sources=(note,))

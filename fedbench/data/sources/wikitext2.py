@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, Part, join, numbered
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import read_text
 
@@ -65,83 +66,74 @@ def load(
         RequestError: If files are missing, or too short for that many clients and columns.
     """
     files = FILES[0].find(data_dir, download=download)
-    return _examples(files, clients, columns, length, held_out, first)
-
-
-def _examples(
-    files: list[Path], clients: int, columns: int, length: int, held_out: str | None, first: int | None
-) -> Examples:
+    origin = FILES[0].origin(files)
     train = words(files[0])[:first]
     known = vocabulary(train)
-    parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
-    facts = FILES[0].origin(files)
-    facts["sources"] += (f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",)
+    names = numbered("piece", clients)
+    parts = streams(np.array([known[word] for word in train]), names, columns, length, files[0].name)
+    predicted = sum(part.y.size for part in parts)
+    notes = [f"{files[0].name}: {len(train)} words, {len(known)} different, {predicted} predicted"]
     if held_out is not None:
         path = files[1 if held_out == "valid" else 2]
         test = words(path)[:first]
-        strange = sum(w not in known for w in test)
-        parts.append(streams(np.array([known.get(w, known[UNKNOWN]) for w in test]), clients, 1, length, path.name))
-        facts["sources"] += (
-            f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted",
-        )
-    x, y, owner = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return Examples(
-        x=x,
-        y=y,
-        classes=len(known),
-        owner=owner,
-        names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
-        held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
-        tokens=len(known),
-        **facts,
-    )
+        numbers = np.array([known.get(word, known[UNKNOWN]) for word in test])
+        tests = streams(numbers, names, 1, length, path.name, held_out=True)
+        strange = sum(word not in known for word in test)
+        predicted = sum(part.y.size for part in tests)
+        notes.append(f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {predicted} predicted")
+        parts += tests
+    origin["sources"] += tuple(notes)
+    return join(parts, classes=len(known), tokens=len(known), **origin)
 
 
 def words(path: Path) -> list[str]:
-    """The words of a file, with <eos> at the end of every line.
+    """Return the words of a file, with <eos> at the end of every line.
 
     Raises:
         RequestError: If it is not text in UTF-8.
     """
-    text = read_text(path)
-    return (text if text.endswith("\n") else text + "\n").replace("\n", f" {EOS} ").split()
+    return [word for line in read_text(path).removesuffix("\n").split("\n") for word in (*line.split(), EOS)]
 
 
 def vocabulary(train: list[str]) -> dict[str, int]:
     """Number the words by first appearance; <unk> is last if it does not appear."""
-    return {w: k for k, w in enumerate(dict.fromkeys([*train, UNKNOWN]))}
+    return {word: k for k, word in enumerate(dict.fromkeys([*train, UNKNOWN]))}
 
 
 def streams(
-    numbers: np.ndarray, clients: int, columns: int, length: int, name: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut a stream of words into pieces, columns and segments.
+    numbers: np.ndarray, names: Sequence[str], columns: int, length: int, file: str, *, held_out: bool = False
+) -> list[Part]:
+    """Cut a stream of words into a piece per client, and these into columns and segments.
 
     Args:
         numbers: [W] numbers of the words.
-        clients: Number of equal contiguous pieces, W // clients words each.
+        names: Names of the N clients, which get equal contiguous pieces, W // N words each.
         columns: Number of equal contiguous columns of a piece.
         length: Number of words of a segment.
-        name: Name of the file, for messages.
+        file: Name of the file, for messages.
+        held_out: Whether the words are held out for testing.
 
     Returns:
-        x [T, length], y [T, length] and owner [T]; a client's rows go by segment, then by column.
+        A part for each client: x [n, length] and y [n, length], by segment, then by column.
 
     Raises:
         RequestError: If no segment fits.
     """
-    depth = len(numbers) // clients // columns
+    clients = len(names)
+    piece = len(numbers) // clients
+    depth = piece // columns
     segments = (depth - 1) // length  # the last word of a column is only a label
     if segments < 1:
         raise RequestError(
-            f"{name} has {len(numbers)} words, too few for data.clients={clients} with {columns} columns of "
+            f"{file} has {len(numbers)} words, too few for data.clients={clients} with {columns} columns of "
             f"{length + 1}; lower data.clients, data.source.columns or data.source.length"
         )
-    pieces = numbers[: len(numbers) // clients * clients].reshape(clients, -1)
-    grid = pieces[:, : depth * columns].reshape(clients, columns, depth)
 
-    def rows(first: int) -> np.ndarray:
-        part = grid[:, :, first : first + segments * length].reshape(clients, columns, segments, length)
-        return np.ascontiguousarray(part.swapaxes(1, 2)).reshape(-1, length)
-
-    return rows(0), rows(1), np.repeat(np.arange(clients), segments * columns)
+    parts = []
+    column = np.arange(columns) * depth
+    segment = np.arange(segments) * length
+    for k, name in enumerate(names):
+        starts = (k * piece + segment[:, None] + column).reshape(-1, 1)
+        places = starts + np.arange(length)
+        parts.append(Part(name, held_out, numbers[places], numbers[places + 1]))
+    return parts
