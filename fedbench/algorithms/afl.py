@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import project_simplex
+from fedbench.algorithms.shared.mixtures import normalized, project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative
@@ -48,9 +48,7 @@ def afl(
         return {"w": w, "lambda": able / able.sum(), **mean}
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:
-        share = server["lambda"].index_select(0, cohort.id)
-        total = share.sum()
-        return torch.where(total > 0, share / total, 1 / len(share))
+        return normalized(server["lambda"].index_select(0, cohort.id))
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = server["w"] - uploads["delta"]

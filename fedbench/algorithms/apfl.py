@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, keep_variables, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, start_from_client, upload_with
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -34,34 +33,26 @@ def apfl(
     """
     without(local, method="apfl", reason="both of its models take plain steps")
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], **client, **({"first": torch.ones_like(info.lr)} if adaptive else {})}
-
     def mixed(share: Tensor, own: Tensor, other: Tensor) -> Tensor:
         return share * own + (1 - share) * other
 
-    def adapted(oracle: Oracle, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        x, own, share = local["w"], local["personal"], local["alpha"]
-        slope = ((own - x) * oracle.grad(mixed(share, own, x), batch)).sum(-1, keepdim=True)
-        return torch.where(local["first"] > 0, (share - info.lr * slope).clamp(0, 1), share)
-
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        x, own = local["w"], local["personal"]
-        share = adapted(oracle, local, batch, info) if adaptive else local["alpha"]
+        x, own, share = local["w"], local["personal"], local["alpha"]
+        if adaptive and batch.step == 0:
+            slope = ((own - x) * oracle.grad(mixed(share, own, x), batch)).sum(-1, keepdim=True)
+            share = (share - info.lr * slope).clamp(0, 1)
         g, g_mixed = oracle.grad(x, batch), oracle.grad(mixed(share, own, x), batch)
-        new = {"w": x - info.lr * g, "personal": own - info.lr * share * g_mixed, "alpha": share}
-        return new | ({"first": torch.zeros_like(local["first"])} if adaptive else {})
+        return {"w": x - info.lr * g, "personal": own - info.lr * share * g_mixed, "alpha": share}
 
     def deploy(server: State, clients: State) -> Tensor:
         own = clients["personal"]  # the states of many clients may be in host memory
         return mixed(clients["alpha"], own, server["w"].to(own.device))
 
     return Algorithm(
-        **server_descent(),
         client_init=lambda w: {"personal": w, "alpha": w.new_full((1,), alpha)},
-        start=start,
+        start=start_from_client,
         step=step,
-        finish=keep_variables,
+        finish=upload_with(),
         deploy=deploy,
         weights=weights,
     )

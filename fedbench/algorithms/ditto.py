@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Count, NonNegative, Positive
 
@@ -30,15 +30,18 @@ def ditto(
     Identity: the global model is FedAvg's; λ = 0 is separate local training.
     Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.
     """
-    solver = descent(local, lr=personal_lr, extra=ProximalTerm(lam))
+    solver = descent(
+        local,
+        lr=personal_lr,
+        extra=ProximalTerm(lam),
+        variables=lambda msg, client, info: {"w": client["personal"]},
+    )
     personal = Algorithm(
-        start=lambda msg, client, info: {**solver["start"](msg, client, info), "w": client["personal"]},
-        step=solver["step"],
+        **solver,
         finish=lambda msg, client, local, info: ({}, {"personal": local["w"]}),
     )
     return Algorithm(
         **descent(local),
-        **server_descent(),
         client_init=lambda w: {"personal": w},
         personal=personal,
         personal_epochs=personal_epochs,

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import project_simplex
+from fedbench.algorithms.shared.mixtures import normalized, project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
@@ -75,8 +75,7 @@ def drfa(
         return torch.where(server["t"] > 0, after, server["lambda"])
 
     def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
-        share = mixture(server, cohort).index_select(0, cohort.id)
-        return torch.where(share.sum() > 0, share / share.sum(), 1 / len(share))
+        return normalized(mixture(server, cohort).index_select(0, cohort.id))
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
         t, steps, after = server["t"] + 1, cohort.steps.double().mean(), mixture(server, cohort)
@@ -121,12 +120,11 @@ def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:
         return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {**algo.start(msg, client, info), "snapshot": msg["w"], "taken": torch.zeros_like(info.lr)}
+        return {**algo.start(msg, client, info), "snapshot": msg["w"]}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        new, taken = algo.step(oracle, msg, local, batch, info), local["taken"] + 1
-        iterate = torch.where(taken <= info.probe["stop"], new["w"], local["snapshot"])
-        return {**new, "snapshot": iterate, "taken": taken}
+        new = algo.step(oracle, msg, local, batch, info)
+        return {**new, "snapshot": torch.where(batch.step < info.probe["stop"], new["w"], local["snapshot"])}
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         upload, client = algo.finish(msg, client, local, info)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
-from fedbench.core.algorithm import Algorithm, Averaging, by_weight
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -52,18 +52,16 @@ def fafed(
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         before = msg["w"] if variant == "stateless" else client["prev"]
-        return {**{k: msg[k] for k in ("w", "m", "v")}, "prev": before, "s": torch.zeros_like(info.lr)}
+        return {**msg, "prev": before}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         g, m = recursive_momentum(solver, oracle, local, batch, alpha, ext)
-        v, s = beta * local["v"] + (1 - beta) * g.square(), local["s"] + 1
-        moved = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
-        w = moved if variant == "code" else torch.where(s >= info.steps, local["w"], moved)
-        return {"w": w, "prev": local["w"], "m": m, "v": v, "s": s}
-
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        lasting = {} if variant == "stateless" else {"prev": local["prev"]}
-        return {"delta": msg["w"] - local["w"], "m": local["m"], "v": local["v"]}, lasting
+        v = beta * local["v"] + (1 - beta) * g.square()
+        s = batch.step + 1
+        w = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
+        if variant != "code":
+            w = torch.where(s >= info.steps, local["w"], w)
+        return {"w": w, "prev": local["w"], "m": m, "v": v}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w, m, v = server["w"] - uploads["delta"], uploads["m"], uploads["v"]
@@ -79,7 +77,7 @@ def fafed(
         broadcast=lambda server: server,
         start=start,
         step=step,
-        finish=finish,
+        finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         setup=first_exchange(solver, begin),
         weights="uniform",

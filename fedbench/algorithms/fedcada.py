@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight
+from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, upload_with
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -56,8 +56,7 @@ def fedcada(
     solver = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
-        count = {"t": msg["t"] + 1} if counter == "round" else {"t": client["t"]}
-        return {**{k: msg[k] for k in ("w", "m", "v")}, **count}
+        return {**msg, "t": msg["t"] + 1 if counter == "round" else client["t"]}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         g, _ = solver.update(oracle.grad(local["w"], batch), local)
@@ -65,10 +64,6 @@ def fedcada(
         m, v = beta1 * local["m"] + (1 - beta1) * g, beta2 * local["v"] + (1 - beta2) * g.square()
         d1, d2 = (ADJUST[adjust](beta**t).to(g.dtype) for beta in (beta1, beta2))
         return {"w": local["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps), "m": m, "v": v, "t": t}
-
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        uploads = {"delta": msg["w"] - local["w"], "m": local["m"], "v": local["v"]}
-        return uploads, {} if counter == "round" else {"t": local["t"]}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
@@ -83,7 +78,7 @@ def fedcada(
         broadcast=lambda server: server,
         start=start,
         step=step,
-        finish=finish,
+        finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         weights=weights,
         kinds=("moments", "replaces"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedbench.algorithms.shared.averages import blended, mean_gradient
+from fedbench.algorithms.shared.averages import blended, with_mean_gradient
 from fedbench.core.algorithm import Algorithm, Weights
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive, UnitInterval
@@ -28,4 +28,4 @@ def fedcm(
     Identity: α = 1 is FedAvg; one full-batch step per round is FedAvgM with β = 1-α and η_g = α; α = 0 never moves.
     """
     without(local, method="fedcm", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
-    return Algorithm(**blended(alpha), **mean_gradient(server_lr), weights=weights)
+    return with_mean_gradient(blended(alpha), server_lr, weights)

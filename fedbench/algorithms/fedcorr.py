@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.label_noise_estimation import (
@@ -14,13 +15,13 @@ from fedbench.algorithms.shared.label_noise_estimation import (
     note_visit,
     refuse_without_mixtures,
 )
-from fedbench.algorithms.shared.local_steps import pulled, with_mixup
+from fedbench.algorithms.shared.mixup import with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
 from fedbench.core.errors import RequestError, WrongValue, typed
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, UnitInterval
 from fedbench.core.randomness import one_by_one, sample_cohort
-from fedbench.core.types import PredictFn, State
+from fedbench.core.types import Batch, ClientInfo, Gradient, Oracle, PredictFn, State
 
 Changed: TypeAlias = tuple[State, State, Tensor]
 
@@ -74,7 +75,6 @@ def fedcorr(
             f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
         )
     sampler = None if frac2 is None else sample_cohort(frac2)
-    mixed = with_mixup if mixup else lambda algo: algo
     refuse_without_mixtures()  # a missing package is reported now and not in the middle of a run
 
     def after_visit(
@@ -92,17 +92,38 @@ def fedcorr(
     ) -> Changed:
         return server, client_states, corrected(server, y, predict_fn, confidence_thres, None) if t + 1 == second else y
 
-    def begin(w: Tensor, N: int) -> State:
-        return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}
+    def server_init(w: Tensor, num_clients: int) -> State:
+        zeros = w.new_zeros(num_clients, dtype=torch.float64)
+        return {"w": w, "lid": zeros, "level": zeros}
 
     visit = Algorithm(
-        server_init=begin, client_init=lambda w: {"mu": w.new_zeros(1)}, **pulled(local, beta), kinds=("visits",)
+        **descent(local, pulled_gradient(beta), variables=lambda msg, client, info: client),
+        server_init=server_init,
+        client_init=lambda w: {"mu": w.new_zeros(1)},
+        kinds=("visits",),
     )
     if not isinstance(server, Algorithm | None):
         raise WrongValue("server", f"must be null or a method with its _target_, got {typed(server)}")
-    later = mixed(server or Algorithm(**descent(local)))
+    later = server or Algorithm(**descent(local))
+    if mixup:
+        visit, later = with_mixup(visit), with_mixup(later)
     return [
-        Stage(mixed(visit), first, one_by_one, after=after_visit),
+        Stage(visit, first, one_by_one, after=after_visit),
         Stage(later, second, sampler, nearly_clean, after_second, keep=("level",)),
         Stage(later, rounds - first - second, sampler),
     ]
+
+
+def pulled_gradient(strength: float) -> Gradient:
+    """Return the gradient of F_k(w) + strength · μ_k ||w - w^t|| (not squared); μ_k is the local variable "mu".
+
+    The first batch of every epoch has no pull, as in the code of FedCorr's authors.
+    """
+
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        apart = local["w"] - msg["w"]
+        length = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
+        weight = strength * local["mu"] * (batch.step % info.per_epoch > 0)
+        return oracle.grad(local["w"], batch) + weight / torch.where(length > 0, length, 1.0) * apart
+
+    return gradient

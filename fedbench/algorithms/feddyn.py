@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
-from fedbench.core.algorithm import Algorithm, Averaging, ProximalTerm, by_weight, descent, start_from_client
+from fedbench.algorithms.shared.averages import drifted, with_mean_drift
+from fedbench.core.algorithm import Algorithm, Averaging, Descent, ProximalTerm, by_weight, start_from_client
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
@@ -67,9 +68,9 @@ def feddyn(
 
     return Algorithm(
         server_init=server_init,
-        client_init=unmoved,
+        client_init=lambda w: {"drift": torch.zeros_like(w)},
         start=start_from_client,
-        step=descent(extra=extra)["step"],
+        step=Descent(extra=extra),
         finish=finish,
         update=Averaging(update, {"delta": by_weight}),
         deploy=lambda server, clients: server["mean" if deploy == "mean" else "w"],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
 
+from fedbench.algorithms.shared.mixtures import normalized
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, chain, sgd, without
@@ -52,11 +52,6 @@ def fedfa(
     local = without(local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c")
     probe: Literal["accuracy", "accuracy_after"] = "accuracy" if acc_at == "before" else "accuracy_after"
 
-    def bits(share: Tensor) -> Tensor:  # -log2, of sum 1
-        information = -torch.log2(share)
-        total = information.sum()
-        return torch.where(total > 0, information / total, 1 / len(share))
-
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         count = client["count"] + 1
         return {"delta": msg["w"] - local["w"], "count": count}, {"count": count}
@@ -67,7 +62,8 @@ def fedfa(
         a = torch.where(accuracy.sum() > 0, a, 1 / len(a))
         rest = 1 - count / count.sum()
         uniform = (1 - alpha - beta) / len(a)
-        omega = alpha * bits(a) + beta * bits(torch.where(rest > 0, rest, c)) + uniform
+        rest = torch.where(rest > 0, rest, c)
+        omega = alpha * normalized(-torch.log2(a)) + beta * normalized(-torch.log2(rest)) + uniform
         change = -(omega.to(uploads["delta"].dtype) @ uploads["delta"])
         m, t = gamma_s * server["m"] + (1 - gamma_s) * change, server["t"] + 1
         rate = cohort.lr[0] if server_lr is None else server_lr

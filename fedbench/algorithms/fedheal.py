@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedbench.algorithms.shared.mixtures import normalized
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
@@ -62,8 +63,7 @@ def fedheal(
         delta, count = uploads["delta"], len(cohort.id)
         parts = [delta] if pieces is None else delta.split(pieces, 1)
         far = sum((torch.linalg.vector_norm(v, dim=1, dtype=torch.float64) for v in parts), cohort.p.new_zeros(()))
-        far = torch.where(far.sum() > 0, far / far.sum(), 1 / count)
-        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * far
+        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * normalized(far)
         gained = server["gained"].index_select(0, cohort.id) + increment
         p = (1 / count + gained) / (1 / count + gained).sum()
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
-from fedbench.algorithms.shared.local_steps import uphill
-from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent, start_from_client
+from fedbench.algorithms.fedsam import uphill
+from fedbench.algorithms.shared.averages import drifted, with_mean_drift
+from fedbench.core.algorithm import Algorithm, Averaging, Descent, by_weight, start_from_client
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -47,8 +48,8 @@ def fedspeed(
     everyone = server == "all"
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        here, there = uphill(oracle, local["w"], batch, rho)
-        return (1 - alpha) * here + alpha * there + prox * (local["w"] - msg["w"] + local["drift"])
+        g, uphill_g = uphill(oracle, local["w"], batch, rho)
+        return (1 - alpha) * g + alpha * uphill_g + prox * (local["w"] - msg["w"] + local["drift"])
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
@@ -58,14 +59,11 @@ def fedspeed(
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         return drifted(server, uploads["delta"], len(cohort.id)) if everyone else {"w": server["w"] - uploads["delta"]}
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        return with_mean_drift(w, num_clients, examples) if everyone else {"w": w}
-
     return Algorithm(
-        server_init=server_init,
-        client_init=unmoved,
+        server_init=lambda w, N: with_mean_drift(w, N, examples) if everyone else {"w": w},
+        client_init=lambda w: {"drift": torch.zeros_like(w)},
         start=start_from_client,
-        step=descent(gradient=gradient)["step"],
+        step=Descent(gradient=gradient),
         finish=finish,
         update=Averaging(update, {"delta": by_weight}),
         weights="uniform",

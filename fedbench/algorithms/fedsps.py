@@ -32,4 +32,4 @@ def fedsps(local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0
         size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(gamma_b)
         return {"w": torch.addcmul(local["w"], size.to(g.dtype), g, value=-1)}
 
-    return Algorithm(start=lambda msg, client, info: {"w": msg["w"]}, step=step, weights="uniform")
+    return Algorithm(step=step, weights="uniform")

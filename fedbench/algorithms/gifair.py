@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -58,26 +59,19 @@ def gifair(
             new["known"] = server["known"].index_fill(0, cohort.id, 1.0)
         return new
 
-    if form == "server":
-        return Algorithm(
-            **descent(local),
-            server_init=server_init,
-            update=Averaging(step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}),
-            needs=frozenset({"loss"}),
-            weights=weights,
-        )
-
-    solver = descent(local, scale="factor")
-
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {**solver["start"](msg, client, info), "factor": info.probe["factor"]}
-
-    return Algorithm(
-        start=start,
-        step=solver["step"],
-        instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
+    algo = Algorithm(
+        **descent(local),
         server_init=server_init,
-        update=Averaging(step, {"delta": by_weight}),
+        update=Averaging(step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}),
         needs=frozenset({"loss"}),
         weights=weights,
+    )
+    if form == "server":
+        return algo
+    solver = descent(local, scale="factor", variables=lambda msg, client, info: {"factor": info.probe["factor"]})
+    return replace(
+        algo,
+        **solver,
+        instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
+        update=Averaging(step, {"delta": by_weight}),
     )

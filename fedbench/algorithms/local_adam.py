@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.core.algorithm import (
-    Algorithm,
-    Weights,
-    descent,
-    keep_variables,
-    server_descent,
-    start_from_client,
-)
+from fedbench.core.algorithm import Algorithm, Descent, Weights, descent, start_from_client, upload_with
 from fedbench.core.optim import SGD, Optimizer, adam, chain, without
 from fedbench.core.options import HalfOpenUnit, Positive
 
@@ -40,15 +33,14 @@ def local_adam(
     Deviation: the text of the paper has lost its pseudo-code. Clients that do not take part keep their old moments.
     """
     local = without(local, "momentum", "adaptive steps", method="local_adam", reason="Adam has its own")
-    solver = adam(beta1, beta2, eps, bias_correction=True)
+    solver = chain(local, adam(beta1, beta2, eps, bias_correction=True))
     if state == "reset":
-        return Algorithm(**descent(chain(local, solver)), **server_descent(), weights=weights)
-
+        return Algorithm(**descent(solver), weights=weights)
     return Algorithm(
         client_init=solver.init,
         start=start_from_client,
-        step=descent(chain(local, solver))["step"],
-        finish=keep_variables,
+        step=Descent(solver),
+        finish=upload_with(),
         weights=weights,
         exposes={"moments": lambda uploads, clients: clients["m"]},
     )

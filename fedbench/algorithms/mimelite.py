@@ -52,16 +52,19 @@ def mimelite(
         return ((1 - beta1) * g + beta1 * msg["m"]) / (msg["v"].sqrt() + eps)
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, **{k: torch.zeros_like(w) for k in (("m", "v") if adam else ("m",))}}
+        zeros = torch.zeros_like(w)
+        return {"w": w, "m": zeros, "v": zeros} if adam else {"w": w, "m": zeros}
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         return {"delta": msg["w"] - local["w"], "grad": info.probe["grad"]}, client
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         c = uploads["grad"]
-        new = {"w": torch.sub(server["w"], uploads["delta"], alpha=server_lr)}
-        new["m"] = beta1 * server["m"] + (1 - beta1) * c
-        return new | ({"v": beta2 * server["v"] + (1 - beta2) * c.square()} if adam else {})
+        w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
+        new = {"w": w, "m": beta1 * server["m"] + (1 - beta1) * c}
+        if adam:
+            new["v"] = beta2 * server["v"] + (1 - beta2) * c.square()
+        return new
 
     return Algorithm(
         **(descent(gradient=gradient) if adam else blended(1 - beta1)),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, keep_variables, start_from_client
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.algorithm import Algorithm, Descent, start_from_client, upload_with
+from fedbench.core.optim import SGD, Optimizer, chain, without
 from fedbench.core.options import HalfOpenUnit, NonNegative
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.types import State
 
 
 def naive_adaptive(local: Optimizer = SGD, *, beta: HalfOpenUnit = 0.5, eps: NonNegative = 0.0) -> Algorithm:
@@ -24,18 +25,17 @@ def naive_adaptive(local: Optimizer = SGD, *, beta: HalfOpenUnit = 0.5, eps: Non
     Identity: β = 0, ε = 0 is a step by the sign of the gradient.
     Deviation: 0/0 is 0. Line 8 prints √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.
     """
-    solver = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
+    local = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        g, _ = solver.update(oracle.grad(local["w"], batch), local)
-        v = beta * local["v"] + (1 - beta) * g.square()
-        d = torch.where(v > 0, g / (v.sqrt() + eps), 0.0)
-        return {"w": torch.addcmul(local["w"], info.lr, d, value=-1), "v": v}
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        v = beta * state["v"] + (1 - beta) * g.square()
+        return torch.where(v > 0, g / (v.sqrt() + eps), 0.0), {"v": v}
 
+    solver = chain(local, Optimizer(lambda w: {"v": torch.zeros_like(w)}, update))
     return Algorithm(
-        client_init=lambda w: {"v": torch.zeros_like(w)},
+        client_init=solver.init,
         start=start_from_client,
-        step=step,
-        finish=keep_variables,
+        step=Descent(solver),
+        finish=upload_with(),
         weights="uniform",
     )

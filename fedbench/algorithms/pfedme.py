@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.core.algorithm import Algorithm, Weights, keep_variables, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, server_descent, upload_with
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Count, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -59,7 +59,7 @@ def pfedme(
         client_init=lambda w: {"personal": w},
         start=begin,
         step=step,
-        finish=keep_variables,
+        finish=upload_with(),
         deploy=lambda server, clients: clients["personal"],
         weights=weights,
     )

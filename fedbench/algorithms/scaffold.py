@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.shared.averages import participants
 from fedbench.core.algorithm import Algorithm, Averaging, GradientShift, by_weight, descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
@@ -43,13 +44,13 @@ def scaffold(
         local = without(local, method="scaffold", reason=reason)
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        count = num_clients if examples is None else sum(n > 0 for n in examples)
-        return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), count)}
+        return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), participants(num_clients, examples))}
 
-    solver = descent(local, extra=GradientShift("shift"))  # line 10
-
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {**solver["start"](msg, client, info), "shift": msg["c"] - client["c"]}
+    solver = descent(  # line 10
+        local,
+        extra=GradientShift("shift"),
+        variables=lambda msg, client, info: {"shift": msg["c"] - client["c"]},
+    )
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
@@ -64,11 +65,10 @@ def scaffold(
         return {**server, "w": w, "c": server["c"] + uploads["c"] * (len(cohort.id) / server["clients"])}
 
     return Algorithm(
+        **solver,
         server_init=server_init,
         client_init=lambda w: {"c": torch.zeros_like(w)},
         broadcast=lambda server: {"w": server["w"], "c": server["c"]},
-        start=start,
-        step=solver["step"],
         finish=finish,
         update=Averaging(update, {"delta": by_weight, "c": by_weight}),
         needs=frozenset({"grad"}) if option == 1 else frozenset(),

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
-from fedbench.core.algorithm import Algorithm, Averaging, by_weight
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -41,13 +41,12 @@ def stem(
         return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": uploads["g"]}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], "m": msg["m"], "prev": client["prev"], "s": torch.zeros_like(info.lr)}
+        return {**msg, "prev": client["prev"]}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         _, m = recursive_momentum(solver, oracle, local, batch, alpha)
-        s = local["s"] + 1
-        w = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m
-        return {"w": w, "prev": local["w"], "m": m, "s": s}
+        w = local["w"] - rate(info.lr, decay_w, msg["t"] + batch.step + 1) * m
+        return {"w": w, "prev": local["w"], "m": m}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         t = server["t"] + cohort.steps.double().mean()  # iterations
@@ -59,10 +58,7 @@ def stem(
         broadcast=lambda server: server,
         start=start,
         step=step,
-        finish=lambda msg, client, local, info: (
-            {"delta": msg["w"] - local["w"], "m": local["m"]},
-            {"prev": local["prev"]},
-        ),
+        finish=upload_with("m"),
         update=Averaging(update, {"delta": by_weight, "m": by_weight}),
         setup=first_exchange(solver, Averaging(begin, {"g": by_weight})),
         weights="uniform",

@@ -140,16 +140,25 @@ def descent(
     lr: float | None = None,
     extra: Extra | None = None,
     scale: str | None = None,
+    variables: Start = lambda msg, client, info: {},
 ) -> LocalPart:
     """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
 
-    The arguments are those of ``Descent``. Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a
-    ``GradientShift``. An ``extra`` is ignored if ``gradient`` is given. The method's own ``start`` makes the variable
-    ``scale``.
+    Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a ``GradientShift``. An ``extra`` is ignored
+    if ``gradient`` is given.
+
+    Args:
+        opt: As for ``Descent``.
+        gradient: As for ``Descent``.
+        lr: As for ``Descent``.
+        extra: As for ``Descent``.
+        scale: As for ``Descent``.
+        variables: Makes further local variables at the beginning of local work, such as those that ``extra`` and
+            ``scale`` name.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], **opt.init(msg["w"])}
+        return {"w": msg["w"], **opt.init(msg["w"]), **variables(msg, client, info)}
 
     return {"start": start, "step": Descent(opt, gradient, lr, extra, scale)}
 
@@ -241,9 +250,14 @@ def start_from_client(msg: State, client: State, info: ClientInfo) -> State:
     return {"w": msg["w"], **client}
 
 
-def keep_variables(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-    """Upload Δ_k, and keep the local variables that the client state consists of: a ``finish``."""
-    return upload_delta(msg, client, local, info)[0], {name: local[name] for name in client}
+def upload_with(*names: str) -> Finish:
+    """Return a ``finish`` that uploads Δ_k and local variables, and keeps those that the client state consists of."""
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        uploads = {name: local[name] for name in names}
+        return {"delta": msg["w"] - local["w"], **uploads}, {name: local[name] for name in client}
+
+    return finish
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Batch(NamedTuple):
     y: Tensor  # [A, B], of sequences with a label per token [A, B, L]
     weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
     key: Tensor | None = None  # [A] int64: keys of the draws of this training step; None draws nothing
+    step: int = 0  # number of the local step in the round, the same for all clients
 
 
 class Predictions(NamedTuple):

@@ -121,15 +121,18 @@ class Attack(Layer, Attackers):
         Raises:
             RequestError: If the labels cannot be changed so.
         """
-        last = data.classes - 1
         if self.data == "none" or not len(self.who):
             return data
-        if data.y.dim() > 1:
-            self._refuse_labels("labels per token")
-        if data.shares_examples:
-            self._refuse_labels("examples of several clients")
-        if not last:
-            self._refuse_labels("a single class")
+        last = data.classes - 1
+        unfit = {
+            "labels per token": data.y.dim() > 1,
+            "examples of several clients": data.shares_examples,
+            "a single class": last == 0,
+        }
+        for fault, holds in unfit.items():
+            if holds:
+                message = f"must be none for data with {fault}, got {self.data}; set attack.message instead"
+                raise WrongValue("attack.data", message)
 
         rows = data.train.of_clients(self.who)
         old = data.y[rows]
@@ -144,11 +147,6 @@ class Attack(Layer, Attackers):
                 drawn = integers(key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last)
                 new = upload(drawn, rows.device)
         return data.relabelled(data.y.index_copy(0, rows, new))
-
-    def _refuse_labels(self, kind: str) -> None:
-        raise WrongValue(
-            "attack.data", f"must be none for data with {kind}, got {self.data}; set attack.message instead"
-        )
 
     def measured(
         self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
@@ -207,7 +205,8 @@ class Attack(Layer, Attackers):
             plan: The round.
         """
         own = rows[bad]
-        scale = self._scale(cohort.p[bad])
+        default: dict[str, float | Tensor] = {"ipm": 0.5, "scale": 1 / cohort.p[bad].double().sum()}
+        scale = default.get(self.message, 1.0) if self.scale == "auto" else self.scale
         if self.message == "scale":
             return own * scale
         if self.message == "sign_flip":
@@ -227,14 +226,6 @@ class Attack(Layer, Attackers):
             zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
             forged = by_columns(lambda block: block.mean(0) - zeta * block.std(0, correction=0), honest)
         return forged.to(rows.dtype).expand_as(own)
-
-    def _scale(self, p: Tensor) -> float | Tensor:
-        """Return the factor of a message, given the attackers' weights in the round."""
-        if self.scale != "auto":
-            return self.scale
-        if self.message == "scale":
-            return 1 / p.double().sum()
-        return 0.5 if self.message == "ipm" else 1.0
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round with the number of its attackers and, where all vectors are held, their effect."""

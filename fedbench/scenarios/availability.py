@@ -13,7 +13,7 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, UnitInterval
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
-from fedbench.core.types import ClientInfo, State, Weighting
+from fedbench.core.types import State, Weighting
 from fedbench.core.validation import Range
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
@@ -97,10 +97,7 @@ class Availability(Layer):
             factor /= 1 - self.lost
 
         def scaled(weighting: Weighting) -> Weighting:
-            def weights(server: State, cohort: ClientInfo) -> torch.Tensor:
-                return weighting(server, cohort) * factor
-
-            return weights
+            return lambda server, cohort: weighting(server, cohort) * factor
 
         weights = {name: scaled(weighting) for name, weighting in algo.averaging.weights.items()}
         return replace(counting, update=replace(algo.averaging, weights=weights))

@@ -205,7 +205,7 @@ class Plan:
                 width = self.lone[t] if k == 1 else self.shape[1]
                 drawn = None if keys is None else keys[start + at : start + at + k]
                 part = slice(at, at + k)
-                yield Batch(x[part, :width], y[part, :width], weight[part, :width], drawn), k
+                yield Batch(x[part, :width], y[part, :width], weight[part, :width], drawn, t), k
                 at += k
             step, start = stop, start + size
 

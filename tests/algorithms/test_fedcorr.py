@@ -12,6 +12,7 @@ from reference import local_sgd
 from sklearn.mixture import GaussianMixture
 from tools import close, deployed, federation, final, make, snapshots, task_for
 
+from fedbench.algorithms.fedcorr import pulled_gradient
 from fedbench.algorithms.shared.label_noise_estimation import (
     corrected,
     estimate_levels,
@@ -21,8 +22,8 @@ from fedbench.algorithms.shared.label_noise_estimation import (
     note_visit,
     output_losses,
 )
-from fedbench.algorithms.shared.local_steps import Mixed, pulled
-from fedbench.core.algorithm import Stage
+from fedbench.algorithms.shared.mixup import MixupOracle
+from fedbench.core.algorithm import Descent, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
 from fedbench.core.types import Batch, ClientInfo
@@ -119,8 +120,8 @@ def test_mixup_is_cross_entropy_with_mixed_labels():
     data = federation(features=4)
     task = task_for(data)
     batch, key = mixed_batch(), torch.tensor([[5], [6], [7]])
-    mixed = Mixed(make_oracle(task, "stacked"), key, torch.zeros(3, 1))
-    share, one, other = mixed._mix(batch)
+    mixed = MixupOracle(make_oracle(task, "stacked"), key)
+    share, one, other = mixed.mix(batch)
     w = torch.randn(3, task.size, dtype=D, generator=torch.Generator().manual_seed(1))
     loss, grad = mixed.loss_and_grad(w, batch)
     assert torch.equal(mixed.grad(w, batch), grad)
@@ -134,7 +135,7 @@ def test_mixup_is_cross_entropy_with_mixed_labels():
 
 def test_mixup_pairs_real_examples_and_draws_anew_in_every_step():
     batch, key = mixed_batch(), torch.tensor([[5], [6], [7]])
-    draws = [Mixed(None, key, torch.full((3, 1), float(t)))._mix(batch) for t in range(50)]
+    draws = [MixupOracle(None, key).mix(batch._replace(step=t)) for t in range(50)]
     shares = torch.cat([d[0] for d in draws])
     assert len(shares.unique()) == 150
     assert shares.mean().item() == pytest.approx(0.5, abs=0.1)
@@ -152,22 +153,21 @@ def test_mixup_pairs_real_examples_and_draws_anew_in_every_step():
 
 def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
     """β μ (w - w^t)/||w - w^t||, not squared: by hand with a gradient of 0."""
-    part = pulled(make_sgd(), 5.0)
+    step = Descent(make_sgd(), pulled_gradient(5.0))
     still = type("Still", (), {"grad": lambda self, w, b: torch.zeros_like(w)})()
     one = torch.ones(1, 1, dtype=D)
     info = ClientInfo(id=one, n=one, p=one, steps=4 * one, lr=0.1 * one, per_epoch=2 * one, key=one)
     msg = {"w": torch.zeros(2, dtype=D)}
-    now = part["start"](msg, {"mu": 0.3 * one}, info)
-    now = {k: v.expand(1, *v.shape[-1:]) for k, v in now.items()} | {"w": torch.tensor([[3.0, 4.0]], dtype=D)}
+    now = {"mu": 0.3 * one, "w": torch.tensor([[3.0, 4.0]], dtype=D)}
     path = [now["w"]]
-    for _ in range(4):
-        now = part["step"](still, msg, now, None, info)
+    for t in range(4):
+        now = step(still, msg, now, mixed_batch()._replace(step=t), info)
         path.append(now["w"])
     moves = [(b - a)[0].tolist() for a, b in pairwise(path)]
-    step = 0.1 * 5 * 0.3
-    want = [[0, 0], [-step * 0.6, -step * 0.8], [0, 0], [-step * 0.6, -step * 0.8]]
+    length = 0.1 * 5 * 0.3
+    want = [[0, 0], [-length * 0.6, -length * 0.8], [0, 0], [-length * 0.6, -length * 0.8]]
     assert moves == [pytest.approx(m) for m in want]
-    at_rest = part["step"](still, msg, {**now, "w": torch.zeros(1, 2, dtype=D), "s": one}, None, info)
+    at_rest = step(still, msg, {**now, "w": torch.zeros(1, 2, dtype=D)}, mixed_batch()._replace(step=1), info)
     assert not at_rest["w"].any()
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from reference import box_simplex, onto_simplex
 from scipy.optimize import nnls
 
-from fedbench.algorithms.shared.gram import gram, project_simplex, shortest_combination, shortest_in_hull
+from fedbench.algorithms.shared.gram import gram, shortest_combination, shortest_in_hull
+from fedbench.algorithms.shared.mixtures import project_simplex
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))

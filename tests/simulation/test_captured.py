@@ -24,7 +24,7 @@ class Again(CapturedOracle):
 
 
 def part_of(batch, k):
-    return Batch(*(v if v is None else v[:k] for v in batch))
+    return Batch(*(v if v is None else v[:k] for v in batch[:4]))
 
 
 @pytest.mark.parametrize("name", [n for n in DEEP if n not in LARGE])

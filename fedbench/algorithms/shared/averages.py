@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import GradientShift, LocalPart, descent
-from fedbench.core.types import Broadcast, ClientInfo, ServerInit, State, Update, weighted_sum
+from fedbench.core.algorithm import Algorithm, GradientShift, LocalPart, Weights, descent
+from fedbench.core.types import ClientInfo, State, weighted_sum
 
 
-def unmoved(w: Tensor) -> State:
-    """Return the state of a client that has not taken part: u_k = 0."""
-    return {"drift": torch.zeros_like(w)}
+def participants(num_clients: int, examples: Sequence[int] | None) -> int:
+    """Return the number of clients that can take part: those with training examples, all if these are not known."""
+    return num_clients if examples is None else sum(n > 0 for n in examples)
 
 
 def with_mean_drift(w: Tensor, num_clients: int, examples: Sequence[int] | None) -> State:
@@ -25,8 +24,7 @@ def with_mean_drift(w: Tensor, num_clients: int, examples: Sequence[int] | None)
         num_clients: Number of clients.
         examples: Their training examples; clients without any never take part and do not count. None: all count.
     """
-    count = num_clients if examples is None else sum(n > 0 for n in examples)
-    return {"w": w, "drift": torch.zeros_like(w), "clients": w.new_full((), count)}
+    return {"w": w, "drift": torch.zeros_like(w), "clients": w.new_full((), participants(num_clients, examples))}
 
 
 def drifted(server: State, delta: Tensor, count: int) -> State:
@@ -41,14 +39,6 @@ def drifted(server: State, delta: Tensor, count: int) -> State:
     return {**server, "w": server["w"] - delta + drift, "drift": drift}
 
 
-class MomentumPart(TypedDict):
-    """The fields of an ``Algorithm`` that a server with such a momentum fills."""
-
-    server_init: ServerInit
-    broadcast: Broadcast
-    update: Update
-
-
 def blended(share: float) -> LocalPart:
     """Return the local solver w <- w - η_l (share · ∇F_k(w; batch) + (1-share) m), m in the message.
 
@@ -56,23 +46,29 @@ def blended(share: float) -> LocalPart:
     m must be 0.
     """
     ratio = (1 - share) / share if share else 0.0
-    solver = descent(extra=GradientShift("shift"), scale="share")
+    return descent(
+        extra=GradientShift("shift"),
+        scale="share",
+        variables=lambda msg, client, info: {"shift": ratio * msg["m"], "share": torch.full_like(info.lr, share)},
+    )
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], "shift": ratio * msg["m"], "share": torch.full_like(info.lr, share)}
 
-    return {"start": start, "step": solver["step"]}
+def with_mean_gradient(solver: LocalPart, server_lr: float, weights: Weights) -> Algorithm:
+    """Return the method with this local solver and FedCM's server, which sends the mean gradient m to the clients.
 
-
-def mean_gradient(server_lr: float) -> MomentumPart:
-    """Return the server of FedCM: w <- w - η_g Σ p_k Δ_k, m <- Σ p_k Δ_k / (η_l τ_k), a mean of gradients."""
+    w <- w - η_g Σ p_k Δ_k, m <- Σ p_k Δ_k / (η_l τ_k), from 0.
+    """
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta, p = uploads["delta"], cohort.p.double()  # two sums of one upload, which is therefore held
-        d, m = (weighted_sum(v, delta).to(delta.dtype) for v in (p, p / (cohort.lr * cohort.steps)))
+        d = weighted_sum(p, delta).to(delta.dtype)
+        m = weighted_sum(p / (cohort.lr * cohort.steps), delta).to(delta.dtype)
         return {"w": torch.sub(server["w"], d, alpha=server_lr), "m": m}
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, "m": torch.zeros_like(w)}
-
-    return {"server_init": server_init, "broadcast": lambda server: server, "update": update}
+    return Algorithm(
+        **solver,
+        server_init=lambda w, num_clients: {"w": w, "m": torch.zeros_like(w)},
+        broadcast=lambda server: server,
+        update=update,
+        weights=weights,
+    )

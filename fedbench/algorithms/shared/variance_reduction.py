@@ -35,7 +35,6 @@ def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
         return {"g": solver.update(oracle.grad(local["w"], batch), local)[0]}
 
     return Algorithm(
-        start=lambda msg, client, info: {"w": msg["w"]},
         step=step,
         finish=lambda msg, client, local, info: ({"g": local["g"]}, client),
         update=update,

@@ -1,0 +1,24 @@
+"""Weights of clients as points of the simplex {λ >= 0, Σ λ = 1}."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def normalized(v: Tensor) -> Tensor:
+    """Return v / Σ v [C]; uniform weights if the sum is 0."""
+    total = v.sum()
+    return torch.where(total > 0, v / total, 1 / len(v))
+
+
+def project_simplex(v: Tensor) -> Tensor:
+    """Return the point of the simplex {λ >= 0, Σ λ = 1} that is nearest to v [N] (Duchi et al., ICML 2008, Fig. 1).
+
+    θ = (Σ_{i<=r} u_i - 1)/r with u sorted downwards and r the last position where u_r > (Σ_{i<=r} u_i - 1)/r; the sum
+    includes the entry itself. Values that are not finite give NaN.
+    """
+    u = v.sort(descending=True).values
+    theta = (u.cumsum(0) - 1) / torch.arange(1, len(v) + 1, device=v.device, dtype=v.dtype)
+    last = ((u > theta).sum() - 1).clamp_min(0)  # NaN is not larger than anything
+    return (v - theta.index_select(0, last.view(1))).clamp_min(0)

@@ -1,0 +1,64 @@
+"""Mixup: local steps on mixed examples (Zhang et al., ICLR 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm
+from fedbench.core.randomness import fold_in
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+
+@dataclass(frozen=True)
+class MixupOracle:
+    """An oracle on mixed examples: a loss of mixed labels is a mixture of two losses with hard labels.
+
+    The examples are x̃ = λ x + (1-λ) x[π], the loss λ ℓ(x̃, y) + (1-λ) ℓ(x̃, y[π]); λ ~ U(0, 1) = Beta(1, 1). λ and the
+    permutation π of a batch are pure functions of the client's key and the step.
+
+    Attributes:
+        oracle: The oracle of the plain loss.
+        key: Key of each client in this round, [A, 1].
+    """
+
+    oracle: Oracle
+    key: Tensor
+
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P]."""
+        return self.loss_and_grad(w, batch)[1]
+
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        share, one, other = self.mix(batch)
+        loss, g = self.oracle.loss_and_grad(w, one)
+        other_loss, other_g = self.oracle.loss_and_grad(w, other)
+        return share * loss + (1 - share) * other_loss, share * g + (1 - share) * other_g
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes] of plain examples."""
+        return self.oracle.logits(w, x)
+
+    def mix(self, batch: Batch) -> tuple[Tensor, Batch, Batch]:
+        """Return λ [A, 1], and the mixed examples with the labels of the first and of the second of a pair."""
+        step = torch.full_like(self.key, batch.step)
+        share = (fold_in(0, self.key, step).double() / 2.0**63).to(batch.weight.dtype)
+        order = fold_in(1, self.key, step, torch.arange(batch.y.shape[1], device=batch.y.device))
+        order = torch.where(batch.weight > 0, order, torch.iinfo(torch.int64).max)  # padding stays behind
+        pair = torch.argsort(order, dim=1, stable=True)
+        rows = torch.arange(len(pair), device=pair.device).unsqueeze(1)
+        wide = share.view(-1, *(1,) * (batch.x.dim() - 1))
+        mixed = batch._replace(x=wide * batch.x + (1 - wide) * batch.x[rows, pair])
+        return share, mixed, mixed._replace(y=batch.y[rows, pair])
+
+
+def with_mixup(algo: Algorithm) -> Algorithm:
+    """Return the method with mixup in its local steps."""
+
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        return algo.step(MixupOracle(oracle, info.key), msg, local, batch, info)
+
+    return replace(algo, step=step, blends_examples=True)
