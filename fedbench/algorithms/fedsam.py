@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import with_mean_gradient
+from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
-
-
-def uphill(oracle: Oracle, w: Tensor, batch: Batch, rho: float) -> tuple[Tensor, Tensor]:
-    """Return g = ∇F_k(w; batch) and the gradient on the same batch at w + ρ g/||g||, [A, P] each.
-
-    The length is that of the whole vector of each client; where g = 0 both gradients are at w.
-    """
-    g = oracle.grad(w, batch)
-    length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
-    return g, oracle.grad(w + g * torch.where(length > 0, rho / length, 0.0), batch)
 
 
 def fedsam(

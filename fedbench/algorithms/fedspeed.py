@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.fedsam import uphill
 from fedbench.algorithms.shared.averages import drifted, with_mean_drift
+from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Algorithm, Averaging, Descent, by_weight, start_from_client
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval

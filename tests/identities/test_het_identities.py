@@ -9,7 +9,7 @@ import torch
 from test_more_identities import FULL, QUADRATIC, Given, on_quadratics, run_on, start_of
 from tools import close, deployed, factory, federation, final, make, simulated, snapshots
 
-from fedbench.algorithms.fedsam import uphill
+from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer, sgd
