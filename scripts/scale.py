@@ -1,11 +1,19 @@
 #!/usr/bin/env python
-"""Measure the time and memory of a round over the number and skew of clients, participation and model size.
+"""Measure time and memory over the number of clients and the size of the model, and draw them.
 
-usage: python scripts/scale.py [--picture FILE.png] [--json FILE]
+    python scripts/scale.py rounds [--picture FILE.png] [--json FILE]
+    python scripts/scale.py population [--clients 10000,100000,1000000] [--picture FILE.png] [--json FILE]
 
-Every point is the fastest of three rounds of FedAvg after a warm-up, with engine.mode=auto, in a process of its own;
-its peak memory is the one that the system reports. `scaffold` and `ditto` are rounds of 100 clients of methods that
-keep a vector or a model for every client; `femnist` is a round over 3500 clients with 700000 images of 28 x 28.
+Every point has a process of its own, and its peak memory is the one that the system reports.
+
+`rounds`: a round over the number and skew of clients, participation and model size. Every point is the fastest of three
+rounds of FedAvg after a warm-up, with engine.mode=auto. `scaffold` and `ditto` are rounds of 100 clients of methods
+that keep a vector or a model for every client; `femnist` is a round over 3500 clients with 700000 images of 28 x 28.
+
+`population`: a round, an evaluation and the data over the number of clients. Synthetic(1, 1) with 5 examples a client
+and a linear model of 610 parameters, 100 clients a round, 200 rounds, every 20th evaluated on 1000 clients or all; a
+checkpoint and the final files are written too. Times are seconds of a CPU, which other processes on the machine hardly
+change; those of a round and of an evaluation are medians. By default the picture is docs/figures/population.png.
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,7 +42,10 @@ from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.models.dense import MLP, Linear
+from fedbench.runs.build import build
 from fedbench.runs.build_engine import make_engine
+from fedbench.runs.recorder import Recorder
+from fedbench.runs.training import TrainingSession
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, simulate
@@ -91,7 +102,7 @@ def federation(clients: int, examples: int, sigma: float, images: bool) -> Feder
     return data.to(torch.device("cpu"), torch.float32)
 
 
-def point(
+def round_cost(
     clients: int, examples: int, sigma: float, participation: float, hidden: int, algorithm: str, folder: Path
 ) -> dict[str, float]:
     """Return the seconds per round, the client-steps of a round and the peak memory of this process.
@@ -134,7 +145,7 @@ def point(
     }
 
 
-def picture(found: dict[str, list[dict[str, float]]], path: Path) -> None:
+def draw_rounds(found: dict[str, list[dict[str, float]]], path: Path) -> None:
     """Draw the microseconds per client-step, a panel per varied quantity, and the peak memory against the clients."""
     from matplotlib.figure import Figure
 
@@ -148,14 +159,14 @@ def picture(found: dict[str, list[dict[str, float]]], path: Path) -> None:
         if name != "skew":
             axis.set_xscale("log")
     for axis, names in zip(axes[len(timed) :], MEMORY, strict=False):
-        memory(axis, {name: found[name] for name in names if name in found})
+        draw_memory(axis, {name: found[name] for name in names if name in found})
     for axis in axes[len(timed) + len(MEMORY) :]:
         axis.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
-def memory(axis: Axes, found: dict[str, list[dict[str, float]]]) -> None:
+def draw_memory(axis: Axes, found: dict[str, list[dict[str, float]]]) -> None:
     """Draw the peak memory, and as a dotted line what the examples and the states of all clients take."""
     for color, (name, points) in zip(COLORS, found.items(), strict=False):
         x = [p["x"] for p in points]
@@ -167,32 +178,151 @@ def memory(axis: Axes, found: dict[str, list[dict[str, float]]]) -> None:
     axis.legend(fontsize="small")
 
 
-def main() -> None:
-    """Measure all points and print a table; with --point, measure one point for the parent process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the results")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
-    parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+# ---- populations
+
+ROOT = Path(__file__).parent.parent
+POPULATION_RUN = ["data=synthetic_1_1", "data.source.most=5", "participation=100", "rounds=200", "eval_every=20"]
+POPULATION_LINES = {  # label: overrides, colour, dashes
+    "FedAvg": (["algo=fedavg", "evaluate.clients=1000"], "#0072B2", "-"),
+    "AdaFedAdam": (["algo=adafedadam", "evaluate.clients=1000"], "#009E73", "--"),
+    "SCAFFOLD": (["algo=scaffold", "evaluate.clients=1000"], "#D55E00", "-."),
+    "FedAvg, all evaluated": (["algo=fedavg"], "#56B4E9", ":"),
+}
+POPULATION_PANELS = {  # key: label of the axis, factor, lowest value shown
+    "round": ("a round of 100 clients, CPU ms", 1e3, 0.1),
+    "evaluation": ("an evaluation, CPU ms", 1e3, 0.1),
+    "memory": ("peak memory, GB", 1e-9, 0.1),
+    "data": ("making the data, CPU s", 1, 0.1),
+}
+
+
+def population_cost(overrides: list[str]) -> dict[str, float]:
+    """Return CPU seconds of the data, of a round, of an evaluation and of a checkpoint, and bytes, of a run here."""
+    torch.set_num_threads(1)
+    took: dict[str, list[float]] = {"round": [], "evaluation": []}
+    begun = time.process_time()
+    prepared = build(compose_run([*overrides, "engine.workers=1"]))
+    data = time.process_time() - begun
+    with tempfile.TemporaryDirectory() as folder:
+        session = TrainingSession(prepared, Recorder(Path(folder) / "run"))
+        snapshots = session.snapshots()
+        while True:
+            begun = time.process_time()
+            snapshot = next(snapshots, None)
+            if snapshot is None:
+                break
+            took["round"].append(time.process_time() - begun)
+            if session.evaluates(snapshot.round):
+                begun = time.process_time()
+                session.record(snapshot)
+                took["evaluation"].append(time.process_time() - begun)
+        begun = time.process_time()
+        session._save(session.last)
+        saved = time.process_time() - begun
+        written = sum(file.stat().st_size for file in session.recorder.folder.rglob("*.safetensors"))
+        session.finish({})
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    medians = {k: float(np.median(v[1:])) for k, v in took.items()}
+    return {"data": data, **medians, "checkpoint": saved, "checkpoint_bytes": written, "memory": peak}
+
+
+def population_figure(found: dict[str, dict[int, dict[str, float]]]) -> Any:
+    """Return a panel for each quantity over the number of clients."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(POPULATION_PANELS))
+    for axes, (key, (label, factor, least)) in zip(panels, POPULATION_PANELS.items(), strict=True):
+        for name, (_, colour, dashes) in POPULATION_LINES.items():
+            points = found[name]
+            values = [factor * p[key] for p in points.values()]
+            axes.plot(list(points), values, "o", linestyle=dashes, color=colour, label=name, markersize=4)
+        axes.set(xlabel="clients", title=label, xscale="log", yscale="log")
+        axes.set_ylim(min(least, axes.get_ylim()[0]), max(10, axes.get_ylim()[1]))
+        axes.grid(color="0.9")
+    panels[2].axhline(4, color="0.4", linewidth=0.8)
+    panels[2].text(min(found["FedAvg"]), 4.2, "4 GB", color="0.3", fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(POPULATION_LINES), frameon=False)
+    return figure
+
+
+# ---- the command line
+
+
+def in_own_process(*arguments: object) -> dict[str, float]:
+    """Measure a point in a process of its own."""
+    command = [sys.executable, __file__, *map(str, arguments)]
+    measured: dict[str, float] = json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    )
+    return measured
+
+
+def measure_rounds(args: argparse.Namespace) -> None:
+    """Measure all points of rounds, print a row for each, and draw them."""
     if args.point:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(point(*args.point, Path(folder))))
+            print(json.dumps(round_cost(*args.point, Path(folder))))
         return
-    found: dict[str, list[dict[str, float]]] = {}
+    measured: dict[str, list[dict[str, float]]] = {}
     print(f"{'':<14} {'x':>8} {'s/round':>9} {'steps':>8} {'µs/step':>8} {'memory':>8}")
     for name, (_, points) in PANELS.items():
-        for x, *what in points:
-            command = [sys.executable, __file__, "--point", json.dumps(what)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            got = {"x": x, **json.loads(done.stdout)}
-            found.setdefault(name, []).append(got)
-            each, memory = 1e6 * got["seconds"] / got["client_steps"], got["peak_memory_bytes"] / 2**20
-            line = f"{got['seconds']:9.4f} {got['client_steps']:8.0f} {each:8.1f} {memory:6.0f} M"
+        for x, *settings in points:
+            cost = {"x": x, **in_own_process("rounds", "--point", json.dumps(settings))}
+            measured.setdefault(name, []).append(cost)
+            each, memory = 1e6 * cost["seconds"] / cost["client_steps"], cost["peak_memory_bytes"] / 2**20
+            line = f"{cost['seconds']:9.4f} {cost['client_steps']:8.0f} {each:8.1f} {memory:6.0f} M"
             print(f"{name:<14} {x:8g} {line}", flush=True)
     if args.picture:
-        picture(found, args.picture)
+        draw_rounds(measured, args.picture)
     if args.json:
-        args.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+
+
+def measure_population(args: argparse.Namespace) -> None:
+    """Measure all points of populations, print a row for each, and draw them."""
+    if args.point:
+        print(json.dumps(population_cost(args.point)))
+        return
+    measured: dict[str, dict[int, dict[str, float]]] = {name: {} for name in POPULATION_LINES}
+    heads = ("", "clients", "data s", "round ms", "eval. ms", "checkpoint ms", "MB", "peak GB")
+    print("{:<22} {:>9} {:>8} {:>9} {:>9} {:>14} {:>8} {:>8}".format(*heads))
+    for clients in map(int, args.clients.split(",")):
+        for name, (overrides, *_) in POPULATION_LINES.items():
+            settings = [*POPULATION_RUN, *overrides, f"data.clients={clients}"]
+            cost = in_own_process("population", "--point", json.dumps(settings))
+            measured[name][clients] = cost
+            row = f"{cost['data']:8.1f} {1e3 * cost['round']:9.2f} {1e3 * cost['evaluation']:9.1f}"
+            row += f" {1e3 * cost['checkpoint']:14.0f} {cost['checkpoint_bytes'] / 1e6:8.1f}"
+            print(f"{name:<22} {clients:9} {row} {cost['memory'] / 1e9:8.2f}", flush=True)
+    args.picture.parent.mkdir(parents=True, exist_ok=True)
+    population_figure(measured).savefig(args.picture, dpi=120)
+    print(f"written: {args.picture}")
+    if args.json:
+        args.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+
+    rounds = commands.add_parser("rounds", help="a round over clients, skew, participation and model size")
+    rounds.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the results")
+    rounds.set_defaults(measure=measure_rounds)
+
+    population = commands.add_parser("population", help="rounds, evaluations and data over the number of clients")
+    population.add_argument("--clients", default="10000,100000,1000000", help="numbers of clients")
+    population.add_argument("--picture", type=Path, default=ROOT / "docs" / "figures" / "population.png")
+    population.set_defaults(measure=measure_population)
+
+    for command in (rounds, population):
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+        command.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
+
+    args = parser.parse_args()
+    args.measure(args)
 
 
 if __name__ == "__main__":

@@ -95,20 +95,6 @@ def test_code_size_counts_tokens_whatever_the_layout(tmp_path, capsys):
     assert "6 tokens, at most 5 are allowed" in capsys.readouterr().err
 
 
-def test_hops_counts_the_functions_of_the_package_that_were_called():
-    hops = script("hops.py")
-    from fedbench.core.errors import nearest
-
-    crossed = hops.Crossed()
-    hops.sys.setprofile(crossed)
-    try:
-        nearest("fedavk", ["fedavg"])
-    finally:
-        hops.sys.setprofile(None)
-    assert ("core/errors.py", "nearest") in crossed.functions()
-    assert all("<lambda>" not in name for _, name in crossed.functions())
-
-
 @pytest.mark.parametrize(
     ("partition", "clients", "labels"),
     [("iid", 100, 10), ("shards", 100, 4), ("power_law", 1000, 2), ("labels2", 10, 2), ("labels3", 10, 3)],

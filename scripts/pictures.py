@@ -1,12 +1,20 @@
-"""Draw the picture of the demo that the README shows: curves of its runs above its table.
+"""Take or draw a picture that the README shows.
 
-    python scripts/demo_picture.py [RUNS] [PICTURE]
+    python scripts/pictures.py demo [RUNS] [PICTURE]
+    python scripts/pictures.py evidence [PAGE] [PICTURE] [--chromium PATH]
 
-By default the runs are those of `make demo` in demo/, and the picture is docs/figures/demo.png.
+`demo` draws curves of the runs of `make demo` above their table: by default those in demo/, to docs/figures/demo.png.
+`evidence` takes the top of a page, light, at 1280 pixels, in 64 colours: by default of results/published/index.html, to
+docs/figures/evidence.png. Chromium is the one that --chromium or $CHROMIUM names, or the installed one. Needs the extra
+`dev`.
 """
 
 from __future__ import annotations
 
+import argparse
+import io
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +22,8 @@ from typing import Any
 
 import matplotlib.figure
 import numpy as np
+from PIL import Image
+from playwright.sync_api import sync_playwright
 
 from fedbench.analysis.build_tables import summary_tables
 from fedbench.analysis.table_model import TableData
@@ -22,21 +32,66 @@ from fedbench.reports.table_pages import best_columns, main_columns, measured_te
 from fedbench.runs.results import Results
 
 ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "docs" / "figures"
+WIDTH, HEIGHT, COLOURS = 1280, 960, 64
+AROUND = 20  # pixels left and right of the text
 DRAWN = {"accuracy_mean_weighted": "mean accuracy (%)", "accuracy_worst30_weighted": "worst 30 % of the clients (%)"}
-COLOURS = {"inside": "#1B7F3B", "outside": "#B3261E"}  # of the paper's number
+AGREEMENT = {"inside": "#1B7F3B", "outside": "#B3261E"}  # of the paper's number
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draw the picture and return the exit status."""
-    runs = Path(argv[0]) if argv else ROOT / "demo"
-    (table,) = summary_tables(list(Results(runs)))
-    picture = Path(argv[1]) if len(argv) > 1 else ROOT / "docs" / "figures" / "demo.png"
-    for path in draw(picture, picture_of, table):
-        print(f"written: {path}")
+    """Make the picture and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    demo = commands.add_parser("demo", help="draw curves of runs above their table")
+    demo.add_argument("runs", type=Path, nargs="?", default=ROOT / "demo")
+    demo.add_argument("picture", type=Path, nargs="?", default=FIGURES / "demo.png")
+
+    evidence = commands.add_parser("evidence", help="take the top of the page of the published reports")
+    evidence.add_argument("page", type=Path, nargs="?", default=ROOT / "results" / "published" / "index.html")
+    evidence.add_argument("picture", type=Path, nargs="?", default=FIGURES / "evidence.png")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    evidence.add_argument("--chromium", default=chromium, help="path of Chromium")
+
+    args = parser.parse_args(argv)
+    if args.command == "demo":
+        draw_demo(args.runs, args.picture)
+    else:
+        take_evidence(args.page, args.picture, args.chromium)
     return 0
 
 
-def picture_of(table: TableData) -> Any:
+# ---- the page of the published reports
+
+
+def take_evidence(page: Path, picture: Path, chromium: str | None) -> None:
+    """Take the top of a page."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT + 2 * AROUND}, color_scheme="light")
+        tab.goto(page.resolve().as_uri())
+        box = tab.locator("header.front").bounding_box()
+        assert box is not None
+        part = {"x": box["x"] - AROUND, "y": AROUND, "width": box["width"] + 2 * AROUND, "height": HEIGHT}
+        taken = Image.open(io.BytesIO(tab.screenshot(clip=part))).convert("RGB")
+        browser.close()
+    few = taken.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(picture, optimize=True)
+    print(f"written: {picture}")
+
+
+# ---- the demo
+
+
+def draw_demo(runs: Path, picture: Path) -> None:
+    """Draw curves of runs above their table."""
+    (table,) = summary_tables(list(Results(runs)))
+    for path in draw(picture, demo_figure, table):
+        print(f"written: {path}")
+
+
+def demo_figure(table: TableData) -> Any:
     """Return curves of the mean over seeds, with bands from the lowest to the highest, and the rows below them."""
     figure = matplotlib.figure.Figure(figsize=(8.6, 4.6), layout="constrained")
     curves, below = figure.subfigures(2, 1, height_ratios=(3, 2))
@@ -72,7 +127,7 @@ def _draw_rows(axes: Any, table: TableData) -> None:
         for place, x in zip(main_columns(table), starts, strict=True):
             cell, column = line.cells[place], table.columns[place]
             axes.text(x, -row, measured_text(cell, column), weight="bold" if place in best[row - 1] else "normal")
-            axes.text(x + 0.13, -row, printed_text(cell, column), color=COLOURS.get(cell.agreement, "0.3"))
+            axes.text(x + 0.13, -row, printed_text(cell, column), color=AGREEMENT.get(cell.agreement, "0.3"))
     seeds = len(block.lines[0].found.runs)
     setup = block.setup.title if block.setup else ""
     what = f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest"
