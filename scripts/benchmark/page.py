@@ -19,7 +19,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.reports.canvas import draw
 from fedbench.reports.page import Chapter, Content, page
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.text_table import Cell, Table, Values, count, csv_text, table_of
+from fedbench.reports.text_table import Cell, Table, Values, csv_text, table_of
 from fedbench.tuning.space import axis_of
 
 NOTES = "notes.yaml"
@@ -103,8 +103,8 @@ def _ahead(lines: Mapping[str, Sequence[Line]]) -> Chapter:
         for setting in dict.fromkeys(line.setting for line in those):
             here = [line for line in those if line.setting == setting and line.leads]
             states = [[line.leads[metric].state for line in here] for metric in COMPARED]
-            counts = [count(found.count(state)) for found in states for state in _STATES]
-            rows.append((_SHORT[table], setting, count(len(here)), *counts))
+            counts = [found.count(state) for found in states for state in _STATES]
+            rows.append((_SHORT[table], setting, len(here), *counts))
     heads = (
         "table",
         "setting",
