@@ -15,7 +15,8 @@ from fedbench.config.overrides import as_value, to_overrides
 from fedbench.config.targets import user_code_from
 from fedbench.core.config_values import leaves
 from fedbench.core.files import existing_directory
-from fedbench.core.validation import integer
+from fedbench.core.options import Count
+from fedbench.core.validation import validate
 from fedbench.runs.cached_run import cached_run
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.run import Run
@@ -170,7 +171,7 @@ def _user_code(config_dir: str | Path | None) -> Iterator[Path | None]:
 
 
 def _executor(jobs: int) -> LocalExecutor:
-    return LocalExecutor(integer("jobs", jobs, at_least=1))
+    return LocalExecutor(validate("jobs", jobs, Count))
 
 
 def _axes(overrides: Overrides) -> list[str]:

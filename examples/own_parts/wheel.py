@@ -3,13 +3,13 @@
 from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fedbench.core.options import Count
-from fedbench.core.validation import Range
 from fedbench.data.examples import Examples
 
 
-def load(seed: int, *, sectors: Annotated[int, Range(at_least=2)] = 8, examples: Count = 600) -> Examples:
+def load(seed: int, *, sectors: Annotated[int, Field(ge=2)] = 8, examples: Count = 600) -> Examples:
     """Points on a disk, labelled by the sector that they lie in; a quarter of them are set apart as test examples.
 
     Args:

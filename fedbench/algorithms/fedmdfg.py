@@ -7,6 +7,7 @@ from math import pi
 from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedbench.algorithms.shared.gram import gram, shortest_in_hull
@@ -14,7 +15,6 @@ from fedbench.core.algorithm import Algorithm, Trials, descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, weighted_sum
-from fedbench.core.validation import Range
 
 _ZERO = 1e-12  # of the longest vector: a client that did not move
 _STILL = 1e-6  # of the mean vector: a shortest point of this length is an error of the quadratic program
@@ -23,7 +23,7 @@ _STILL = 1e-6  # of the mean vector: a shortest point of this length is an error
 def fedmdfg(
     local: Optimizer = SGD,
     *,
-    theta: Annotated[float, Range(at_least=0, at_most=90)] = 11.25,
+    theta: Annotated[float, Field(ge=0, le=90)] = 11.25,
     step: Literal["fixed", "search"] = "fixed",
     source: Literal["delta", "gradient"] = "delta",
     force: bool = True,

@@ -30,7 +30,8 @@ from fedbench.analysis.table_model import Cell
 from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
-from fedbench.core.validation import choice, number
+from fedbench.core.options import OpenUnit
+from fedbench.core.validation import choice, validate
 from fedbench.runs.run import Run
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
@@ -148,7 +149,7 @@ def compare(
             or no two values of the key can be compared.
         DamagedRun: If a run cannot be read.
     """
-    alpha = number("alpha", alpha, above=0, below=1, remedy="0.05 is usual")
+    validate("alpha", alpha, OpenUnit, remedy="0.05 is usual")
     blocks = blocks_of(runs, key)
     shown = [b for b in blocks if len(b.methods) > 1]
     if not shown:

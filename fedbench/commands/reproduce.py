@@ -10,7 +10,8 @@ from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.core.validation import number
+from fedbench.core.options import Positive
+from fedbench.core.validation import validate
 from fedbench.reports.page import PAGE
 from fedbench.reports.write import write_report
 from fedbench.reproduce.execute import missing_files, outcomes, rows_within, unreadable_data, write_labels
@@ -58,7 +59,7 @@ def execute(
     """
     parts = [name for name in names if "=" not in name]
     if hours is not None:
-        number("--hours", hours, above=0)
+        validate("--hours", hours, Positive)
     overrides = parse_overrides(name for name in names if "=" in name)
     for o in overrides:
         if not o.key.startswith((*_COMMON, *_LAUNCHER)):

@@ -1,18 +1,32 @@
-"""The configuration of one run: a resolved mapping, parsed once into frozen dataclasses."""
+"""The configuration of one run: a resolved mapping, read once into frozen dataclasses by pydantic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainValidator,
+    StrictBool,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from fedbench.config.identity import Identity, identify
 from fedbench.config.overrides import SCENARIOS
 from fedbench.config.targets import Component
-from fedbench.core.config_values import Tree, config_value
-from fedbench.core.errors import RequestError, WrongValue, arguments_of, nearest
+from fedbench.core.config_values import Tree, config_value, leaves
+from fedbench.core.errors import RequestError, WrongValue, nearest, typed
 from fedbench.core.files import user_path
 from fedbench.core.options import (
     Count,
@@ -24,7 +38,7 @@ from fedbench.core.options import (
     Schedule,
     SgdOptions,
 )
-from fedbench.core.validation import Check, declared, integer, number, several, text
+from fedbench.core.validation import checked, fault, whole, with_remedy
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
@@ -32,48 +46,67 @@ Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 
-
-def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Callable[[str, Any], Any]) -> Any:
-    """The value that a word stands for, or what a check returns for any other value."""
-    if isinstance(value, str | None) and value in words:
-        return words[value]
-    return check(key, value)
+# ---- types of keys
 
 
-def _component(key: str, value: object) -> Component | None:
-    return Component.of(key, value) if value else None
-
-
-def _participation(key: str, value: object) -> float | int:
+def _participation(value: Any) -> float | int:
+    count = whole(value)
+    is_count = type(count) is int and count > 1
+    if is_count or (type(value) in (int, float) and 0 < value <= 1):
+        return count if is_count else float(value)
     allowed = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
-    x = number(key, value, above=0, remedy=f"it is {allowed}")
-    if x > 1 and not x.is_integer():
-        raise WrongValue(key, f"must be {allowed}, got {value!r}")
-    return x if x <= 1 else integer(key, value)
+    raise ValueError(f"must be {allowed}, got {typed(value)}")
 
 
-def _epochs(key: str, value: object) -> tuple[int, int]:
-    bounds = value if isinstance(value, list) else [value, value]
-    if len(bounds) != 2:
-        raise WrongValue(key, f"must be an integer >= 1 or [lo,hi], got {value!r}")
-    low, high = (integer(key, v, at_least=1, instead="[lo,hi]") for v in bounds)
+def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
+    low, high = bounds
     if low > high:
-        raise WrongValue(f"{key}=[lo,hi]", f"needs lo <= hi, got {value!r}")
-    return low, high
+        raise ValueError(f"must be an integer or [lo,hi] with lo <= hi, got {typed([low, high])}")
+    return bounds
 
 
-def _count_or(key: str, value: object, *, word: str) -> int | None:
-    return None if value == word else integer(key, value, at_least=1, instead=word)
+def _count_or(word: str) -> GetPydanticSchema:
+    """Return the annotation of a positive integer, or of a word that stands for None."""
+
+    def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices = core_schema.union_schema([core_schema.literal_schema([word]), handler(Count)])
+        return core_schema.no_info_after_validator_function(lambda value: None if value == word else value, choices)
+
+    return GetPydanticSchema(schema)
 
 
-# Types of keys; a function in one returns the value of a key, where no other annotation can say what it must be.
-_ADDRESSES = "a list of addresses that begin with http:// or https://"
-_ADDRESS = partial(text, what=_ADDRESSES, pattern="https?://.+")
-_ROUNDS = partial(several, what="last, all or a list of rounds")
-Section: TypeAlias = Annotated[Component, Check(Component.of)]
-OptionalSection: TypeAlias = Annotated[Component | None, Check(_component)]
-Directory: TypeAlias = Annotated[Path, Check(text, what="a directory", made=user_path)]
-AutoCount: TypeAlias = Annotated[int | None, Check(_count_or, word="auto")]
+def _text(meaning: str, pattern: str = ".+") -> BeforeValidator:
+    """Return the annotation of text that matches a pattern."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(f"must be {meaning}, got {typed(value)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _optional_path(value: Any) -> Path | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else user_path("path", value)
+    raise ValueError(f"must be a file or null, got {typed(value)}")
+
+
+def _directory(value: Any) -> Path:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be a directory, got {typed(value)}")
+    return user_path("path", value)
+
+
+Section: TypeAlias = Annotated[Component, PlainValidator(lambda value: Component.of("section", value))]
+OptionalSection: TypeAlias = Annotated[
+    Component | None, PlainValidator(lambda value: Component.of("section", value) if value else None)
+]
+Directory: TypeAlias = Annotated[Path, PlainValidator(_directory)]
+AutoCount: TypeAlias = Annotated[int | None, _count_or("auto")]
+Address: TypeAlias = Annotated[str, _text("a list of addresses that begin with http:// or https://", "https?://.+")]
+
+# ---- sections
 
 
 @dataclass(frozen=True)
@@ -87,8 +120,14 @@ class Choices:
     scenarios: Mapping[str, str] = field(default_factory=dict)
 
 
+class _Keys:
+    """A section of the configuration: it has no keys but its fields."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
 @dataclass(frozen=True)
-class LocalConfig:
+class LocalConfig(_Keys):
     """The section ``local``: the local solver and the work of a client in one round.
 
     Attributes:
@@ -97,18 +136,36 @@ class LocalConfig:
     """
 
     lr: Positive
+    optimizer: Literal["sgd"]
     solver: SgdOptions
     schedule: Schedule
-    batch_size: Annotated[int | None, Check(_count_or, word="full")]
-    epochs: Annotated[tuple[int, int], Check(_epochs)]
+    batch_size: Annotated[int | None, _count_or("full")]
+    epochs: Annotated[
+        tuple[Count, Count],
+        AfterValidator(_ordered),
+        BeforeValidator(lambda value: value if isinstance(value, list) else [value, value]),
+    ]
     steps: Count | None
     crop: Natural
-    flip: bool
+    flip: StrictBool
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_keys(cls, section: Tree) -> Tree:
+        """Make the solver and the schedule of their keys."""
+        solver = SgdOptions(**{key: section[key] for key in _SOLVER})
+        schedule = Schedule(**checked(Schedule, {key: section[key] for key in _SCHEDULE}))
+        others = {key: value for key, value in section.items() if key not in _SOLVER | _SCHEDULE}
+        return others | {"solver": solver, "schedule": schedule}
+
+
+_SOLVER = {field.name for field in fields(SgdOptions)}
+_SCHEDULE = {field.name for field in fields(Schedule)} - {"rounds"}
 
 
 @dataclass(frozen=True)
-class DataConfig:
-    """The section ``data``: a source, a partition and label noise.
+class DataConfig(_Keys):
+    """The section ``data``: a source, a partition and label noise; further keys are those of the source.
 
     Attributes:
         partition: None where the source assigns examples to clients.
@@ -116,24 +173,23 @@ class DataConfig:
         mirrors: Servers that are asked for missing files before the published addresses.
     """
 
+    __pydantic_config__ = ConfigDict(extra="ignore", allow_inf_nan=False)
+
     source: Section
-    partition: OptionalSection
     noise: LabelNoise
-    clients: Count | None
-    test_clients: Count | None
     split: PositiveShare
     local_test: LocalTest
-    seed: Annotated[int, Check(_or, words={None: None}, check=partial(integer, remedy="use null for the run's seed"))]
-    download: bool
+    seed: Annotated[Natural, with_remedy("use null for the run's seed")]
+    download: StrictBool
     validation: HalfOpenUnit
-    mirrors: Annotated[
-        tuple[str, ...],
-        Check(_or, words={None: ()}, check=partial(several, what=_ADDRESSES, check=_ADDRESS)),
-    ] = ()
+    partition: OptionalSection = None
+    clients: Count | None = None
+    test_clients: Count | None = None
+    mirrors: Annotated[tuple[Address, ...], BeforeValidator(lambda value: value or ())] = ()
 
 
 @dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(_Keys):
     """The section ``engine``: how a run is simulated; None is the choice by model and device."""
 
     mode: Mode
@@ -141,12 +197,26 @@ class EngineConfig:
     workers: AutoCount
     precision: Precision
     client_state: ClientStatePlace
-    profile: bool
+    profile: StrictBool
 
 
 @dataclass(frozen=True)
-class TopKeys:
-    """The keys of a run that are in no section, and its components; conf/config.yaml describes them.
+class InitConfig(_Keys):
+    """The section ``init``: a file with the initial model, or None for a random one."""
+
+    path: Annotated[Path | None, PlainValidator(_optional_path)]
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(_Keys):
+    """The section ``evaluate``: the number of clients in the sample that is evaluated, or None for all clients."""
+
+    clients: Annotated[int | None, _count_or("all")]
+
+
+@dataclass(frozen=True)
+class Keys(_Keys):
+    """The keys of a configuration; conf/config.yaml describes them.
 
     Attributes:
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
@@ -154,38 +224,37 @@ class TopKeys:
     """
 
     rounds: Natural
-    participation: Annotated[float | int, Check(_participation)]
+    participation: Annotated[float | int, PlainValidator(_participation)]
     sampling: Sampling
-    seed: Annotated[int, Check(integer, remedy="for several seeds type -m seed=0,1,2")]
+    seed: Annotated[Natural, with_remedy("for several seeds type -m seed=0,1,2")]
     eval_every: Count
     eval_train_every: Count
-    keep_clients: Annotated[
-        Literal["last", "all"] | tuple[int, ...],
-        Check(_or, words={"last": "last", "all": "all"}, check=_ROUNDS),
-    ]
-    improved_clients: bool
-    device: Annotated[
-        str,
-        Check(text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
-    ]
+    keep_clients: Literal["last", "all"] | tuple[Natural, ...]
+    improved_clients: StrictBool
+    evaluate: EvaluateConfig
+    local: LocalConfig
+    data: DataConfig
+    device: Annotated[str, _text("auto, cpu, cuda or cuda:INDEX", r"auto|cpu|cuda(:\d+)?")]
+    engine: EngineConfig
+    init: InitConfig
     model: Section
     algo: Section
     tracker: Section
+    metrics: dict[str, Section]
     data_dir: Directory
     results_dir: Directory
-    force: bool
-    keep_state: bool
-    objective: Annotated[str, Check(text, what="auto or a column of rounds.jsonl, such as accuracy_mean")]
-    tuned_on: Annotated[tuple[int, ...], Check(several, what="a list of seeds")]
+    force: StrictBool
+    keep_state: StrictBool
+    objective: Annotated[str, _text("auto or a column of rounds.jsonl, such as accuracy_mean")]
+    tuned_on: tuple[Natural, ...]
 
 
 @dataclass(frozen=True)
-class RunConfig(TopKeys):
+class RunConfig(Keys):
     """The configuration of one run.
 
     Attributes:
-        evaluate_clients: Number of clients in the sample that is evaluated, or None for all clients.
-        init_path: File with the initial model, or None for a random one.
+        names: The choices of the config groups.
         scenarios: What surrounds the method, by group.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
@@ -195,18 +264,22 @@ class RunConfig(TopKeys):
     """
 
     names: Choices
-    evaluate_clients: int | None
-    local: LocalConfig
-    data: DataConfig
-    engine: EngineConfig
-    init_path: Path | None
-    metrics: Mapping[str, Component]
     scenarios: Mapping[str, Component]
     tree: Tree
     identity: Identity
     overrides: tuple[str, ...]
     departures: Mapping[str, list[Any]] = field(default_factory=dict)
     stored_tree: Tree = field(default_factory=dict)
+
+    @property
+    def evaluate_clients(self) -> int | None:
+        """Number of clients in the sample that is evaluated, or None for all clients."""
+        return self.evaluate.clients
+
+    @property
+    def init_path(self) -> Path | None:
+        """File with the initial model, or None for a random one."""
+        return self.init.path
 
     @property
     def digest(self) -> str:
@@ -224,31 +297,12 @@ class RunConfig(TopKeys):
         return self.results_dir / self.task_name / self.names.algo / self.identity.digest / f"seed_{self.seed}"
 
 
-def _keys(section: type, *others: str) -> Tree:
-    """Return the types of the keys of a section; its other fields are made of several keys."""
-    return {name: hint for name, hint in get_type_hints(section, include_extras=True).items() if name not in others}
-
-
-_TOP = _keys(TopKeys) | dict.fromkeys(SCENARIOS, OptionalSection) | {"metrics": Section}
-_LOCAL = _keys(LocalConfig, "solver", "schedule") | {"optimizer": Literal["sgd"]}
-_DATA = _keys(DataConfig, "noise")
-_ENGINE = _keys(EngineConfig)
-_ONE_KEY: dict[str, Tree] = {  # sections
-    "init": {
-        "path": Annotated[
-            Path | None,
-            Check(_or, words={None: None}, check=partial(text, what="a file or null", made=user_path)),
-        ]
-    },
-    "evaluate": {"clients": Annotated[int | None, Check(_count_or, word="all")]},
-}
-TOP_KEYS = {*_TOP, *_ONE_KEY, "local", "engine", "data"}
-_SOLVER = {f.name for f in fields(SgdOptions)}
-_SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
+_KEYS = TypeAdapter(Keys)
+TOP_KEYS = {*SCENARIOS, *(field.name for field in fields(Keys))}
 
 
 def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
-    """The typed configuration that a resolved mapping stands for; every value is checked here, once.
+    """Return the typed configuration of a resolved mapping; every value is checked here, once.
 
     Args:
         tree: The resolved configuration, presets merged in.
@@ -258,80 +312,97 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     Raises:
         RequestError: If a key is unknown or a value is out of range.
     """
-    top, tree = _checked("", tree, _TOP, TOP_KEYS)
-    local, tree["local"] = _checked("local", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
-    engine, tree["engine"] = _checked("engine", tree["engine"], _ENGINE, {*_ENGINE})
-    data, tree["data"] = _checked("data", tree["data"], _DATA)
-    init, evaluate = (_checked(name, tree[name], kinds, {*kinds})[0] for name, kinds in _ONE_KEY.items())
-    _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
-    top["metrics"] = {k: Component.of(f"metrics.{k}", v) for k, v in tree["metrics"].items()}
+    scenarios = {group: Component.of(group, tree[group]) for group in SCENARIOS if tree.get(group)}
+    others = {key: value for key, value in tree.items() if key not in SCENARIOS}
+    data = tree["data"]
+    if isinstance(data, dict) and data["seed"] is None:
+        others["data"] = data | {"seed": tree["seed"]}
+    try:
+        keys = _KEYS.validate_python(others)
+    except ValidationError as error:
+        raise _request_error(error, tree) from error
+    keys = replace(keys, local=replace(keys.local, schedule=replace(keys.local.schedule, rounds=keys.rounds)))
+    _refuse_contradictions(keys)
+
+    if keys.data.local_test == "others":
+        source = _with_test_clients(keys.data.source, keys.data.test_clients)
+        keys = replace(keys, data=replace(keys.data, source=source))
+
+    tree = _with_integers(tree, keys)
     for key in ("metrics", *SCENARIOS):  # without them, configuration and identity are those from before there were any
         if not tree.get(key):
             tree.pop(key, None)
-    del local["optimizer"]
-    with arguments_of("local"):
-        solver = SgdOptions(**{key: tree["local"][key] for key in _SOLVER})
-        options = {key: tree["local"][key] for key in _SCHEDULE}
-        at = options.pop("decay_at")
-        schedule = Schedule(**options, decay_at=tuple(at) if isinstance(at, list) else at, rounds=top["rounds"])
-    with arguments_of("data.noise"):
-        data["noise"] = LabelNoise(**noise)
-    _refuse_contradictions(top, local["lr"] * schedule.factor(max(0, top["rounds"] - 1)))
-    data["seed"] = top["seed"] if data["seed"] is None else data["seed"]
-    if data["local_test"] == "others":
-        data["source"] = _with_test_clients(data["source"], data["test_clients"])
-    scenarios = {name: found for name in SCENARIOS if (found := top.pop(name)) is not None}
-    around = {group: str(choices.get(group)) for group in scenarios}
     return RunConfig(
-        **top,
+        **vars(keys),
+        names=Choices(
+            algo=choices["algo"],
+            data=choices["data"],
+            model=choices["model"],
+            experiment=choices.get("experiment"),
+            scenarios={group: str(choices.get(group)) for group in scenarios},
+        ),
         scenarios=scenarios,
-        names=Choices(choices["algo"], choices["data"], choices["model"], choices.get("experiment"), around),
-        local=LocalConfig(**local, solver=solver, schedule=schedule),
-        data=DataConfig(**data),
-        engine=EngineConfig(**engine),
-        evaluate_clients=evaluate["clients"],
-        init_path=init["path"],
         tree=tree,
         identity=identify(tree),
         overrides=tuple(overrides),
     )
 
 
-def _checked(name: str, section: Any, kinds: Tree, known: Set[str] = frozenset()) -> tuple[Tree, Tree]:
-    """The typed values of a section, and the section with 1000 instead of 1e3 where a value is an integer.
+def _request_error(error: ValidationError, tree: Tree) -> RequestError:
+    """Return pydantic's first complaint about a configuration as an error that names the key."""
+    first = error.errors(include_url=False)[0]
+    section: Any = tree
+    parts: list[str] = []
+    for part in first["loc"]:
+        if isinstance(section, dict) and part in section:  # other parts are pydantic's names of types
+            section = section[part]
+            parts.append(str(part))
+    key = ".".join(parts)
+    if first["type"] == "unexpected_keyword_argument":
+        others = [known for known in leaves(tree) if known != key]
+        return RequestError(f"unknown key {key}{nearest(key, others) or '; `fedbench --cfg job` shows the keys'}")
+    if first["type"] == "missing":
+        return RequestError(f"{key}{'.' if key else ''}{first['loc'][-1]} is missing")
+    if first["type"] == "dataclass_type":
+        return RequestError(f"{key} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, WrongValue) and isinstance(section, dict):  # of a rule about several keys
+        key = f"{key}.{cause.name}"
+    return WrongValue(key, fault(error))
 
-    Args:
-        name: Dotted key of the section; empty for the whole configuration.
-        section: The section.
-        kinds: The types of keys; keys that are missing are null.
-        known: All keys that the section may have; empty for any.
-    """
-    Component.of(name, section)  # it is a section
-    where = f"{name}." if name else ""
-    for key in (k for k in section if known and k not in known):
-        hint = nearest(f"{where}{key}", [f"{where}{other}" for other in known])
-        raise RequestError(f"unknown key {where}{key}{hint or '; `fedbench --cfg job` shows the keys'}")
-    values = {key: declared(f"{where}{key}", section.get(key), kind) for key, kind in kinds.items()}
-    integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
-    return values, section | integers
+
+def _with_integers(section: Tree, values: object) -> Tree:
+    """Return a section with 1000 in place of 1e3 where a key is an integer."""
+    tree = dict(section)
+    for key, value in section.items():
+        typed_value = getattr(values, key, None)
+        if isinstance(value, dict) and is_dataclass(typed_value):
+            tree[key] = _with_integers(value, typed_value)
+        elif isinstance(value, float) and type(typed_value) is int:
+            tree[key] = typed_value
+    return tree
 
 
-def _refuse_contradictions(top: Tree, last_rate: float) -> None:
-    rounds, every, kept, tuned_on = (top[key] for key in ("rounds", "eval_every", "keep_clients", "tuned_on"))
-    for t in kept if isinstance(kept, tuple) else ():
+def _refuse_contradictions(keys: Keys) -> None:
+    """Raise a RequestError for keys that do not go together."""
+    rounds, every = keys.rounds, keys.eval_every
+    for t in keys.keep_clients if isinstance(keys.keep_clients, tuple) else ():
         if t > rounds or (t % every and t != rounds):
             settings = f"eval_every={every} and rounds={rounds}"
             raise RequestError(f"keep_clients names round {t}, which is not evaluated with {settings}")
-    if (seed := top["seed"]) in tuned_on:
-        used = f"tuned_on={config_value(tuned_on)}"
-        raise RequestError(f"seed={seed} is one of the seeds that values were tuned on ({used}); results need others")
+    if keys.seed in keys.tuned_on:
+        used = f"tuned_on={config_value(keys.tuned_on)}"
+        raise RequestError(
+            f"seed={keys.seed} is one of the seeds that values were tuned on ({used}); results need others"
+        )
+    last_rate = keys.local.lr * keys.local.schedule.factor(max(0, rounds - 1))
     if last_rate < 1e-30:  # whose reciprocal still fits into float32
-        fault = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
-        raise WrongValue("local.schedule", f"{fault}; use a decay_factor nearer to 1, or a larger decay_every")
+        message = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
+        raise WrongValue("local.schedule", f"{message}; use a decay_factor nearer to 1, or a larger decay_every")
 
 
 def _with_test_clients(source: Component, test_clients: int | None) -> Component:
-    """A source that reads the test clients too, and splits the examples of none."""
+    """Return a source that reads the test clients too, and splits the examples of none."""
     options = dict(source.options)
     if isinstance(options.get("clients"), int):
         options["clients"] += test_clients or 0

@@ -13,8 +13,7 @@ import inspect
 import site
 import sys
 import sysconfig
-import traceback
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, WrongValue, arguments_of, install_hint, nearest, typed
+from fedbench.core.user_code import raised
 from fedbench.core.validation import checked
 
 # Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
@@ -109,66 +109,83 @@ class Component:
             raise WrongValue(key, f"must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
         return cls(section.get("_target_"), {k: v for k, v in section.items() if k != "_target_"})
 
+    def inner(self, key: str) -> dict[str, Component]:
+        """Return the options that are components themselves.
 
-def call(component: Component, what: str, **given: Any) -> Any:
-    """Call the function of a component with its options and with those of ``given`` that it accepts.
-
-    Args:
-        component: The function and its options.
-        what: Its dotted key, for messages.
-        given: Arguments that do not come from the configuration.
-
-    Raises:
-        RequestError: If the function does not exist, a key is unknown or missing, a value is not what its annotation
-            declares, the function rejects it, or a function of the user's own raises an error.
-    """
-    function, options = checked_options(component, what, given)
-    parameters = inspect.signature(function).parameters
-    try:
-        with arguments_of(what):
-            return function(**{k: v for k, v in given.items() if k in parameters}, **options)
-    except RequestError:
-        raise
-    except Exception as error:
-        if within_fedbench(str(component.target)):
-            raise
-        raise _error_of_own(error, _own_target(component, what)) from error
+        Args:
+            key: Dotted key of this component.
+        """
+        return {
+            name: Component.of(f"{key}.{name}", option)
+            for name, option in self.options.items()
+            if isinstance(option, dict) and "_target_" in option
+        }
 
 
-def checked_options(
-    component: Component, what: str, given: Container[str] = ()
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return the function of a component and its options, checked by the signature alone.
+def checked_options(component: Component, key: str, given: Collection[str] = ()) -> tuple[Callable[..., Any], Tree]:
+    """Return the function of a component and its options, checked by its signature alone.
 
     Args:
-        component: The function and its options.
-        what: Its dotted key, for messages.
+        component: The function and its options; an option may be a component itself.
+        key: Its dotted key, for messages.
         given: Names of the arguments that do not come from the configuration.
 
     Raises:
         RequestError: If the function does not exist, a key is unknown or missing, or a value is not what its annotation
             declares.
     """
-    function = function_of(component.target, what)
-    own = _own_target(component, what)
+    function = function_of(component.target, key)
+    place = _place(component, key)
     parameters = inspect.signature(function).parameters.values()
-    takes = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-    keys = [name for name in takes if name not in given]
-    for key in component.options if len(takes) == len(parameters) else ():
-        if key not in keys:
-            allowed = ", ".join(keys) or "none"
-            hint = nearest(key, keys)
-            raise RequestError(f"{own}unknown key {what}.{key}; {function.__name__} has the keys {allowed}{hint}")
-    for key in keys:
-        if takes[key].default is inspect.Parameter.empty and key not in component.options:
-            raise RequestError(f"{own}{function.__name__} needs {key}, which is not set; type +{what}.{key}=...")
-    with arguments_of(what):
-        return function, checked(function, component.options)
+    named = [p for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in given]
+    names = [p.name for p in named]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for name in component.options:
+        if name not in names and not takes_any:
+            allowed = ", ".join(names) or "none"
+            hint = nearest(name, names)
+            raise RequestError(f"{place}unknown key {key}.{name}; {function.__name__} has the keys {allowed}{hint}")
+    for p in named:
+        if p.default is p.empty and p.name not in component.options:
+            raise RequestError(f"{place}{function.__name__} needs {p.name}, which is not set; type +{key}.{p.name}=...")
+
+    inner = component.inner(key)
+    for name, part in inner.items():
+        checked_options(part, f"{key}.{name}", given)
+    with arguments_of(key):
+        options = checked(function, {name: value for name, value in component.options.items() if name not in inner})
+    return function, options
 
 
-def _own_target(component: Component, what: str) -> str:
-    """Return the beginning of messages about a function of the user's own; it is empty for those of fedbench."""
-    return "" if within_fedbench(str(component.target)) else f"{what}._target_={component.target}: "
+def call(component: Component, key: str, **given: Any) -> Any:
+    """Call the function of a component with its options and with those of ``given`` that it accepts.
+
+    Args:
+        component: The function and its options; an option that is a component is called first, in the same way.
+        key: Its dotted key, for messages.
+        given: Arguments that do not come from the configuration.
+
+    Raises:
+        RequestError: If an option is wrong, the function rejects it, or a function of the user's own raises an error.
+    """
+    function, options = checked_options(component, key, given)
+    for name, part in component.inner(key).items():
+        options[name] = call(part, f"{key}.{name}", **given)
+    accepted = inspect.signature(function).parameters.keys() & given.keys()
+    try:
+        with arguments_of(key):
+            return function(**{name: given[name] for name in accepted}, **options)
+    except RequestError:
+        raise
+    except Exception as error:
+        if within_fedbench(str(component.target)):
+            raise
+        raise RequestError(f"{_place(component, key)}{raised(error)}") from error
+
+
+def _place(component: Component, key: str) -> str:
+    """Return the beginning of a message about a function of the user's own; empty for those of fedbench."""
+    return "" if within_fedbench(str(component.target)) else f"{key}._target_={component.target}: "
 
 
 def function_of(target: str | None, what: str) -> Callable[..., Any]:
@@ -194,28 +211,18 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
         if f"{target}.".startswith(f"{missing}."):
             raise RequestError(f"{what}._target_={target}: there is no module {missing}") from error
         if own:
-            raise _error_of_own(error, f"{what}._target_={target}: ") from error
+            raise RequestError(f"{what}._target_={target}: {raised(error)}") from error
         extra = f"; run: {install_hint(_EXTRAS[missing])}" if missing in _EXTRAS else ""
         raise RequestError(f"{what} needs the package {missing}, which is not installed{extra}") from error
     except Exception as error:
         if not own:
             raise
-        raise _error_of_own(error, f"{what}._target_={target}: ") from error
+        raise RequestError(f"{what}._target_={target}: {raised(error)}") from error
     function: Callable[..., Any] | None = getattr(imported, name, None)
     if not callable(function):
         known = [k for k, v in vars(imported).items() if callable(v)]
         raise RequestError(f"{what}._target_={target}: {module} has no function {name}{nearest(name, known)}")
     return function
-
-
-def _error_of_own(error: Exception, where: str) -> RequestError:
-    """The error for an exception of user code, with the file and line of it, or of a library, that raised it."""
-    if isinstance(error, SyntaxError) and error.filename:
-        place = f"{error.filename}, line {error.lineno}"
-    else:
-        last = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")][-1]
-        place = f"{last.filename}, line {last.lineno}"
-    return RequestError(f"{where}{place}: {type(error).__name__}: {' '.join(str(error).split())}")
 
 
 # ---- code of the user's own

@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
-from fedbench.core.errors import WrongValue
-from fedbench.core.validation import Range, checked, integer, number
+from pydantic import BeforeValidator, Field
 
-Positive: TypeAlias = Annotated[float, Range(above=0)]
-NonNegative: TypeAlias = Annotated[float, Range(at_least=0)]
-UnitInterval: TypeAlias = Annotated[float, Range(at_least=0, at_most=1)]
-PositiveShare: TypeAlias = Annotated[float, Range(above=0, at_most=1)]
-HalfOpenUnit: TypeAlias = Annotated[float, Range(at_least=0, below=1)]  # such as a momentum
-OpenUnit: TypeAlias = Annotated[float, Range(above=0, below=1)]
-Count: TypeAlias = Annotated[int, Range(at_least=1)]
-Natural: TypeAlias = Annotated[int, Range(at_least=0)]
+from fedbench.core.errors import WrongValue
+from fedbench.core.validation import checked, whole
+
+_LARGEST = 1e30  # its neighbours and its reciprocal still fit into float32
+_LARGEST_INTEGER = 2**53  # up to here every integer is a float
+
+Number: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)]
+Positive: TypeAlias = Annotated[Number, Field(gt=0)]
+NonNegative: TypeAlias = Annotated[Number, Field(ge=0)]
+UnitInterval: TypeAlias = Annotated[Number, Field(ge=0, le=1)]
+PositiveShare: TypeAlias = Annotated[Number, Field(gt=0, le=1)]
+HalfOpenUnit: TypeAlias = Annotated[Number, Field(ge=0, lt=1)]  # such as a momentum
+OpenUnit: TypeAlias = Annotated[Number, Field(gt=0, lt=1)]
+Integer: TypeAlias = Annotated[
+    int, BeforeValidator(whole), Field(strict=True, ge=-_LARGEST_INTEGER, le=_LARGEST_INTEGER)
+]
+Count: TypeAlias = Annotated[Integer, Field(ge=1)]
+Natural: TypeAlias = Annotated[Integer, Field(ge=0)]
+Rounds: TypeAlias = Annotated[tuple[Count, ...], Field(strict=False)]
 
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 
@@ -98,9 +107,9 @@ class Schedule:
     """
 
     schedule: ScheduleName = "constant"
-    decay_factor: float | None = None
+    decay_factor: PositiveShare | None = None
     decay_every: Count = 1
-    decay_at: tuple[int, ...] | None = None
+    decay_at: Rounds | None = None
     decay_to: HalfOpenUnit = 0.0
     rounds: int = 0
 
@@ -110,13 +119,12 @@ class Schedule:
             if getattr(self, name) != getattr(Schedule, name) and self.schedule not in rules:
                 fault = f"belongs to local.schedule={' and '.join(rules)}, and local.schedule is {self.schedule}"
                 raise WrongValue(name, f"{fault}; leave it out, or use local.schedule={rules[0]}")
-        if self.schedule in _RULES_WITH["decay_factor"]:
+        if self.schedule in _RULES_WITH["decay_factor"] and self.decay_factor is None:
             remedy = f"local.schedule={self.schedule} multiplies the learning rate by it; 0.99, for example"
-            number("decay_factor", self.decay_factor, above=0, at_most=1, remedy=remedy)
+            raise WrongValue("decay_factor", f"must be > 0 and <= 1, got null; {remedy}")
         if self.schedule == "step":
-            given = self.decay_at if isinstance(self.decay_at, tuple) else ()
-            rounds = [integer("decay_at", t, at_least=1) for t in given]
-            if not rounds or any(a >= b for a, b in pairwise(rounds)):
+            rounds = list(self.decay_at or ())
+            if not rounds or rounds != sorted(set(rounds)):
                 raise WrongValue("decay_at", f"must be an ascending list of rounds, such as [50,75], got {rounds}")
 
     @property

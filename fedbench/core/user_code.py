@@ -12,13 +12,13 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def is_own(function: Callable[..., Any]) -> bool:
-    """Whether a function was written outside fedbench."""
+    """Return whether a function was written outside fedbench."""
     plain = function.func if isinstance(function, partial) else function
     return not str(getattr(plain, "__module__", "")).startswith("fedbench.")
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """A function's name, file and first line, for messages: ``direction (median.py, line 17)``."""
+    """Return a function's name, file and first line, for messages: ``direction (median.py, line 17)``."""
     plain = function.func if isinstance(function, partial) else function
     name = getattr(plain, "__qualname__", type(plain).__qualname__).rpartition("<locals>.")[2]
     code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
@@ -26,14 +26,23 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def raised(error: Exception) -> str:
-    """An error and the innermost line outside fedbench and installed packages that it passed, for messages."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
-    own = [f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE) and "site-packages" not in f.filename]
-    last, text = (own or frames)[-1], " ".join(str(error).split())
-    return f"raised {type(error).__name__} in {_short(last.filename)}, line {last.lineno}: {text}"
+    """Return an error with the innermost line outside fedbench and installed packages, for messages."""
+    message = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        file, line = str(error.filename), error.lineno
+    else:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+        own = [frame for frame in frames if not _is_library(frame.filename)]
+        innermost = (own or frames)[-1]
+        file, line = innermost.filename, innermost.lineno
+    return f"raised {type(error).__name__} in {_short(file)}, line {line}: {message}"
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or Path(file).is_relative_to(_PACKAGE)
 
 
 def _short(file: str) -> str:
-    """A file as a message names it: relative to the working directory if it is below it."""
+    """Return a file as a message names it: relative to the working directory if it is below it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

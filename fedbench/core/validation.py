@@ -1,4 +1,4 @@
-"""Checks of the values of arguments and configuration keys.
+"""Checks of values by annotations, with pydantic, and the messages about wrong ones.
 
 Nothing here needs torch: the command line reads a configuration before it imports torch.
 """
@@ -6,111 +6,93 @@ Nothing here needs torch: the command line reads a configuration before it impor
 from __future__ import annotations
 
 import inspect
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
-from operator import ge, gt, le, lt
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError, WrapValidator
+from pydantic_core import ErrorDetails
 
 from fedbench.core.errors import WrongValue, nearest, typed
 
 T = TypeVar("T")
 
-_LARGEST = 1e30  # absolute value of any number: its neighbours still fit into float32
-
-_LARGEST_INTEGER = 2**53  # up to here every integer is a float
-
-_CONSTRUCTOR = "__init__"
-
-
-def number(
-    name: str,
-    value: object,
-    *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
-    remedy: str = "",
-    instead: str = "",
-) -> float:
-    """Return ``value`` as a float if it is a number within the bounds and at most 1e30 in absolute value.
-
-    Args:
-        name: Name of the argument or key, for the message.
-        value: The value to check.
-        above: Largest number that is too small.
-        at_least: Smallest number allowed.
-        below: Smallest number that is too large.
-        at_most: Largest number allowed.
-        remedy: What to type, for the message.
-        instead: What else the key takes, such as ``auto``, for the message; the caller has looked for it.
-
-    Raises:
-        RequestError: With the value, the bounds and the remedy.
-    """
-    x = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    every = ((">", above, gt), (">=", at_least, ge), ("<", below, lt), ("<=", at_most, le))
-    bounds = [(sign, bound, holds) for sign, bound, holds in every if bound is not None]
-    if not abs(x) <= _LARGEST or not all(holds(x, bound) for _, bound, holds in bounds):  # so of NaN
-        limits = [f"{sign} {bound:g}" for sign, bound, _ in bounds]
-        if abs(x) > _LARGEST and at_most is None and below is None:
-            limits.append(f"at most {_LARGEST:g} in absolute value")
-        what = f"{instead} or " if instead else ""
-        what += "" if bounds and not math.isnan(x) else "a number "
-        expected = f"{what}{' and '.join(limits)}".rstrip()
-        tail = f"; {remedy}" if remedy else ""
-        raise WrongValue(name, f"must be {expected}, got {typed(value)}{tail}")
-    return x
+STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+_INPUT = "Input should be "  # how pydantic begins a message
+_EXPECTED = {  # type of pydantic's error -> what the value must be
+    "greater_than": "> {gt:g}",
+    "greater_than_equal": ">= {ge:g}",
+    "less_than": "< {lt:g}",
+    "less_than_equal": "<= {le:g}",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "sequence_type": "a list",
+}
 
 
-def integer(name: str, value: object, *, at_least: float | None = 0, remedy: str = "", instead: str = "") -> int:
-    """Return ``value`` as an int if it is an integer >= ``at_least``; 1000.0 is one.
+def validate(name: str, value: Any, kind: Any, remedy: str = "") -> Any:
+    """Return a value as a type declares it.
 
     Args:
         name: Name of the argument or key, for the message.
-        value: The value to check.
-        at_least: The smallest integer allowed; None is no bound.
-        remedy: What to type, for the message.
-        instead: What else the key takes, such as ``auto``, for the message; the caller has looked for it.
+        value: The value.
+        kind: The type, such as ``Annotated[float, Gt(0)]``.
+        remedy: What to type instead, for the message.
 
     Raises:
-        RequestError: With the value, the bounds and the remedy.
+        RequestError: With the value, what is allowed and the remedy.
     """
-    n = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
-    least = -_LARGEST_INTEGER if at_least is None else at_least
-    if n is None or isinstance(value, bool) or not least <= n <= _LARGEST_INTEGER:
-        low = f" >= {least}" if at_least is not None or (n is not None and n < least) else ""
-        most = f" and <= {_LARGEST_INTEGER}" if n is not None and n > _LARGEST_INTEGER else ""
-        tail = f"; {remedy}" if remedy else ""
-        other = f"{instead} or " if instead else ""
-        raise WrongValue(name, f"must be {other}an integer{low}{most}, got {typed(value)}{tail}")
-    return n
+    return _validate(name, value, TypeAdapter(kind, config=STRICT), remedy)
 
 
-def sizes(name: str, value: object) -> list[int]:
-    """Return ``value`` as a list if it is a list of integers above 0; it may be empty.
+def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a function, with each value as the annotation of its argument declares it.
+
+    An annotation that cannot be read, such as a name that is imported for type checkers alone, declares nothing.
 
     Raises:
-        RequestError: If it is not.
+        RequestError: If a value is not what is declared.
     """
-    if not isinstance(value, list | tuple):
-        raise WrongValue(name, f"must be a list of sizes, got {typed(value)}; one layer is [{value}], none is []")
-    return [integer(name, v, at_least=1) for v in value]
+    adapters = _adapters(function)
+    return {
+        name: _validate(name, value, adapters[name]) if name in adapters else value for name, value in options.items()
+    }
 
 
-def boolean(name: str, value: object) -> bool:
-    """Return ``value`` if it is true or false.
+def _validate(name: str, value: Any, adapter: TypeAdapter[Any], remedy: str = "") -> Any:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise WrongValue(name, fault(error, remedy)) from error
 
-    Raises:
-        RequestError: If it is not.
-    """
-    if not isinstance(value, bool):
-        raise WrongValue(name, f"must be true or false, got {typed(value)}")
-    return value
+
+@lru_cache(maxsize=1024)
+def _adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
+    """Return what checks each argument whose annotation can be read."""
+    made = inspect.getattr_static(function, "__init__") if isinstance(function, type) else function
+    names = getattr(inspect.unwrap(made), "__globals__", {})
+    adapters = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.annotation is parameter.empty:
+            continue
+        annotated = SimpleNamespace(__annotations__={name: parameter.annotation})
+        try:
+            hint = get_type_hints(annotated, names, include_extras=True)[name]
+            adapters[name] = TypeAdapter(hint, config=STRICT)
+        except (AttributeError, NameError, SyntaxError, TypeError, PydanticUserError):
+            continue  # text, a name that is not there, or a class that pydantic does not know
+    return adapters
+
+
+def whole(value: Any) -> Any:
+    """Return 1000 for 1000.0, and any other value unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def choice(name: str, value: object, allowed: Iterable[T]) -> T:
@@ -120,99 +102,63 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
         RequestError: If it is not; the message has the allowed values and the nearest one.
     """
     allowed = list(allowed)
-    if not any(a == value and isinstance(a, bool) == isinstance(value, bool) for a in allowed):  # True == 1
-        options = ", ".join(a if isinstance(a, str) else typed(a) for a in allowed)
-        hint = nearest(str(value), map(str, allowed))
-        raise WrongValue(name, f"must be one of {options}; got {typed(value)}{hint}")
-    return cast(T, value)
+    if value not in allowed:
+        raise WrongValue(name, _must_be(one_of(allowed), value, map(str, allowed)))
+    return value
 
 
-def text(
-    name: str, value: object, *, what: str, pattern: str = ".+", made: Callable[[str, str], Any] | None = None
-) -> Any:
-    """Return ``value``, or what ``made`` makes of it, if it is text that matches ``pattern``.
+def with_remedy(remedy: str) -> WrapValidator:
+    """Return an annotation that adds what to type instead to the message about a wrong value."""
 
-    Raises:
-        RequestError: If it is not ``what`` it should be.
-    """
-    if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise WrongValue(name, f"must be {what}, got {typed(value)}")
-    return value if made is None else made(name, value)
+    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            raise ValueError(fault(error, remedy)) from error
 
-
-def several(name: str, value: object, *, what: str, check: Callable[[str, Any], Any] = integer) -> tuple[Any, ...]:
-    """Return the checked values of a list.
-
-    Raises:
-        RequestError: If it is no list, or one of them is wrong.
-    """
-    if not isinstance(value, list):
-        raise WrongValue(name, f"must be {what}, got {typed(value)}")
-    return tuple(check(name, v) for v in value)
+    return WrapValidator(check)
 
 
-@dataclass(frozen=True)
-class Range:
-    """The bounds of a number, in the annotation of an option: ``Annotated[float, Range(at_least=0, below=1)]``."""
-
-    above: float | None = None
-    at_least: float | None = None
-    below: float | None = None
-    at_most: float | None = None
+# ---- messages
 
 
-class Check(partial[Any]):
-    """A function of a key and a value that returns what the value stands for, in the annotation of a key."""
+def fault(error: ValidationError, remedy: str = "") -> str:
+    """Return what is wrong at the first place that pydantic objects to: ``must be auto or > 0, got -1``."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    if first["type"] == "value_error":
+        message = first["ctx"]["error"]
+        return getattr(message, "fault", str(message))
+    value = first["input"]
+    if first["type"] not in _EXPECTED and not first["msg"].startswith(_INPUT):
+        return f"{first['msg']}; got {typed(value)}"
+    here = sorted((e for e in errors if e["input"] is value), key=lambda e: e["type"] != "literal_error")
+    expected = [_expected(e) for e in here]
+    words = [word for e in here if e["type"] == "literal_error" for word in _words(e)]
+    message = _must_be(" or ".join(dict.fromkeys(expected)), value, words)
+    return f"{message}; {remedy}" if remedy else message
 
 
-def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a function, with each value as the annotation of its argument declares it.
-
-    ``float``, ``int``, both also with a ``Range``, ``bool``, ``Literal`` and ``None`` are checked, and unions of words
-    and one of the others; an integer for a ``float`` becomes one. The function checks what any other annotation
-    stands for, and what depends on several arguments. An annotation that cannot be read, such as a name that is
-    imported for type checkers alone, declares nothing.
-
-    Raises:
-        RequestError: If a value is not what is declared.
-    """
-    made = getattr(function, _CONSTRUCTOR) if isinstance(function, type) else function
-    names = getattr(inspect.unwrap(made), "__globals__", {})
-    parameters = inspect.signature(function).parameters
-    hints = {name: _read(parameters[name].annotation, names) for name in options if name in parameters}
-    return {name: declared(name, value, hints.get(name)) for name, value in options.items()}
+def one_of(allowed: Iterable[object]) -> str:
+    """Return allowed values as a message lists them."""
+    words = [value if isinstance(value, str) else typed(value) for value in allowed]
+    return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 
 
-def _read(annotation: object, names: dict[str, Any]) -> object:
-    try:
-        read = get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names, include_extras=True)
-    except (AttributeError, NameError, SyntaxError, TypeError):  # text, or of names that are not there
-        return None
-    return read["it"]
+def _must_be(expected: str, value: object, words: Iterable[str]) -> str:
+    separator = ";" if "," in expected else ","
+    return f"must be {expected}{separator} got {typed(value)}{nearest(str(value), words)}"
 
 
-def declared(name: str, value: object, hint: object) -> Any:
-    """Return a value as an annotation declares it, as ``checked`` does.
+def _expected(error: ErrorDetails) -> str:
+    if error["type"] == "literal_error":
+        return one_of(_words(error))
+    if error["type"] in _EXPECTED:
+        return _EXPECTED[error["type"]].format(**error.get("ctx", {}))
+    return error["msg"].removeprefix(_INPUT).replace("an instance of Sequence", "a list")
 
-    A check in the annotation, ``Annotated[int, Check(function)]``, returns the value where no other can say it.
-    """
-    if get_origin(hint) is Annotated and isinstance(own := get_args(hint)[1], Check):
-        return own(name, value)
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    words = [w for part in parts if get_origin(part) is Literal for w in get_args(part)]
-    words += [None] if NoneType in parts else []
-    others = [part for part in parts if part is not NoneType and get_origin(part) is not Literal]
-    if not others:
-        return choice(name, value, words)
-    if len(others) > 1 or any(word == value and type(word) is type(value) for word in words):
-        return value
-    kind, *notes = get_args(others[0]) if get_origin(others[0]) is Annotated else (others[0],)
-    bounds = asdict(next((note for note in notes if isinstance(note, Range)), Range()))
-    instead = ", ".join(word if isinstance(word, str) else typed(word) for word in words)
-    if kind is bool:
-        return choice(name, value, [*words, True, False]) if words else boolean(name, value)
-    if kind is int:
-        whole = integer(name, value, at_least=bounds["at_least"], instead=instead)
-        number(name, whole, **bounds, instead=instead)
-        return whole
-    return number(name, value, **bounds, instead=instead) if kind is float else value
+
+def _words(error: ErrorDetails) -> list[str]:
+    """Return the values of a ``Literal``, which pydantic lists as ``'a', 'b' or 1``."""
+    listed: str = error["ctx"]["expected"]
+    return listed.replace(" or ", ", ").replace("'", "").split(", ")

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbench.core.errors import RequestError, WrongValue
-from fedbench.core.validation import number
+from fedbench.core.options import Number, Positive
+from fedbench.core.validation import validate
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
@@ -162,5 +163,5 @@ def per_channel(key: str, value: object, channels: int, default: float) -> tuple
         return (default,) * channels
     if not isinstance(value, list | tuple) or len(value) != channels:
         raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {value!r}")
-    above = 0.0 if key == "std" else None
-    return tuple(number(f"{key}[{k}]", v, above=above) for k, v in enumerate(value))
+    kind = Positive if key == "std" else Number
+    return tuple(validate(f"{key}[{k}]", v, kind) for k, v in enumerate(value))

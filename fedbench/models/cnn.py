@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
-from fedbench.core.validation import sizes
 from fedbench.models.base import require_images
 
 
@@ -37,7 +36,7 @@ class Conv(nn.Conv2d):
 
 
 def _blocks(
-    input_shape: Sequence[int], channels: Sequence[int], kernel: int, padded: bool = True
+    input_shape: Sequence[int], channels: Sequence[Count], kernel: int, padded: bool = True
 ) -> tuple[nn.ModuleList, int]:
     """Blocks of convolution and pooling, and the number of features that they leave of an image.
 
@@ -45,7 +44,7 @@ def _blocks(
         RequestError: If the examples are not images, or too small, or a size is out of range.
     """
     require_images(input_shape)
-    widths, (height, width) = [input_shape[0], *sizes("channels", channels)], input_shape[1:]
+    widths, (height, width) = [input_shape[0], *channels], input_shape[1:]
     for _ in channels:
         height, width = ((side if padded else side - kernel + 1) // 2 for side in (height, width))
     if min(height, width) < 1:
@@ -71,7 +70,7 @@ class ConvNet(nn.Module):
     """
 
     def __init__(
-        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: Count, hidden: Count
+        self, input_shape: Sequence[int], classes: int, channels: Sequence[Count], kernel: Count, hidden: Count
     ) -> None:
         super().__init__()
         self.convs, features = _blocks(input_shape, channels, kernel)
@@ -106,11 +105,16 @@ class LeNet(nn.Module):
     """
 
     def __init__(
-        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: Count, hidden: Sequence[int]
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        channels: Sequence[Count],
+        kernel: Count,
+        hidden: Sequence[Count],
     ) -> None:
         super().__init__()
         self.convs, features = _blocks(input_shape, channels, kernel, padded=False)
-        linear = [features, *sizes("hidden", hidden)]
+        linear = [features, *hidden]
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(linear))
         self.out = nn.Linear(linear[-1], classes)
 

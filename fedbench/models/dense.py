@@ -9,7 +9,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.validation import integer, sizes
+from fedbench.core.errors import WrongValue
+from fedbench.core.options import Count
 from fedbench.models.base import ModelTraits
 
 
@@ -40,11 +41,11 @@ class MLP(nn.Module):
 
     traits = ModelTraits(dense=True)
 
-    def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> None:
+    def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[Count] = (128,)) -> None:
         super().__init__()
-        between = sizes("hidden", hidden)
-        integer("the number of model.hidden layers", len(between), at_least=1, remedy="without any it is model=linear")
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *between, classes]))
+        if not hidden:
+            raise WrongValue("hidden", "must have at least one layer; without any it is model=linear")
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *hidden, classes]))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, HalfOpenUnit
 from fedbench.core.randomness import dropout
-from fedbench.core.validation import sizes as sizes_of
 from fedbench.models.base import ModelTraits
 
 
@@ -78,7 +77,7 @@ class LSTM(nn.Module):
         embedding: Literal["frozen", "trained"] | Count,
         hidden: Count,
         layers: Count,
-        dense: Sequence[int] = (),
+        dense: Sequence[Count] = (),
         dropout: HalfOpenUnit = 0.0,
         every: bool = False,
     ) -> None:
@@ -98,7 +97,7 @@ class LSTM(nn.Module):
         if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
-        sizes = [hidden, *sizes_of("dense", dense), classes]
+        sizes = [hidden, *dense, classes]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout, self.every = dropout, every
         self.traits = ModelTraits(

@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import is_field
+from fedbench.core.validation import fault
 
 T = TypeVar("T")
 Known = Mapping[str, Mapping[str, Any]]  # section of a paper -> id -> entry, of the sections that have been read
@@ -61,7 +62,7 @@ def parse(kind: type[T], value: Any, where: str = "", known: Mapping[str, Any] |
     try:
         made: T = TypeAdapter(kind).validate_python(value, context=known)
     except ValidationError as error:
-        raise RequestError(_fault(error, where)) from error
+        raise RequestError(_place_and_fault(error, where)) from error
     return made
 
 
@@ -73,8 +74,8 @@ def one_of(value: Any, allowed: Collection[Any], name: str = "") -> Any:
     """
     if value not in allowed:
         words = [str(a) for a in allowed]
-        said = f"must be one of {', '.join(words)}; got {value!r}{nearest(str(value), words)}"
-        raise ValueError(f"{name} {said}" if name else said)
+        message = f"must be one of {', '.join(words)}; got {value!r}{nearest(str(value), words)}"
+        raise ValueError(f"{name} {message}" if name else message)
     return value
 
 
@@ -124,17 +125,12 @@ MethodId = Annotated[str, id_in("methods")]
 Methods = Annotated[tuple[MethodId, ...], ListOrOne]
 
 
-def _fault(error: ValidationError, where: str) -> str:
+def _place_and_fault(error: ValidationError, where: str) -> str:
     """Return the first fault with its place; items of lists are counted from 1."""
     first = error.errors(include_url=False)[0]
     parts = [part for part in first["loc"] if part != "[key]"]
     words = {"missing": "lacks {}", "unexpected_keyword_argument": "unknown key {!r}"}
-    if first["type"] in words:
-        said = words[first["type"]].format(parts.pop())
-    elif first["type"] == "value_error":
-        said = str(first["ctx"]["error"])
-    else:
-        said = f"{first['msg'].replace('Input should be', 'must be')}; got {first['input']!r}"
+    message = words[first["type"]].format(parts.pop()) if first["type"] in words else fault(error)
     for part in parts:
         where = f"{where} {part + 1}" if isinstance(part, int) else f"{where}: {part}".removeprefix(": ")
-    return f"{where}: {said}".removeprefix(": ")
+    return f"{where}: {message}".removeprefix(": ")

@@ -11,7 +11,8 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import MOST_RUNS, Override, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.core.validation import integer
+from fedbench.core.options import Natural
+from fedbench.core.validation import validate
 from fedbench.runs.executors.base import Executor
 from fedbench.runs.method_options import check_method
 from fedbench.runs.process import answered_by, end_at_once
@@ -48,7 +49,8 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, execut
     if (runs := prod(map(len, axes))) > MOST_RUNS:
         raise RequestError(f"the sweep has {runs} runs, at most {MOST_RUNS} are allowed; type fewer values")
     later = [text for texts in axes for text in texts[1:] if text.startswith("seed=")]
-    seeds = [integer("seed", parse_overrides([seed])[0].value) for seed in later]  # the first is checked below
+    # the first seed is checked below
+    seeds = [validate("seed", parse_overrides([text])[0].value, Natural) for text in later]
     axes = [texts[:1] if texts[0].startswith("seed=") else texts for texts in axes]
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging
@@ -18,7 +19,7 @@ from fedbench.core.errors import WrongValue, typed
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
-from fedbench.core.validation import integer, number, several
+from fedbench.core.validation import validate
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
@@ -60,7 +61,7 @@ class Attack(Layer, Attackers):
 
     population: Population
     clients: float | int = 0.1
-    ids: Sequence[int] | None = None
+    ids: Sequence[Natural] | None = None
     data: Literal["none", "flip", "next", "pair", "random"] = "none"
     message: Literal["none", "sign_flip", "gaussian", "alie", "ipm", "scale"] = "none"
     scale: NonNegative | Literal["auto"] = "auto"
@@ -92,17 +93,17 @@ class Attack(Layer, Attackers):
         """The attackers, ascending."""
         able = self.population.able
         if self.ids is not None:
-            chosen = np.unique(np.array(several("ids", self.ids, what="a list of clients"), dtype=np.int64))
+            chosen = np.unique(np.array(self.ids, dtype=np.int64))
             if len(unknown := np.setdiff1d(chosen, able)):
                 raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
             return chosen
 
         remedy = "it is a fraction in [0, 0.5) or a number of clients"
         if isinstance(self.clients, float):
-            fraction = number("clients", self.clients, at_least=0, below=0.5, remedy=remedy)
+            fraction = validate("clients", self.clients, Annotated[float, Field(ge=0, lt=0.5)], remedy)
             count = int(fraction * len(able) + 1e-9)
         else:
-            count = integer("clients", self.clients, remedy=remedy)
+            count = validate("clients", self.clients, Natural, remedy)
         return np.sort(shuffled(self.population.seed, Purpose.ATTACKERS, able)[:count])
 
     @property

@@ -8,13 +8,13 @@ from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, UnitInterval
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator
 from fedbench.core.types import State, Weighting
-from fedbench.core.validation import Range
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, of_clients, shuffled, traits, uniform
@@ -204,7 +204,7 @@ def cyclic(
     block: Count = 1,
     assign: Literal["random", "id", "label"] = "random",
     mean: PositiveShare = 0.5,
-    amplitude: Annotated[float, Range(at_least=0, at_most=0.5)] = 0.3,
+    amplitude: Annotated[float, Field(ge=0, le=0.5)] = 0.3,
     period: Positive = 20.0,
     spread: UnitInterval = 1.0,
     population: Population,

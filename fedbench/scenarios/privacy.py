@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import dp_accounting as dp
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging
@@ -26,7 +27,7 @@ from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.options import NonNegative, OpenUnit, Positive
 from fedbench.core.randomness import Purpose, Sampler, fold_in, key
 from fedbench.core.types import ClientInfo, State
-from fedbench.core.validation import Range, number
+from fedbench.core.validation import validate
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending, shown
 from fedbench.scenarios.population import Population, normal, of_clients, uniform
@@ -60,10 +61,10 @@ class Privacy(Layer):
     """
 
     population: Population
-    noise: Annotated[float, Range(at_least=0, at_most=1e6)] | None = None
-    epsilon: Annotated[float, Range(above=0, at_most=1000)] | None = None
+    noise: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
     delta: OpenUnit | None = None
-    clip: float | str = 1.0
+    clip: Literal["adaptive"] | Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
     sampling: Literal["poisson", "fixed"] = "poisson"
     quantile: OpenUnit = 0.5
     clip_lr: NonNegative = 0.2
@@ -76,9 +77,7 @@ class Privacy(Layer):
             raise RequestError(f"privacy does not go with sampling=size: {why}; use sampling=uniform")
         if self.noise is not None and self.epsilon is not None:
             raise WrongValue("noise", f"must be null with privacy.epsilon, got {self.noise}; set one of the two")
-        if self.clip not in ("adaptive", math.inf):
-            number("clip", self.clip, above=0, remedy="or use adaptive")
-        number("delta", self.failure, above=0, below=1)
+        validate("delta", self.failure, OpenUnit)
         z, most = self.multiplier, 2 * self.deviation
         if z and self.clip == "adaptive" and most <= z:
             fault = f"must be below 2·count_noise = {most:g}, got {z:g}; raise privacy.count_noise or the cohort"

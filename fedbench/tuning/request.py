@@ -8,7 +8,8 @@ from typing import Literal
 
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.core.validation import choice, integer
+from fedbench.core.options import Count
+from fedbench.core.validation import choice, validate
 from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 
@@ -91,7 +92,7 @@ def read_request(
     return TuningRequest(
         methods=methods,
         overrides=overrides,
-        budget=integer("budget", own.get("budget", 20), at_least=1),
+        budget=validate("budget", own.get("budget", 20), Count),
         seeds=tuning,
         sampler=choice("sampler", own.get("sampler", "random"), ("random", "tpe")),
         pruning=choice("pruning", own.get("pruning", "none"), ("none", "halving")),
@@ -108,4 +109,4 @@ def _seeds(name: str, given: object, first: int) -> tuple[int, ...]:
         return tuple(dict.fromkeys(map(int, given)))
     if not isinstance(given, int):
         raise RequestError(f"{name} must be a number of seeds, such as {name}=3, or a list, such as {name}=[7,8]")
-    return tuple(range(first, first + integer(name, given, at_least=1)))
+    return tuple(range(first, first + validate(name, given, Count)))

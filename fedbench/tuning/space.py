@@ -12,7 +12,6 @@ from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options, p
 from fedbench.core.config_values import config_value, from_yaml
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
-from fedbench.core.validation import number
 
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # the file with what every method has
@@ -107,8 +106,10 @@ def axis_of(o: Override) -> Axis:
     if o.bounds is None:
         return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
     low, high = o.bounds
-    number(f"{o.text}: lower bound", low, above=0 if "log" in o.tags else None)
-    number(f"{o.text}: upper bound", high, above=low)
+    if "log" in o.tags and low <= 0:
+        raise RequestError(f"{o.text}: lower bound must be > 0, got {low:g}")
+    if high <= low:
+        raise RequestError(f"{o.text}: upper bound must be > {low:g}, got {high:g}")
     return Axis(o.key, low=low, high=high, log="log" in o.tags)
 
 

@@ -313,16 +313,16 @@ BAD = [
     (["local.momentun=0.9"], "did you mean local.momentum?"),
     (["+algo.foo=1"], "unknown key algo.foo; fedavg has the keys server_lr, weights"),
     (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
-    (["algo=qfedavg", "algo.L=0"], "algo.L must be null or > 0, got 0"),
-    (["algo=fedcorr", "algo.server=3"], "algo.server must be null or a method with its _target_, got 3"),
+    (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0"),
+    (["algo=fedcorr", "algo.server=3"], "algo.server must be an instance of Algorithm, got 3"),
     (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
-    (["local.batch_size=0"], "local.batch_size must be full or an integer >= 1, got 0"),
+    (["local.batch_size=0"], "local.batch_size must be full or >= 1, got 0"),
     (["local.lr=0"], "local.lr must be > 0, got 0"),
     (["local.epochs=[3,1]"], "lo <= hi"),
-    (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
+    (["local.optimizer=adamw"], "local.optimizer must be sgd, got 'adamw'"),
     (["local.nesterov=true"], "local.nesterov must be false without momentum"),
-    (["rounds=1.5"], "rounds must be an integer >= 0, got 1.5"),
-    (["participation=0"], "participation must be > 0, got 0"),
+    (["rounds=1.5"], "rounds must be an integer, got 1.5"),
+    (["participation=0"], "participation must be a fraction of the clients in (0, 1]"),
     (
         ["participation=1.5"],
         "must be a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1, got",
@@ -331,10 +331,10 @@ BAD = [
         ["local.epochs=1", "local.steps=5"],
         "local.epochs and local.steps are both given; steps replace epochs: remove one",
     ),
-    (["keep_clients=first"], "keep_clients must be last, all or a list of rounds"),
+    (["keep_clients=first"], "keep_clients must be one of last, all or a list"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
     (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),
-    (["data.clients=0"], "data.clients must be null or an integer >= 1"),
+    (["data.clients=0"], "data.clients must be >= 1"),
     (["data=leaf_json"], "data.train is required; type data.train=..."),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
@@ -353,7 +353,7 @@ BAD = [
     (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
     (["local.flip=true"], "local.crop and local.flip are for images, got examples of shape [60]"),
-    (["seed=x"], "seed must be an integer >= 0, got 'x'"),
+    (["seed=x"], "seed must be an integer, got 'x'"),
     (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
     (["algo._target_=fedbench.algorithms.fedavg.fedav"], "fedbench.algorithms.fedavg has no function fedav; did you"),
     (["rounds=1,2"], "rounds has several values (1, 2); to run each of them, add -m; a list is [A,B]"),
@@ -364,8 +364,8 @@ BAD = [
     (["results_dir="], "results_dir must be a directory, got"),
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
     (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; remove data.partition"),
-    (["model=mlp", "model.hidden=64"], "model.hidden must be a list of sizes, got 64; one layer is [64]"),
-    (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in absolute value, got 1e+300"),
+    (["model=mlp", "model.hidden=64"], "model.hidden must be a list, got 64"),
+    (["local.lr=1e300"], "local.lr must be <= 1e+30, got 1e+300"),
     (
         ["participation=1000"],
         "participation=1000 exceeds the number of clients, 100; use participation=1.0 for all of them",
@@ -391,7 +391,7 @@ BAD = [
     (["algo=fedmgda", "sampling=size"], "counts large clients twice; set algo.prior=uniform, or sampling=uniform"),
     (["algo=fedfa", "local.momentum=0.5"], "fedfa cannot be combined with local momentum: its clients' momentum is"),
     (["algo=fedcorr", "rounds=5"], "rounds=5 is too few for fedcorr"),
-    (["data.noise.level=2"], "data.noise.level must be >= 0 and <= 1, got 2"),
+    (["data.noise.level=2"], "data.noise.level must be <= 1, got 2"),
     (["--config-dir", "/nowhere", "algo=fedavg"], "config_dir=/nowhere is not a directory"),
     (["--quick"], "unknown flag --quick"),
     (["--cfg"], "argument -c/--cfg: expected one argument"),
@@ -430,7 +430,7 @@ BAD = [
         ["data=mnist"],
         "did you mean one of mnist_2class, mnist_dirmin0.1, mnist_iid, mnist_lda0.1, mnist_lda0.5, mnist_shards2?",
     ),
-    (["seed=0..2"], "seed must be an integer >= 0, got '0..2'; for several seeds type -m seed=0,1,2"),
+    (["seed=0..2"], "seed must be an integer, got '0..2'; for several seeds type -m seed=0,1,2"),
     (["-m", "seed=0-19"], "got '0-19'; for several seeds type -m seed=0,1,2"),
     (["--force"], "unknown flag --force; keys are typed without dashes: force=..."),
     (["--mutlirun", "seed=0,1"], "unknown flag --mutlirun; did you mean --multirun?"),
@@ -464,7 +464,7 @@ def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, tmp_path):
     (tmp_path / "own/algo").mkdir(parents=True)
     (tmp_path / "own/algo/mine.yaml").write_text("_target_: mine.mine\n")
     (tmp_path / "own/mine.py").write_text("def mine(local):\n    return {}['rate']\n")
-    message = f"algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'"
+    message = "algo._target_=mine.mine: raised KeyError in own/mine.py, line 2: 'rate'"
     status, out, err = fed("--config-dir", "own", "algo=mine", *FAST)
     assert (status, out, err) == (2, [], f"fedbench: {message}\n")
     assert not (tmp_path / "results").exists()

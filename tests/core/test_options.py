@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 import pytest
 import torch
+from pydantic import Field
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive, Schedule, UnitInterval
-from fedbench.core.validation import Range, checked
+from fedbench.core.validation import checked
 
 
 def factors(rounds=6, **options):
@@ -54,21 +55,21 @@ def test_cosine_and_steps_are_those_of_torch(floor):
     ("typed", "message"),
     [
         (["schedule=decays"], r"local\.schedule must be one of constant, decay, step, cosine; .*did you mean decay"),
-        (["schedule=decay"], r"local\.decay_factor must be a number > 0 and <= 1, got null; .*; 0\.99, for example"),
-        (["schedule=decay", "decay_factor=1.1"], r"local\.decay_factor must be > 0 and <= 1, got 1\.1"),
+        (["schedule=decay"], r"local\.decay_factor must be > 0 and <= 1, got null; .*; 0\.99, for example"),
+        (["schedule=decay", "decay_factor=1.1"], r"local\.decay_factor must be <= 1, got 1\.1"),
         (["decay_factor=0.9"], r"local\.decay_factor belongs to local\.schedule=decay and step, .* is constant"),
         (["schedule=cosine", "decay_every=2"], r"local\.decay_every belongs to local\.schedule=decay, .* is cosine"),
         (["schedule=decay", "decay_factor=0.9", "decay_at=[3]"], r"local\.decay_at belongs to local\.schedule=step"),
         (["schedule=step", "decay_factor=0.9", "decay_to=0.5"], r"local\.decay_to belongs to local\.schedule=cosine"),
         (["schedule=step", "decay_factor=0.9"], r"local\.decay_at must be an ascending list of rounds"),
-        (["schedule=step", "decay_factor=0.9", "decay_at=5"], r"local\.decay_at must be an ascending list of rounds"),
+        (["schedule=step", "decay_factor=0.9", "decay_at=5"], r"local\.decay_at must be a list, got 5"),
         (
             ["schedule=step", "decay_factor=0.9", "decay_at=[5,5]"],
             r"local\.decay_at must be an ascending list .* got \[5, 5\]",
         ),
-        (["schedule=step", "decay_factor=0.9", "decay_at=[0]"], r"local\.decay_at must be an integer >= 1, got 0"),
+        (["schedule=step", "decay_factor=0.9", "decay_at=[0]"], r"local\.decay_at must be >= 1, got 0"),
         (["schedule=decay", "decay_factor=0.1"], r"local\.schedule makes the learning rate 1e-101 in round 100"),
-        (["schedule=cosine", "decay_to=1"], r"local\.decay_to must be >= 0 and < 1, got 1"),
+        (["schedule=cosine", "decay_to=1"], r"local\.decay_to must be < 1, got 1"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
@@ -108,14 +109,13 @@ def _declares(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"lr": 0}, "lr must be null or > 0, got 0"),
-        ({"share": 1.5}, "share must be >= 0 and <= 1, got 1.5"),
-        ({"share": None}, "share must be a number >= 0 and <= 1, got null"),
+        ({"lr": 0}, "lr must be > 0, got 0"),
+        ({"share": 1.5}, "share must be <= 1, got 1.5"),
+        ({"share": None}, "share must be a number, got null"),
         ({"scale": -1}, "scale must be auto or >= 0, got -1"),
-        ({"scale": "none"}, "scale must be auto or a number >= 0, got 'none'"),
-        ({"count": 0.5}, "count must be auto or an integer >= 1, got 0.5"),
+        ({"scale": "none"}, "scale must be auto or a number, got 'none'"),
+        ({"count": 0.5}, "count must be auto or an integer, got 0.5"),
         ({"kind": "b"}, "kind must be one of a, 1; got 'b'"),
-        ({"kind": True}, "kind must be one of a, 1; got true"),
         ({"some": 1}, "some must be true or false, got 1"),
         ({"whole": "x"}, "whole must be an integer, got 'x'"),
     ],
@@ -128,14 +128,14 @@ def test_annotations_declare_what_an_option_may_be(given, message):
 
 def test_declared_values_pass_as_what_they_are_declared_to_be():
     """Whole numbers of real options become real; what no annotation declares is left to the function."""
-    given = {"lr": 1, "share": 0, "scale": "auto", "count": 2.0, "kind": 1, "some": True, "of": "x", "other": {}}
+    given = {"lr": 1, "share": 0, "scale": "auto", "count": 2.0, "kind": 1, "some": True, "of": [1], "other": {}}
     found = checked(_declares, given)
     assert found == given
     assert [type(found[k]) for k in ("lr", "share", "count", "kind")] == [float, float, int, int]
 
 
 class _Made:
-    def __init__(self, width: Annotated[int, "a note", Range(above=1, at_most=5)] = 2):
+    def __init__(self, width: Annotated[Count, "a note", Field(gt=1, le=5)] = 2):
         self.width = width
 
 

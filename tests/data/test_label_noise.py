@@ -63,8 +63,8 @@ def test_it_is_a_function_of_the_seed():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((1.5, 0.5, "uniform"), "clients must be >= 0 and <= 1, got 1.5"),
-        ((0.5, -1, "uniform"), "level must be >= 0 and <= 1, got -1"),
+        ((1.5, 0.5, "uniform"), "clients must be <= 1, got 1.5"),
+        ((0.5, -1, "uniform"), "level must be >= 0, got -1"),
         ((0.5, 0.5, "random"), "kind must be one of uniform, pair"),
     ],
 )

@@ -472,7 +472,7 @@ TEN = np.repeat(np.arange(5), 2)
         (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
          "fewer than the 2 examples that it needs of each; lower data.clients"),
         (similarity, 11, {}, "data.clients must be at most 10, as there are 10 examples, got 11"),
-        (half_classes, 1, {}, "data.clients must be an integer >= 2, got 1; use data/partition=stratified for a"),
+        (half_classes, 1, {}, "data.clients must be >= 2, got 1; use data/partition=stratified for a"),
         (half_classes, 10, {}, "data.clients must be at most 9, so that every client has an example, got 10"),
         (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, but not all, of the "
          "labels 0 to 4, got [0, 7]; null is the lower half"),

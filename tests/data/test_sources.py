@@ -8,6 +8,7 @@ from data_files import leaf_file, write_cifar, write_idx, write_images
 from PIL import Image
 
 from fedbench.core.errors import RequestError
+from fedbench.core.validation import checked
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
 
 # ---- LEAF JSON
@@ -215,7 +216,7 @@ def test_real_cifar10(real_data):
         ("[0, NaN]", {}, "and y integers >= 0"),
         ("[0, 1e300]", {}, "and y integers >= 0"),
         ("[0, 1000000000]", {}, "the label 1000000000, but only 2 distinct labels; number them from 0, or .*classes"),
-        ("[0, 1]", {"shape": [-1, -2]}, "data.shape must be an integer >= 1, got -1"),
+        ("[0, 1]", {"shape": [-1, -2]}, "shape must be >= 1, got -1"),
     ],
 )
 def test_leaf_json_refuses_odd_labels_and_shapes(tmp_path, y, options, message):
@@ -224,4 +225,4 @@ def test_leaf_json_refuses_odd_labels_and_shapes(tmp_path, y, options, message):
         f'{{"users": ["u"], "num_samples": [2], "user_data": {{"u": {{"x": [[1, 2], [3, 4]], "y": {y}}}}}}}'
     )
     with pytest.raises(RequestError, match=message):
-        leaf_json.load(train=str(file), **options)
+        leaf_json.load(train=str(file), **checked(leaf_json.load, options))

@@ -13,6 +13,7 @@ from fedbench.algorithms.scaffold import scaffold
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import dropout
 from fedbench.core.types import Batch
+from fedbench.core.validation import checked
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.models.base import ModelTraits, initial, traits_of
@@ -453,8 +454,8 @@ def test_the_table_of_a_model_is_taken_once():
     [
         (lambda: LSTM((60,), 5, None, None, **SMALL), "this model needs tokens, got examples of shape"),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
-        (lambda: lstm(dense=5), r"dense must be a list of sizes, got 5; one layer is \[5\], none is \[\]"),
-        (lambda: ConvNet((1, 8, 8), 5, 4, 3, 6), "channels must be a list of sizes, got 4"),
+        (lambda: checked(LSTM, {"dense": 5}), "dense must be a list, got 5"),
+        (lambda: checked(ConvNet, {"channels": 4}), "channels must be a list, got 4"),
         (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),
         (lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]), "poolings leave nothing of images of 10 x 28 pixels"),
         (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
@@ -463,7 +464,7 @@ def test_the_table_of_a_model_is_taken_once():
         (lambda: ConvNet((1, 8, 8), 5, [4], 4, 6), "must be odd, got 4"),
         (lambda: ConvNet((1, 8, 8), 5, [4] * 4, 3, 6), "leave nothing of images of 8 x 8 pixels"),
         (lambda: MLP((8,), 5, []), "model=linear"),
-        (lambda: MLP((8,), 5, [0]), "hidden must be an integer >= 1, got 0"),
+        (lambda: checked(MLP, {"hidden": [0]}), "hidden must be >= 1, got 0"),
     ],
 )
 def test_models_refuse(make, message):

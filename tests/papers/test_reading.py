@@ -98,9 +98,9 @@ FAULTS = [
     ("values: {avg: 58.0,", "values: {avg: [58.0, 1.0, 2.0],", "rows 2: values: avg: must be a number or [number, ±]"),
     ("label: average %, direction: higher,", "label: average %,", "metrics: avg: lacks direction"),
     ("direction: higher, field: accuracy_mean", "direction: up, field: accuracy_mean",
-     "metrics: avg: direction: must be 'higher', 'lower' or None; got 'up'"),
-    ("  seeds: 5\n", "  seeds: 0\n", "setups: mild: seeds: must be greater than 0; got 0"),
-    ("authors: [A. Author]", "authors: A. Author", "paper: authors: must be a valid tuple; got 'A. Author'"),
+     "metrics: avg: direction: must be one of higher, lower, None; got 'up'"),
+    ("  seeds: 5\n", "  seeds: 0\n", "setups: mild: seeds: must be > 0, got 0"),
+    ("authors: [A. Author]", "authors: A. Author", "paper: authors: must be a list, got 'A. Author'"),
     ("seeds: 1}}", "sedes: 1}}", "setups: mild: profiles: smoke: unknown key 'sedes'"),
     # the file
     ("gaps:\n- {id", "gasp: []\ngaps:\n- {id", "unknown key 'gasp'"),

@@ -262,7 +262,7 @@ def test_labels(kind, new):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"clients": 0.5}, r"clients must be >= 0 and < 0.5, got 0.5; it is a fraction in \[0, 0.5\) or a number of"),
+        ({"clients": 0.5}, r"clients must be < 0.5, got 0.5; it is a fraction in \[0, 0.5\) or a number of"),
         ({"clients": 10}, "clients must be below the number of clients, 10, got 10; type at most 9"),
         ({"clients": 50}, "clients must be below the number of clients, 10, got 50; type at most 9"),
         ({"clients": 5, "message": "alie"}, "clients must be below half of the clients for alie .*, 5, got 5; type"),

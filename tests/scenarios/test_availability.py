@@ -470,7 +470,7 @@ def test_the_configuration_shows_groups_that_are_chosen(fed):
 
 WRONG = """
 clients by=size mean=0.01: must be at least availability.floor, got 0.01 and 0.02; lower floor
-clients floor=1.1: must be null or >= 0 and <= 1, got 1.1
+clients floor=1.1: must be <= 1, got 1.1
 clients by=lables: must be one of beta, size, labels; got 'lables'; did you mean labels?
 cyclic groups=8: must be at most the number of clients, 7, got 8
 """

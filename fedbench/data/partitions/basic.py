@@ -8,12 +8,14 @@ the reason and a remedy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive
-from fedbench.core.validation import number
+from fedbench.core.validation import validate
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
 Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]  # shares [tries, K, N], examples per class [K] -> counts
@@ -44,7 +46,7 @@ def dirichlet_min_share(
     """
     sizes = np.unique(y, return_counts=True)[1]  # [K]
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
-    min_share = number("min_share", min_share, at_most=len(sizes), remedy=remedy)
+    validate("min_share", min_share, Annotated[float, Field(le=len(sizes))], remedy)
     require_examples(len(y), clients)
 
     best = 0.0

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Natural, NonNegative, Positive, PositiveShare, UnitInterval
-from fedbench.core.validation import integer
 from fedbench.data.partitions.basic import (
     by_label,
     class_pools,
@@ -197,7 +196,10 @@ def half_classes(
         RequestError: If ``classes`` are not a proper subset of the labels, or a half has fewer examples than clients.
     """
     labels = np.unique(y).tolist()
-    integer("data.clients", clients, at_least=2, remedy="use data/partition=stratified for a single group")
+    if clients < 2:
+        raise RequestError(
+            f"data.clients must be >= 2, got {clients}; use data/partition=stratified for a single group"
+        )
     first = labels[: len(labels) // 2] if classes is None else classes
     if not isinstance(first, list | tuple) or not set() < {*first} < {*labels}:
         raise RequestError(

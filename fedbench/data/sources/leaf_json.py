@@ -14,7 +14,6 @@ import numpy as np
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count
-from fedbench.core.validation import sizes
 from fedbench.data.examples import Examples, Part, are_finite, are_labels, count_of, join
 
 _FORM = "expected users and num_samples, lists of the same length, and user_data with x and y of each user"
@@ -24,7 +23,7 @@ def load(
     train: str,
     *,
     test: str | None = None,
-    shape: Sequence[int] | None = None,
+    shape: Sequence[Count] | None = None,
     classes: Count | None = None,
 ) -> Examples:
     """Read LEAF JSON.
@@ -54,7 +53,6 @@ def load(
     if shape is None:
         return examples
     values = prod(examples.x.shape[1:])
-    shape = sizes("data.shape", shape)
     if prod(shape) != values:
         raise RequestError(f"data.shape={shape} does not match the {values} values of an example")
     return replace(examples, x=examples.x.reshape(-1, *shape))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from fedbench.core.options import Count, Natural, NonNegative
-from fedbench.core.validation import Range, number
+from fedbench.core.options import Count, Natural, NonNegative, Number
+from fedbench.core.validation import validate
 from fedbench.data.examples import Examples, Part, join
 
 _DIM, _CLASSES = 60, 10
@@ -54,7 +55,7 @@ def fedprox(
     clients: Count,
     alpha: NonNegative | None,
     beta: NonNegative | None,
-    size_sigma: Annotated[float, Range(at_least=0, at_most=5)] = 2.0,
+    size_sigma: Annotated[float, Field(ge=0, le=5)] = 2.0,
     most: Count | None = None,
     feature_dtype: str = "float64",
 ) -> Examples:
@@ -85,8 +86,8 @@ def fedprox(
         b = rng.normal(0, 1, _CLASSES)
         v = np.zeros((clients, _DIM))
     else:
-        u = rng.normal(0, number("alpha", alpha), clients)  # null for one of the two is refused
-        centers = rng.normal(0, number("beta", beta), clients)
+        u = rng.normal(0, validate("alpha", alpha, Number), clients)  # null for one of the two is refused
+        centers = rng.normal(0, validate("beta", beta, Number), clients)
         kind = f"({alpha:g}, {beta:g})"
         v = rng.normal(centers[:, None], 1, (clients, _DIM))
     parts = []
