@@ -257,7 +257,7 @@ def test_a_sweep_through_a_launcher_returns_its_runs(tmp_path):
 
 
 def test_a_number_of_jobs_is_at_least_one():
-    with pytest.raises(RequestError, match="jobs must be an integer >= 1, got 0"):
+    with pytest.raises(RequestError, match="jobs must be >= 1, got 0"):
         fedbench.sweep(f"seed=0,1 {SMALL}", jobs=0)
 
 
