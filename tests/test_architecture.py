@@ -1,4 +1,4 @@
-"""The rooms: which room may import from which, and that nothing but a method's own file knows it by name."""
+"""The packages: which may import from which, and that nothing but a method's own file knows it by name."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ PACKAGE = ROOT / "fedbench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = {".".join(p.relative_to(ROOT).parts) for p in (PACKAGE, *PACKAGE.rglob("*")) if p.is_dir()}
 
-# room -> the rooms that it may import from; a file at the top of the package is a room of its own
-ROOMS = {
+# package -> the packages that it may import from; a module at the top counts as a package
+ALLOWED = {
     "core": set(),
     "algorithms": {"core"},
     "models": {"core"},
@@ -63,23 +63,23 @@ def name(path):
     return path.relative_to(PACKAGE).with_suffix("").as_posix()
 
 
-def room(path):
+def package(path):
     return name(path).split("/")[0]
 
 
-def files(*rooms):
-    return [p for p in FILES if room(p) in rooms]
+def files(*packages):
+    return [p for p in FILES if package(p) in packages]
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_a_room_imports_only_from_rooms_below(path):
-    here = room(path)
+def test_a_package_imports_only_from_packages_below(path):
+    here = package(path)
     others = {m.split(".")[0] for m in imports(path)} - {here, ""}
-    assert others <= ROOMS[here]
+    assert others <= ALLOWED[here]
 
 
-def test_every_room_is_on_the_map_and_no_imports_go_in_circles():
-    assert {room(p) for p in FILES} == set(ROOMS)
+def test_every_package_is_on_the_map_and_no_imports_go_in_circles():
+    assert {package(p) for p in FILES} == set(ALLOWED)
     modules = {name(p).replace("/", "."): p for p in FILES}
     graph = {
         m: {i if i in modules else f"{i}.__init__" for i in imports(p) if i} & modules.keys() - {m}
@@ -88,8 +88,8 @@ def test_every_room_is_on_the_map_and_no_imports_go_in_circles():
     TopologicalSorter(graph).prepare()  # or CycleError
 
 
-def test_inside_the_rooms():
-    """What is shared by methods knows no method; what is lowest in a room knows nothing of it."""
+def test_inside_the_packages():
+    """What is shared by methods knows no method; the lowest module of a package knows nothing of the others."""
     for path in FILES:
         if path.parent.name == "algorithms":
             assert all(m.startswith(("core.", "algorithms.shared.")) for m in imports(path)), path

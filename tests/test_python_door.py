@@ -247,7 +247,7 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, 
     drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True)
     assert drawn == Path("results/plots/test_loss_over_round_by_algo.png")
     assert drawn.exists()
-    assert fedbench.report(Path("results"), latex=False) == written  # though the room of reports has been imported
+    assert fedbench.report(Path("results"), latex=False) == written  # though the package of reports has been imported
 
 
 def test_a_sweep_through_a_launcher_returns_its_runs(tmp_path):
