@@ -217,7 +217,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _flag("--readings", help="also run what other readings of the papers need: further splits and settings"),
         _flag("--plan", help="show what would run and exit"),
         _argument("--hours", type=float, metavar="N",
-                  help="take rows in the order of the plan until N hours are used; the same command resumes it"),
+                  help="train for N hours, in the order of the plan; the same command resumes it"),
         _argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)"),
         *_EXECUTION,
         _argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`"),

@@ -15,7 +15,8 @@ from fedbench.core.files import user_path
 from fedbench.data.describe import facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write
-from fedbench.runs.build_data import as_given, federated, official_files, read_examples
+from fedbench.runs.build_data import as_given, federated, read_examples
+from fedbench.runs.source_files import official_files
 
 
 def execute(action: str, name: str, rest: Sequence[str] = (), config_dir: Path | None = None) -> CommandResult:

@@ -12,17 +12,13 @@ from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Positive
 from fedbench.core.validation import validate
-from fedbench.reports.page import PAGE
-from fedbench.reports.write import write_report
-from fedbench.reproduce.execute import missing_files, outcomes, rows_within, unreadable_data, write_labels
-from fedbench.reproduce.plan import PlannedRun, locate, missing_variants, prefer_full
+from fedbench.reproduce.plan import PlannedRun, locate, missing_files, missing_variants, prefer_full
 from fedbench.reproduce.plan import plan as plan_runs
 from fedbench.reproduce.text import plan_text
 from fedbench.runs.cached_run import writing_results
-from fedbench.runs.durations import Durations, deadline
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.executors.launcher import LauncherExecutor
-from fedbench.runs.progress import duration
+from fedbench.runs.process import deadline
 from fedbench.runs.results import Results
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
@@ -47,7 +43,7 @@ def execute(
         profile: ``full``, ``cpu`` or ``smoke``.
         readings: Also run the settings of other readings of the papers.
         plan: Show the plan alone.
-        hours: When to stop.
+        hours: When to stop; runs whose data are missing are then left out.
         seeds: Number of seeds, which replaces that of the profile.
         experiment: Run the rows of this experiment only.
 
@@ -58,8 +54,6 @@ def execute(
         RequestError: If the request is wrong; nothing is changed on disk.
     """
     parts = [name for name in names if "=" not in name]
-    if hours is not None:
-        validate("--hours", hours, Positive)
     overrides = parse_overrides(name for name in names if "=" in name)
     for o in overrides:
         if not o.key.startswith((*_COMMON, *_LAUNCHER)):
@@ -69,12 +63,16 @@ def execute(
             )
     launcher = [o.text for o in overrides if o.key.startswith(_LAUNCHER)]
     common = [o.text for o in overrides if o.text not in launcher]
+    if hours is not None:
+        validate("--hours", hours, Positive)
     if launcher:
         if hours is not None:
             raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")
-        Composer().composed([*common, *launcher])  # it is known
-    paths = compose_run(common)
-    published = Results(paths.results_dir)
+        Composer().composed([*common, *launcher])  # refuses an unknown launcher
+        executor = LauncherExecutor(launcher)
+
+    settings = compose_run(common)
+    published = Results(settings.results_dir)
 
     def planned(profile: str) -> list[PlannedRun]:
         return _of_experiment(plan_runs(parts, profile, seeds, readings), experiment)
@@ -82,81 +80,79 @@ def execute(
     runs = locate(planned(profile), common, published)
     if profile == "cpu":  # smoke is there to try that everything runs
         runs = prefer_full(runs, planned("full"), common, published)
-    todo = [run for run in runs if not run.done]
-    if launcher:
-        executor = LauncherExecutor(launcher)
-    jobs = executor.jobs_for([run.config for run in todo if run.config is not None])
-    durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
-    print(plan_text(parts, runs, durations, lacks, jobs, profile), flush=True)
+    missing = missing_files((run for run in runs if not run.done), settings.data_dir)
+    print(f"profile {profile}, results in {settings.results_dir}")
+    print(plan_text(parts, runs, missing), flush=True)
     for paper, variant in missing_variants(parts) if readings else ():
-        there = f"its algorithms are in {variant.config_dir} of fedbench's repository; type the command there to run it"
-        print(f"without the variant {variant.id} of {paper.id}: {there}", flush=True)
-    taken = todo
-    if hours is not None:
-        ready = [run for run in todo if run.experiment not in lacks]
-        taken = rows_within(
-            ready, lambda run: None if run.config is None else durations.of(run.config), hours * 3600, jobs
-        )
-        print(f"{len(taken)} of {len(todo)} runs are taken within {duration(hours * 3600)}", flush=True)
+        place = f"its algorithms are in {variant.config_dir} of fedbench's repository; type the command there to run it"
+        print(f"without the variant {variant.id} of {paper.id}: {place}", flush=True)
     if plan:
         return CommandResult()
-    left = {id(run) for run in todo} - {id(run) for run in taken}
-    runs = [run for run in runs if id(run) not in left]
-    return _execute(parts, runs, published.root, common, executor, hours)
+    if hours is not None:
+        runs = [run for run in runs if run.done or run.experiment not in missing]
+    return _execute(parts, runs, settings.results_dir, common, executor, hours)
 
 
 def _execute(
-    names: Sequence[str],
-    runs: list[PlannedRun],
-    results: Path,
-    common: list[str],
+    parts: Sequence[str],
+    runs: Sequence[PlannedRun],
+    folder: Path,
+    common: Sequence[str],
     executor: Executor,
     hours: float | None,
 ) -> CommandResult:
     """Train the runs that are not done, and write the report.
 
     Args:
-        names: Names of the tables and figures.
+        parts: Names of the tables and figures.
         runs: The runs that are done, which are part of the report, and those that are carried out.
-        results: The results directory.
+        folder: The results directory.
         common: Overrides for all runs.
         executor: Carries them out.
         hours: When to stop, or None.
     """
     executor.warm_up()
-    with writing_results(results):
-        results.mkdir(parents=True, exist_ok=True)
+    with writing_results(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+    # a plan needs neither PyTorch nor Matplotlib, which take seconds to import
+    from fedbench.reports.page import PAGE
+    from fedbench.reports.write import write_report
+    from fedbench.reproduce.execute import outcomes, unreadable_data, write_labels
+
     faults = unreadable_data(run for run in runs if not run.done)
-    write_labels(names, results, common)
-    ended: list[RunResult] = []
+    write_labels(parts, folder, common)
     todo = [run for run in runs if not run.done and run.experiment not in faults]
-    end: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)
-    with end as over:
+    results: list[RunResult] = []
+    limit: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)
+    with limit as over:
         for config_dir in dict.fromkeys(run.config_dir for run in todo):
-            typed = [[*run.overrides, *common] for run in todo if run.config_dir == config_dir]
-            composer = Composer(config_dir)
-            batch = RunBatch(typed, composer.config, config_dir, results=ended)
-            executor.execute(batch, [composer.config(typed[0])] * len(typed))
-    ids = list(dict.fromkeys(run.paper.id for run in runs))
-    text, left_out = write_report(results, papers=ids, parts=names)
+            chosen = [run for run in todo if run.config_dir == config_dir]
+            overrides = [[*run.overrides, *common] for run in chosen]
+            configs = [run.config for run in chosen if run.config is not None]
+            executor.execute(RunBatch(overrides, Composer(config_dir).config, config_dir, results=results), configs)
+
+    papers = list(dict.fromkeys(run.paper.id for run in runs))
+    text, left_out = write_report(folder, papers=papers, parts=parts)
     print(f"\n{text}")
-    found = outcomes(runs, faults, ended, common)
-    late = sum(e.status == "planned" for e in found) if over else 0
+    every = outcomes(runs, faults, results, common)
+    late = sum(result.status == "planned" for result in every) if over else 0
     if late:
         print(f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command runs them")
-    wrong = [e for e in found if e.status != "done" and not (late and e.status == "planned")]
-    with_data = [e for e in wrong if e.error not in faults.values()]
-    if wrong:
-        print(f"\n{len(wrong)} of {len(runs)} runs are not finished, {len(wrong) - len(with_data)} for lack of data")
-    for e in with_data:
-        print(f"{' '.join(e.overrides)}: {e.error or e.status}")
-    return CommandResult(1 if with_data or left_out else 0, results / "report" / PAGE)
+    unfinished = [result for result in every if result.status != "done" and not (late and result.status == "planned")]
+    with_data = [result for result in unfinished if result.error not in faults.values()]
+    if unfinished:
+        without = len(unfinished) - len(with_data)
+        print(f"\n{len(unfinished)} of {len(runs)} runs are not finished, {without} for lack of data")
+    for result in with_data:
+        print(f"{' '.join(result.overrides)}: {result.error or result.status}")
+    return CommandResult(1 if with_data or left_out else 0, folder / "report" / PAGE)
 
 
 def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:
     """Return the runs of one experiment; all of them if none is named."""
-    found = [run for run in runs if name in (None, run.experiment)]
-    if not found:
+    selected = [run for run in runs if name in (None, run.experiment)]
+    if not selected:
         known = list(dict.fromkeys(run.experiment for run in runs))
         raise RequestError(f"--experiment {name} has no row here; the experiments are {', '.join(known)}")
-    return found
+    return selected

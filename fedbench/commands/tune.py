@@ -27,9 +27,7 @@ from fedbench.reports.page import PAGE, Chapter, Content
 from fedbench.reports.page import page as page_text
 from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
-from fedbench.runs.durations import Durations
 from fedbench.runs.executors.base import Executor, RunBatch
-from fedbench.runs.progress import duration
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
 from fedbench.tuning.chosen import tuned_experiment
@@ -106,25 +104,21 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
 
 
 def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
-    """Return what there is to run, about how long it takes, and what the seeds can decide."""
-    config, trials, seeds = studies[0].config, request.budget * len(request.seeds), len(request.table_seeds)
-    rounds = [Durations(config.results_dir).per_round(study.config) for study in studies]
-    runs = (trials + seeds) * len(studies)
-    configs = [study.config for study in studies]
-    jobs = request.executor.jobs_for((configs * runs)[:runs])
-    known = [seconds for seconds in rounds if seconds is not None]
-    time = f"about {duration(sum(known) * config.rounds * runs / len(studies) / jobs)}"
-    if len(known) < len(rounds):
-        time = "which takes an unknown time, since no run of this kind is finished"
-    plan = f"at most {trials * len(studies)} runs of {config.rounds} rounds to tune"
+    """Return how many runs there are at most, and what the seeds of a comparison can decide."""
+    methods = len(studies)
+    trials = request.budget * len(request.seeds) * methods
+    plan = f"at most {trials} runs of {studies[0].config.rounds} rounds to tune"
+    seeds = len(request.table_seeds)
     if not seeds:
-        return f"{plan}, {time}; a score chooses values, and decides nothing between methods, for which type compare"
-    many = len(studies)
-    tests = many * (many - 1) // 2 if request.baseline is None else many - 1
+        return f"{plan}; a score chooses values, and decides nothing between methods, for which type compare"
+    tests = methods * (methods - 1) // 2 if request.baseline is None else methods - 1
     needed = least_blocks(2 * tests, 0.05) or 0
-    decide = f"decide {plural(tests, 'difference')} at 5 %"
-    can = f"can {decide}" if needed <= seeds else f"can never {decide}, seeds={needed} could"
-    return f"{plan} and {seeds * many} to compare, {time}; {seeds} seeds {can}"
+    can = "can" if needed <= seeds else "can never"
+    hint = "" if needed <= seeds else f", seeds={needed} could"
+    return (
+        f"{plan} and {seeds * methods} to compare; "
+        f"{seeds} seeds {can} decide {plural(tests, 'difference')} at 5 %{hint}"
+    )
 
 
 def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:

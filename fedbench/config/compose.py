@@ -82,7 +82,7 @@ class Composer:
                     f"{file} is hidden by fedbench's own {file.relative_to(config_dir)}; give it another name"
                 )
 
-    def config(self, texts: Sequence[str]) -> RunConfig:
+    def config(self, texts: Sequence[str], departures: bool = True) -> RunConfig:
         """The configuration that overrides make.
 
         Raises:
@@ -104,7 +104,7 @@ class Composer:
             if config.local.steps and {"local.epochs", "local.steps"} <= {key for o in overrides for key in o.keys}:
                 raise RequestError("local.epochs and local.steps are both given; steps replace epochs: remove one")
             return config
-        return replace(config, departures=self._departures(config))
+        return replace(config, departures=self._departures(config)) if departures else config
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
         """The configuration with presets merged in, as it is written or with interpolations replaced by values.

@@ -1,10 +1,10 @@
-"""Carrying out a plan: the data, the runs that are not done, their outcomes; a failure never stops the other runs."""
+"""The data of a plan, and the outcomes of its runs."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedbench.config.compose import compose_run
@@ -12,47 +12,11 @@ from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
-from fedbench.runs.build_data import federated, official_files, read_examples
+from fedbench.runs.build_data import federated, read_examples
 from fedbench.runs.bundle import FOLDER
 from fedbench.runs.executors.base import RunResult
 from fedbench.runs.results import PUBLISHED
 from fedbench.runs.run import DamagedRun, is_done, read_run
-
-
-def rows_within(
-    runs: Sequence[PlannedRun], time: Callable[[PlannedRun], float | None], seconds: float, jobs: int
-) -> list[PlannedRun]:
-    """Return the runs of the first rows of a plan that fit into a time, at least one row; unknown times count nothing.
-
-    Args:
-        runs: The runs that are not done.
-        time: Estimates the seconds of a run.
-        seconds: The time.
-        jobs: Number of runs at a time.
-    """
-    rows: dict[tuple[str, ...], list[PlannedRun]] = {}
-    for run in runs:
-        rows.setdefault(run.setting, []).append(run)
-    taken: list[PlannedRun] = []
-    used = 0.0
-    for row in rows.values():
-        used += sum(time(run) or 0.0 for run in row) / jobs
-        if taken and used > seconds:
-            break
-        taken += row
-    return taken
-
-
-def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
-    """Return the experiments whose data are not in the data directory, with the files that are missing, as text.
-
-    Files are looked for by name; nothing is read or downloaded.
-    """
-    missing = {}
-    for experiment, config in {r.experiment: r.config for r in runs if r.config}.items():
-        if lacks := [path for files in official_files(config) if (path := files.missing(data_dir)) is not None]:
-            missing[experiment] = ", ".join(lacks)
-    return missing
 
 
 def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
@@ -90,9 +54,11 @@ def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> 
             path = results / LABELS / f"{experiment}.json"
             if path.exists():
                 continue
-            known = results / PUBLISHED / paper.id / FOLDER / path.relative_to(results)
+            published = results / PUBLISHED / paper.id / FOLDER / path.relative_to(results)
             try:
-                counts = known.read_text(encoding="utf-8") if known.exists() else _label_counts(experiment, common)
+                counts = (
+                    published.read_text(encoding="utf-8") if published.exists() else _label_counts(experiment, common)
+                )
             except RequestError as error:
                 print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
                 continue
@@ -107,28 +73,35 @@ def _label_counts(experiment: str, common: Sequence[str]) -> str:
 
 
 def outcomes(
-    runs: Iterable[PlannedRun], faults: Mapping[str, str], ended: Iterable[RunResult] = (), common: Sequence[str] = ()
+    runs: Iterable[PlannedRun],
+    faults: Mapping[str, str],
+    results: Iterable[RunResult] = (),
+    common: Sequence[str] = (),
 ) -> list[RunResult]:
     """Return the result of each planned run; that of a run without one has the status ``planned``.
 
     Args:
         runs: The plan, located.
         faults: Experiments without data, with the error message.
-        ended: The results of runs just now.
+        results: The results of runs just now.
         common: Overrides for all runs, which are among those of the results.
     """
-    errors = {e.overrides: e for e in ended if e.error}
-    return [errors.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment)) for run in runs]
+    failed = {result.overrides: result for result in results if result.error}
+    return [failed.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment)) for run in runs]
 
 
 def _outcome(run: PlannedRun, fault: str | None) -> RunResult:
+    """Return the result of a run as it is on disk or published, or the fault of its data."""
     assert run.path is not None
-    status, error = run.published, ""
+    overrides = tuple(run.overrides)
     if is_done(run.path):
         try:
-            status = str(read_run(run.path).meta["status"])
+            return RunResult(overrides, str(read_run(run.path).meta["status"]))
         except DamagedRun as damage:
-            status, error = (status, "") if status else ("failed", str(damage))
-    elif not status:
-        status, error = ("planned", "") if fault is None else ("refused", fault)
-    return RunResult(tuple(run.overrides), status, error=error)
+            if not run.published:
+                return RunResult(overrides, "failed", error=str(damage))
+    if run.published:
+        return RunResult(overrides, run.published)
+    if fault is not None:
+        return RunResult(overrides, "refused", error=fault)
+    return RunResult(overrides, "planned")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from fedbench.papers.readings import Variant
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Paper, Reduction, Row
 from fedbench.runs.run import is_done
+from fedbench.runs.source_files import official_files
 
 if TYPE_CHECKING:
     from fedbench.runs.results import Results
@@ -37,7 +38,7 @@ class PlannedRun:
         config: The configuration of the setting (with seed 0), once it is known.
         reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty for the adopted one.
         variant: The variant of the settings, or None.
-        published: What became of it in a published report of the results directory; empty if none has it finished.
+        published: Its outcome in a published report of the results directory; empty if none has it finished.
     """
 
     paper: Paper
@@ -92,7 +93,7 @@ class PlannedRun:
 
 def parts(paper: Paper) -> list[str]:
     """Return the ids of a paper's tables and figures that need runs or data."""
-    figures = (f.id for f in paper.figures.values() if f.kind != "schematic")
+    figures = (figure.id for figure in paper.figures.values() if figure.kind != "schematic")
     return [*paper.tables, *figures]
 
 
@@ -102,18 +103,17 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
     Raises:
         RequestError: If a name is neither.
     """
-    known = [(p, part) for p in papers().values() for part in parts(p)]
+    known = [(paper, part) for paper in papers().values() for part in parts(paper)]
     if not names:
         return known
-    out = []
+    selected: list[tuple[Paper, str]] = []
     for name in names:
-        found = [(p, part) for p, part in known if name in (p.id, f"{p.id}/{part}")]
-        if not found:
-            everything = [*papers(), *(f"{p.id}/{part}" for p, part in known)]
-            hint = nearest(name, everything)
+        matching = [(paper, part) for paper, part in known if name in (paper.id, f"{paper.id}/{part}")]
+        if not matching:
+            hint = nearest(name, [*papers(), *(f"{paper.id}/{part}" for paper, part in known)])
             raise RequestError(f"unknown table, figure or paper {name!r}{hint or '; see `fedbench list table`'}")
-        out += found
-    return list(dict.fromkeys(out))
+        selected += matching
+    return list(dict.fromkeys(selected))
 
 
 def plan(names: Sequence[str], profile: str, seeds: int | None = None, readings: bool = False) -> list[PlannedRun]:
@@ -127,43 +127,47 @@ def plan(names: Sequence[str], profile: str, seeds: int | None = None, readings:
             further splits of the data, and variants of the settings except those of ``missing_variants``.
     """
     planned: dict[tuple[str, ...], PlannedRun] = {}
-    for of_row in (_of_row, _of_readings) if readings else (_of_row,):
+    for runs_of in (_row_runs, _reading_runs) if readings else (_row_runs,):
         for paper, part in chosen(names):
             for row in paper.rows(part):
-                for run in of_row(paper, row, profile, seeds):
+                for run in runs_of(paper, row, profile, seeds):
                     planned.setdefault(tuple(run.overrides), run).parts.append(f"{paper.id}/{part}")
     return list(planned.values())
 
 
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
     """Return the variants of chosen papers whose algorithms are in a directory that does not exist here."""
-    found = dict.fromkeys(paper for paper, _ in chosen(names))
-    return [
-        (p, v) for p in found for v in p.readings.variants.values() if v.config_dir and not Path(v.config_dir).is_dir()
-    ]
+    selected = dict.fromkeys(paper for paper, _ in chosen(names))
+    variants = [(paper, variant) for paper in selected for variant in paper.readings.variants.values()]
+    return [(paper, variant) for paper, variant in variants if not _is_here(variant)]
 
 
-def _of_readings(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
-    """Return the runs of a row on each of several splits, and under each variant of its settings."""
-    for run in _of_row(paper, row, profile, seeds):
+def _is_here(variant: Variant) -> bool:
+    return not variant.config_dir or Path(variant.config_dir).is_dir()
+
+
+def _row_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
+    """Yield the runs of a row under a profile."""
+    setup = paper.setups[row.setup]
+    reduction = next((r for name, r in setup.profiles.items() if name == profile), Reduction())
+    wanted = paper.overrides(row)
+    # a row keeps its own settings, except for rounds: those of a method with several stages are reduced as well
+    cut = {key: value for key, value in reduction.set.items() if key not in wanted or key == "rounds"}
+    for seed in range(seeds or reduction.seeds or setup.seeds):
+        yield PlannedRun(paper, row, seed, wanted, cut)
+
+
+def _reading_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
+    """Yield the runs of a row on each of several splits, and under each variant of its settings."""
+    for run in _row_runs(paper, row, profile, seeds):
         for split in range(_SPLITS) if paper.readings.splits else ():
             yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], reading="split")
         for variant in paper.readings.variants.values():
-            here = not variant.config_dir or Path(variant.config_dir).is_dir()
-            if here and variant.concerns(row.setup) and variant.changes(row.algo):
+            if _is_here(variant) and variant.concerns(row.setup) and variant.changes(row.algo):
                 keys = variant.keys(row.algo)
-                cut, wanted = {k: v for k, v in run.cut.items() if k not in keys}, {**run.wanted, **keys}
+                cut = {key: value for key, value in run.cut.items() if key not in keys}
+                wanted = {**run.wanted, **keys}
                 yield replace(run, wanted=wanted, cut=cut, parts=[], reading=variant.id, variant=variant)
-
-
-def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
-    setup = paper.setups[row.setup]
-    cut = next((c for name, c in setup.profiles.items() if name == profile), Reduction())
-    wanted = paper.overrides(row)
-    # a row keeps its own settings, except for rounds: those of a method with several stages are reduced as well
-    keys = {k: v for k, v in cut.set.items() if k not in wanted or k == "rounds"}
-    for seed in range(seeds or cut.seeds or setup.seeds):
-        yield PlannedRun(paper, row, seed, wanted, keys)
 
 
 def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results | None = None) -> list[PlannedRun]:
@@ -178,18 +182,19 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results
         RequestError: If a configuration cannot be composed.
     """
     composers = {folder: Composer(folder) for folder in {run.config_dir for run in runs}}
-    found: dict[tuple[str, ...], RunConfig] = {}
-    for setting, run in {run.setting: run for run in runs}.items():
-        with user_code_from(run.config_dir):  # whose content is part of the path
-            found[setting] = composers[run.config_dir].config([*setting, *common])
+    configs: dict[tuple[str, ...], RunConfig] = {}
     once: dict[Path, PlannedRun] = {}
     for run in runs:
-        run.config = found[run.setting]
+        if run.setting not in configs:
+            with user_code_from(run.config_dir):  # whose content is part of the path
+                composer = composers[run.config_dir]
+                configs[run.setting] = composer.config([*run.setting, *common], departures=False)
+        run.config = configs[run.setting]
         run.path = run.config.path.with_name(f"seed_{run.seed}")
-        there = None if published is None else published.published(run.paper.id).get(run.path)
-        run.published = "" if there is None else there.outcome
+        finished = None if published is None else published.published(run.paper.id).get(run.path)
+        run.published = "" if finished is None else finished.outcome
         first = once.setdefault(run.path, run)
-        first.parts += [p for p in run.parts if p not in first.parts]
+        first.parts += [part for part in run.parts if part not in first.parts]
     return list(once.values())
 
 
@@ -208,16 +213,31 @@ def prefer_full(
     wanted = [run for run in full if run.setting in missing]
     located = locate(wanted, common, published)
     ready = {run.setting for run in wanted} - {run.setting for run in wanted if not run.done}
-    return [r for r in runs if _full_setting(r) not in ready] + [r for r in located if r.setting in ready]
+    kept = [run for run in runs if _full_setting(run) not in ready]
+    return [*kept, *(run for run in located if run.setting in ready)]
 
 
 def _full_setting(run: PlannedRun) -> tuple[str, ...]:
     return replace(run, cut={}).setting
 
 
+def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
+    """Return the experiments whose data are not in the data directory, with the files that are missing, as text.
+
+    Files are looked for by name; nothing is read or downloaded.
+    """
+    missing = {}
+    for experiment, config in {run.experiment: run.config for run in runs if run.config}.items():
+        paths = [files.missing(data_dir) for files in official_files(config)]
+        if names := [path for path in paths if path is not None]:
+            missing[experiment] = ", ".join(names)
+    return missing
+
+
 def table_names() -> list[tuple[str, str]]:
     """Return the names that ``fedbench reproduce`` accepts, with captions."""
-    return [
-        (f"{paper.id}/{part}", paper.tables[part].caption if part in paper.tables else paper.figures[part].caption)
-        for paper, part in chosen([])
-    ]
+    names = []
+    for paper, part in chosen([]):
+        shown = paper.tables[part] if part in paper.tables else paper.figures[part]
+        names.append((f"{paper.id}/{part}", shown.caption))
+    return names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from fedbench.core.user_code import is_own, place_of
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset, with_validation
 from fedbench.data.examples import Examples
-from fedbench.data.files.fetch import Files, mirrors
+from fedbench.data.files.fetch import mirrors
 from fedbench.data.files.readers import refuse_too_large
 from fedbench.data.noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
@@ -92,13 +91,6 @@ def read_examples(config: RunConfig) -> Examples:
     if is_own(source):
         _check_examples(found, source)
     return found
-
-
-def official_files(config: RunConfig) -> tuple[Files, ...]:
-    """The published files of a configuration's source; none for generated data and files of the user's own."""
-    module = importlib.import_module(function_of(config.data.source.target, "data.source").__module__)
-    files: tuple[Files, ...] = getattr(module, "FILES", ())
-    return files
 
 
 def as_given(data: FederatedDataset) -> Given:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from fedbench.core.errors import RequestError
+
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
@@ -107,3 +109,36 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
 
     with answered_by(note):
         yield lambda: noted
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[list[bool]]:
+    """End this block after some seconds without an error; the list that is given is not empty if the time was up.
+
+    The main thread then receives SIGINT, or where that is ignored, as in the background of a shell script, another
+    signal that ends runs: those under way finish their round, write a checkpoint and stop. An interruption by anything
+    else stays one.
+
+    Raises:
+        RequestError: If no signal could end the block.
+    """
+    answered, main, over = answered_signals(), threading.get_ident(), []
+    if not answered:
+        raise RequestError("--hours cannot end runs here, since all signals are ignored; remove it")
+
+    def ring() -> None:
+        over.append(True)
+        signal.pthread_kill(main, answered[0])
+
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ring)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over
+        timer.cancel()
+        timer.join()  # if the time was up just now, its signal comes here and not after the block
+    except BaseException as error:
+        if not over or interruption(error) is None:
+            raise
+    finally:
+        timer.cancel()

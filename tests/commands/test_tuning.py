@@ -259,9 +259,9 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
     (own / "tune" / "mine.yaml").write_text("algo.x: [0.5, 1.0]\n")
     status, lines, err = fed("--config-dir", "own", "compare", *given)
     assert status == 0, err
-    first = "fedbench: at most 6 runs of 3 rounds to tune and 4 to compare, which takes an unknown time"
+    first = "fedbench: at most 6 runs of 3 rounds to tune and 4 to compare; 2 seeds"
     assert err.startswith(first)
-    assert "; 2 seeds can never decide 1 difference at 5 %, seeds=6 could\n" in err
+    assert " 2 seeds can never decide 1 difference at 5 %, seeds=6 could\n" in err
     text = "\n".join(lines)
     assert "| mine   |      3 |" in text
     assert "verdict" in text
