@@ -12,11 +12,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from math import ceil
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:  # data sources, which draw with NumPy alone, are imported to plan runs
+    import torch
+    from torch import Tensor
 
 # (round, training examples per client [N], seed) -> ids of the cohort, ascending
 Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
@@ -98,13 +100,12 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 def fold_in(base: int, *coordinates: Tensor) -> Tensor:
     """Return 63-bit keys of ``base`` chained with int64 tensors of one shape: uniform, non-negative int64."""
-    h: Tensor | int = _signed(base)
+    h: Any = _signed(base)
     for c in coordinates:
         x = (c + 1) * _signed(_GOLDEN) + h
         x = (x ^ _shift(x, 30)) * _signed(_M1)
         x = (x ^ _shift(x, 27)) * _signed(_M2)
         h = x ^ _shift(x, 31)
-    assert isinstance(h, Tensor)
     return _shift(h, 1)
 
 
@@ -119,6 +120,8 @@ def hashes(base: int, ids: np.ndarray) -> np.ndarray:
 
 def generator(seed: int, purpose: Purpose) -> torch.Generator:
     """Return a fresh CPU generator for a purpose that needs many draws at once, such as the initial model."""
+    import torch
+
     return torch.Generator().manual_seed(key(seed, purpose) >> 1)
 
 
@@ -212,6 +215,8 @@ def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:
         key: Key of the draws, one integer; the same key drops the same values.
         place: Number that separates several draws under one key.
     """
+    import torch
+
     at = torch.arange(x.numel(), device=x.device)
     kept = fold_in(place, key.expand(at.shape), at) >= int(share * 2**63)
     return x * kept.view(x.shape) / (1 - share)
