@@ -52,7 +52,7 @@ def test_a_plan_counts_published_runs_as_done(clone):
     before = sorted(clone.rglob("*"))
     status, out, err = call(*SMOKE, "--plan")
     assert (status, err) == (0, "")
-    assert row(out) == ["3", "3", "–"]
+    assert row(out) == ["3", "3", "0"]
     assert sorted(clone.rglob("*")) == before
     shutil.rmtree(clone / "published")
     status, out, err = call(*SMOKE, "--plan")
@@ -104,7 +104,7 @@ def cifar(tmp_path, no_figures):
 def test_published_runs_need_no_data(cifar, tmp_path):
     status, out, err = call(*TABLE2, *NO_DATA, "--plan")
     assert (status, err) == (0, "")
-    assert row(out, "adafedadam/table2") == [str(len(cifar)), str(len(cifar)), "–"]
+    assert row(out, "adafedadam/table2") == [str(len(cifar)), str(len(cifar)), "0"]
     assert "missing data" not in out
     status, out, err = call(*TABLE2, *NO_DATA)
     assert (status, err) == (0, "")
@@ -119,8 +119,8 @@ def test_a_row_that_is_finished_at_the_papers_settings_needs_no_reduced_runs(cif
     def planned(*more):
         return row(call(*TABLE2[:2], "--experiment", HETERO, *NO_DATA, "--plan", *more)[1], "adafedadam/table2")
 
-    assert planned() == ["15", "15", "–"]
-    assert planned("--seeds", "2") == ["10", "10", "–"]
+    assert planned() == ["15", "15", "0"]
+    assert planned("--seeds", "2") == ["10", "10", "0"]
     assert planned("--seeds", "4")[:2] == ["20", "0"]
     assert planned("--profile", "smoke")[:2] == ["5", "0"]
     shutil.rmtree(cifar[0].path)
