@@ -199,9 +199,9 @@ REFUSED = [
     (f"{MODEL} +model.wrong=shape", r"model: Model\.forward \(\S*wrong\.py, line 14\) returned \[2\] float32 "
      r"for examples \[2, 60\]; expected logits \[2, 10\], a row per example"),
     (f"{MODEL} +model.wrong=error", r"Model\.forward \S+ line 14\) raised RuntimeError in \S*wrong\.py, line 18: mat1"),
-    (f"{MODEL} +model.wrong=infinite", r"returned logits \[2, 10\] of the initial model that are not finite"),
-    (f"{MODEL} +model.wrong=flow engine.mode=stacked", r"raised RuntimeError in \S*wrong\.py, line 21: vmap: .*"
-     r"\(vectorised over clients; engine\.mode=loop takes one client after another\)"),
+    (f"{MODEL} +model.wrong=infinite", r"returned a tensor \[2, 10\] float32 with values that are not finite"),
+    (f"{MODEL} +model.wrong=flow engine.mode=stacked", r"model, vectorised over clients \(engine\.mode="
+     r"loop takes one client after another\): .* raised RuntimeError in \S*wrong\.py, line 21: vmap: "),
     ("model._target_=wrong.no_model", r"model: no_model \(\S*wrong\.py, line 25\) made NoneType; expected a torch\.nn"),
     (f"{SOURCE} data.source.wrong=dictionary", r"data\.source: source \(\S+, line 28\) returned an empty dict; "),
     (f"{SOURCE} data.source.wrong=labels", r"returned y \[20\] int64, 1 to 2; expected a NumPy array of integers"),

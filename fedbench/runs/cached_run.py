@@ -7,6 +7,7 @@ measured in no other.
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
+from fedbench.config.targets import checked_options, function_of
 from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError
-from fedbench.runs.method_options import check_method, depends_on_rounds
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
@@ -36,6 +37,8 @@ from fedbench.runs.run import (
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
+
+METHOD_ARGUMENTS = ("local", "rounds", "clients", "examples", "tensors")  # given to a method that takes them (ADR 0002)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     if is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
     with answered_by(end_at_once):  # importing torch takes seconds
-        check_method(config)  # before the rest is imported and data are read, which take longer
+        checked_options(config.algo, "algo", METHOD_ARGUMENTS)  # before data are read, which takes longer
         from fedbench.runs.build import build
         from fedbench.runs.training import train
 
@@ -210,3 +213,14 @@ def _shorter_runs(config: RunConfig) -> Iterator[Run]:
         comparable = rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
         if run.counts and comparable and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name:
             yield run
+
+
+def depends_on_rounds(config: RunConfig) -> str:
+    """Return what makes a run one for its number of rounds: its schedule, noise or method; empty if nothing does."""
+    if config.local.schedule.depends_on_rounds:
+        return "local.schedule=cosine"
+    if "privacy" in config.scenarios and config.scenarios["privacy"].options.get("epsilon") is not None:
+        return "privacy.epsilon"  # the noise is what spends it in the planned rounds
+    functions = [function_of(part.target, "algo") for part in (config.algo, *config.algo.inner("algo").values())]
+    takes_rounds = any("rounds" in inspect.signature(function).parameters for function in functions)
+    return config.names.algo if takes_rounds else ""

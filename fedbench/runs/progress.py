@@ -20,73 +20,111 @@ from fedbench.runs.run import last_row
 EVERY = 10.0  # seconds between lines where there is no terminal
 _NAMED = 8  # runs in a line; a cluster has a thousand of them
 _OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
-_MEASURED = (("accuracy_mean", "accuracy"), ("accuracy_worst30", "worst 30 %"))  # keys of a row, and their labels
+_MEASURED = {"accuracy_mean": "accuracy", "accuracy_worst30": "worst 30 %"}  # keys of a row, and their labels
 _NOTEBOOK = "ipykernel"  # the module of a notebook's process, whose output redraws a line as a terminal does
-_SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
-_REPORT: ContextVar[Callable[[int], None] | None] = ContextVar("report", default=None)
+_LISTENER: ContextVar[Callable[[int], None] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def hidden(report: Callable[[int], None] | None = None) -> Iterator[None]:
+def hidden(report: Callable[[int], None] = lambda round: None) -> Iterator[None]:
     """Show nothing of the runs inside this block: something else shows how far they are.
 
     Args:
-        report: Called after every round with its number; None if nothing is to be called.
+        report: Called after every round with its number.
     """
-    tokens = _SHOWN.set(False), _REPORT.set(report)
+    token = _LISTENER.set(report)
     try:
         yield
     finally:
-        _SHOWN.reset(tokens[0])
-        _REPORT.reset(tokens[1])
+        _LISTENER.reset(token)
 
 
-@contextmanager
-def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
-    """Show the progress of a run inside this block, on standard error.
+class _Display:
+    """A bar on a terminal, and a line every ten seconds elsewhere.
+
+    Args:
+        title: Title of the bar.
+        total: Number of steps.
+        done: Number of steps already done.
+
+    Attributes:
+        bars: A context manager inside which the bar is shown.
+        terminal: Whether there is a bar.
+        start: When it began.
+    """
+
+    def __init__(self, title: str, total: int, done: int = 0) -> None:
+        notebook = _NOTEBOOK in sys.modules
+        self.total = total
+        self.terminal = sys.stderr.isatty() or notebook
+        # a narrow terminal cuts the text, and not the bar
+        text = TextColumn("{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1))
+        columns = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10), text)
+        # where no widgets are installed, rich draws nothing in a notebook that it knows as one
+        console = Console(stderr=True, force_jupyter=False, force_terminal=notebook or None)
+        hide = not self.terminal or _LISTENER.get() is not None
+        self.bars = Progress(*columns, console=console, transient=True, disable=hide, expand=True)
+        self._task = self.bars.add_task(title, total=total, completed=done, facts="")
+        self.start = self._printed = time.monotonic()
+
+    def update(self, completed: int, facts: str, line: str) -> None:
+        """Show the facts in the bar, or print the line if the last one was printed long ago."""
+        if self.terminal:
+            self.bars.update(self._task, completed=completed, facts=facts)
+        elif (now := time.monotonic()) - self._printed >= EVERY:
+            self._printed = now
+            print(f"fedbench: {line}", file=sys.stderr, flush=True)
+
+
+class RunDisplay(_Display):
+    """Shows how far a run is.
 
     Args:
         title: Title of the run.
         total: Number of rounds.
         done: Number of rounds already done.
-
-    Yields:
-        A function to be called after every round with its number, its number of clients, what was measured of the
-        model, or None, and what comes next if that is no round.
     """
-    terminal, shown = sys.stderr.isatty() or _NOTEBOOK in sys.modules, _SHOWN.get()
-    start = said = time.perf_counter()
-    measured, served = "", 0
-    bars = _bars(shown and terminal)
-    bar = bars.add_task(title, total=total, completed=done, facts="")
-    if shown and (done or not terminal):
-        begins = f"resuming at round {done} of {total}" if done else f"round 0 of {total}, evaluating the initial model"
-        print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
-    def advance(round: int, clients: int, row: Mapping[str, Any] | None, doing: str = "") -> None:
-        nonlocal measured, served, start, said
-        if not shown:
-            if (report := _REPORT.get()) is not None:
-                report(round)
+    def __init__(self, title: str, total: int, done: int = 0) -> None:
+        super().__init__(title, total, done)
+        self._title, self._done = title, done
+        self._listener = _LISTENER.get()
+        self._served = 0  # clients
+        self._measured = ""
+        if self._listener is None and (done or not self.terminal):
+            begins = f"resuming at round {done}" if done else "round 0"
+            doing = "" if done else ", evaluating the initial model"
+            print(f"fedbench: {title}: {begins} of {total}{doing}", file=sys.stderr, flush=True)
+
+    def advance(self, round: int, clients: int, row: Mapping[str, Any] | None, doing: str = "") -> None:
+        """Show that a round is over, or evaluated.
+
+        Args:
+            round: Number of the round.
+            clients: Number of its clients; 0 if they have been counted.
+            row: What was measured of the model, or None.
+            doing: What comes next if that is no round.
+        """
+        if self._listener is not None:
+            self._listener(round)
             return
-        served += clients
+        self._served += clients
         if row is not None:
-            known = [(label, value) for key, label in _MEASURED if (value := row.get(key)) is not None]
-            measured = "".join(f"{label} {100 * value:.1f} % " for label, value in known)
-        now = time.perf_counter()
-        rate = f"{(each := served / max(1e-9, now - start)):,.{1 if each < 10 else 0}f} clients/s"
-        if not served:  # the time of the initial model is none of the rounds
-            rate, start = f"evaluated in {duration(now - start)}", now
-        facts = f"{measured}{doing or rate}"
-        if terminal:
-            bars.update(bar, completed=round, facts=facts)
-        elif now - said >= EVERY:
-            said = now
-            left = f", {duration((now - start) * (total - round) / (round - done))} left" if round > done else ""
-            print(f"fedbench: {title}: round {round} of {total}, {facts}{left}", file=sys.stderr, flush=True)
+            known = [f"{label} {100 * row[key]:.1f} % " for key, label in _MEASURED.items() if row.get(key) is not None]
+            self._measured = "".join(known)
 
-    with bars:
-        yield advance
+        now = time.monotonic()
+        seconds = now - self.start
+        rate = self._served / max(1e-9, seconds)
+        speed = f"{rate:,.{1 if rate < 10 else 0}f} clients/s"
+        if not self._served:  # the time of the initial model is none of the rounds
+            speed = f"evaluated in {duration(seconds)}"
+            self.start = now
+        facts = self._measured + (doing or speed)
+        left = ""
+        if round > self._done:
+            left = f", {duration(seconds * (self.total - round) / (round - self._done))} left"
+        self.update(round, facts, f"{self._title}: round {round} of {self.total}, {facts}{left}")
 
 
 class RunProgress(NamedTuple):
@@ -103,51 +141,37 @@ def run_progress(config: RunConfig) -> RunProgress:
     return RunProgress(int(row["round"]), config.rounds)
 
 
-class BatchProgress:
+class BatchDisplay(_Display):
     """Shows how far several runs are.
 
     Args:
         total: Number of runs.
 
     Attributes:
-        bars: The bar of all runs; a context manager inside which it is shown.
         every: Seconds from one call of ``show`` to the next.
     """
 
     def __init__(self, total: int) -> None:
-        self._total, self._terminal = total, sys.stderr.isatty() or _NOTEBOOK in sys.modules
-        self._began = self._said = time.monotonic()
-        self.bars = _bars(self._terminal)
-        self.every = _OFTEN if self._terminal else EVERY
-        self._bar = self.bars.add_task("", total=total, facts="")
+        super().__init__("", total)
+        self.every = _OFTEN if self.terminal else EVERY
 
     def show(self, ended: Sequence[str], running: Sequence[RunProgress]) -> None:
-        """Show how far the runs are, given the statuses of those that have ended, and those that are at work."""
-        if self._terminal:
-            self.bars.update(self._bar, completed=len(ended), facts=self.line(ended, running))
-        elif time.monotonic() - self._said >= EVERY:
-            self._said = time.monotonic()
-            print(f"fedbench: {self.line(ended, running)}", file=sys.stderr, flush=True)
+        """Show how far the runs are, given the statuses of those that have ended."""
+        line = self.line(ended, running)
+        self.update(len(ended), line, line)
 
     def line(self, ended: Sequence[str], running: Sequence[RunProgress]) -> str:
         """Return how far the runs are in one line."""
-        rounds = ", ".join(f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in running[:_NAMED])
-        rounds += f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
-        states = [f"{n} {status}" for status, n in sorted(Counter(ended).items())]
-        states += [f"{len(running)} running (rounds {rounds})"] if running else []
-        rest = (time.monotonic() - self._began) * (self._total - len(ended)) / max(1, len(ended))
-        left = f"; about {duration(rest)} left" if ended else ""
-        return f"{len(ended)} of {self._total} runs are over: {', '.join(states)}{left}"
-
-
-def _bars(shown: bool) -> Progress:
-    """Return bars on standard error, or ones that are not shown."""
-    # a narrow terminal cuts the text, and not the bar
-    text = TextColumn("{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1))
-    columns = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10), text)
-    # where no widgets are installed, rich draws nothing in a notebook that it knows as one
-    console = Console(stderr=True, force_jupyter=False, force_terminal=True if _NOTEBOOK in sys.modules else None)
-    return Progress(*columns, console=console, transient=True, disable=not shown, expand=True)
+        states = [f"{count} {status}" for status, count in sorted(Counter(ended).items())]
+        if running:
+            rounds = [f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in running[:_NAMED]]
+            more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+            states.append(f"{len(running)} running (rounds {', '.join(rounds)}{more})")
+        left = ""
+        if ended:
+            seconds = (time.monotonic() - self.start) * (self.total - len(ended)) / len(ended)
+            left = f"; about {duration(seconds)} left"
+        return f"{len(ended)} of {self.total} runs are over: {', '.join(states)}{left}"
 
 
 def duration(seconds: float) -> str:

@@ -128,23 +128,24 @@ def load_results(directory: str | Path = "results") -> Frames:
         raise RequestError(f"{root} is not a directory; give a directory with runs below it")
     results = Results(root)
     rows: list[dict[str, Any]] = []
-    tables: dict[str, list[pd.DataFrame]] = {"rounds": [], "clients": []}
+    rounds: list[pd.DataFrame] = []
+    clients: list[pd.DataFrame] = []
     for run in results:
-        facts = {k: run.meta.get(k) for k in _FACTS}
-        setting = facts["experiment"] or facts["data"]
-        config = {k: v for k, v in run.flat.items() if k not in facts}
-        rows.append({"path": str(run.path), "setting": setting, **facts, **config})
-        found = {"rounds": run.rounds() if run.begun else None}
-        found["clients"] = run.clients() if run.done and run.has_clients else None
-        for name, table in found.items():
-            if table is not None and len(table):
-                labelled = table.assign(**{key: rows[-1][key] for key in IDENTITY})
-                tables[name].append(labelled[[*IDENTITY, *table.columns]])
-    columns = dict.fromkeys(["path", "setting", *_FACTS, *(key for row in rows for key in row)])
-    joined = {
-        name: pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=IDENTITY)
-        for name, found in tables.items()
-    }
+        facts = {key: run.meta.get(key) for key in _FACTS}
+        row = {"path": str(run.path), "setting": facts["experiment"] or facts["data"], **facts}
+        rows.append({**row, **run.flat, **row})
+        identity = tuple(row[key] for key in IDENTITY)
+        if run.begun:
+            rounds.append(pd.concat({identity: run.rounds()}, names=IDENTITY))
+        if run.done and run.has_clients:
+            clients.append(pd.concat({identity: run.clients()}, names=IDENTITY))
     if results.damaged:
         warnings.warn("left out: " + "; ".join(results.damaged), stacklevel=2)
-    return Frames(pd.DataFrame(rows, columns=list(columns)), **joined, damaged=tuple(results.damaged))
+    return Frames(pd.DataFrame(rows), _joined(rounds), _joined(clients), tuple(results.damaged))
+
+
+def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all runs, with their identities as the first columns."""
+    if not tables:
+        return pd.DataFrame(columns=IDENTITY)
+    return pd.concat(tables).reset_index(IDENTITY).reset_index(drop=True)

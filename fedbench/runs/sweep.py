@@ -10,11 +10,12 @@ from math import prod
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import MOST_RUNS, Override, parse_overrides
 from fedbench.config.schema import RunConfig
+from fedbench.config.targets import checked_options
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Natural
 from fedbench.core.validation import validate
+from fedbench.runs.cached_run import METHOD_ARGUMENTS
 from fedbench.runs.executors.base import Executor
-from fedbench.runs.method_options import check_method
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.run import is_done
 
@@ -62,6 +63,6 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, execut
             if not todo and len(missing) * count > 1:
                 executor.warm_up()
             with answered_by(end_at_once):
-                check_method(config)  # imports torch, which takes seconds
+                checked_options(config.algo, "algo", METHOD_ARGUMENTS)  # imports torch, which takes seconds
         todo += [config] * len(missing)
     return todo

@@ -22,7 +22,7 @@ from fedbench.core.types import State, all_finite
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.process import LOCAL_WORLD_SIZE, Interrupted, between_rounds
-from fedbench.runs.progress import shown_progress
+from fedbench.runs.progress import RunDisplay
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, Fields, is_done
 from fedbench.runs.tracing import traced
@@ -212,14 +212,14 @@ class TrainingSession:
         """
         config = self.prepared.config
         trace = traced(self.recorder.path / "trace.json") if config.engine.profile else nullcontext(lambda: None)
-        progress = shown_progress(self.title, self.rounds, self.last.round if self.last else 0)
-        with trace as step, progress as advance:
+        display = RunDisplay(self.title, self.rounds, self.last.round if self.last else 0)
+        with trace as step, display.bars:
             for snapshot in self.snapshots():
                 evaluates = self.evaluates(snapshot.round)
                 slow = evaluates and self.seconds["eval"] > 1 + snapshot.round  # a second each time
-                advance(snapshot.round, len(snapshot.cohort), None, "evaluating" if slow else "")
+                display.advance(snapshot.round, len(snapshot.cohort), None, "evaluating" if slow else "")
                 if evaluates:
-                    advance(snapshot.round, 0, self.record(snapshot))
+                    display.advance(snapshot.round, 0, self.record(snapshot))
                 if not self.finite:
                     return
                 if snapshot.round < self.rounds:

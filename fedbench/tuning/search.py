@@ -26,8 +26,8 @@ from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
 from fedbench.core.validation import choice
+from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.executors.base import RunBatch, RunResult
-from fedbench.runs.method_options import depends_on_rounds
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest

@@ -333,7 +333,7 @@ BAD = [
     ),
     (["keep_clients=first"], "keep_clients must be one of last, all or a list"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
-    (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),
+    (["sampling=size"], "by its weights and by sampling=size; set algo.weights=uniform or sampling="),
     (["data.clients=0"], "data.clients must be >= 1"),
     (["data=leaf_json"], "data.train is required; type data.train=..."),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
@@ -373,7 +373,7 @@ BAD = [
     (["algo=scaffold", "local.momentum=0.9"], "scaffold cannot be combined with local momentum: with option 2 the"),
     (
         ["algo=fafed", "participation=0.5"],
-        "fafed needs all clients in every round, participation=1.0, got 0.5: a client that skips a round keeps",
+        "fafed needs all clients in every round, and in every stage, participation=1.0, got 0.5: a client that",
     ),
     (["algo=afl", "participation=0.5"], "algo.partial=true updates λ for the cohort only"),
     (
@@ -382,13 +382,16 @@ BAD = [
     ),
     (
         ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.stem.stem"],
-        "fedcorr needs all clients in every round, and in every stage: a client that skips",
+        "fedcorr needs all clients in every round, and in every stage, participation=1.0, got",
     ),
     (
         ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.fedcorr.fedcorr"],
-        "algo.server must be a method of one stage, got fedbench.algorithms.fedcorr.fedcorr",
+        "algo.server must be null or a method with its _target_, got",
     ),
-    (["algo=fedmgda", "sampling=size"], "counts large clients twice; set algo.prior=uniform, or sampling=uniform"),
+    (
+        ["algo=fedmgda", "sampling=size"],
+        "large clients twice, by its weights and by sampling=size; set algo.prior=",
+    ),
     (["algo=fedfa", "local.momentum=0.5"], "fedfa cannot be combined with local momentum: its clients' momentum is"),
     (["algo=fedcorr", "rounds=5"], "rounds=5 is too few for fedcorr"),
     (["data.noise.level=2"], "data.noise.level must be <= 1, got 2"),
@@ -891,7 +894,7 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     w = load_file(run_dir(tmp_path, out) / "model.safetensors")
     assert w["embedding.weight"].shape == (7, 8)
     for algo in ("fedcorr", "fedcorr_adafed"):
-        assert "mixup blends examples, and these are tokens" in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
+        assert "blends examples by mixup, and these are tokens" in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
     np.savez(tmp_path / "odd.npz", x=np.arange(40).reshape(10, 4) - 1, y=np.arange(10) % 2)
     assert "tokens must be integers from 0 to 9999999, got -1 to 38" in fed(args[0], "data.file=odd.npz", *args[2:])[2]
     assert "has a label for every example; set model.every=false" in fed(*args, *small, "model.every=true")[2]

@@ -48,7 +48,7 @@ def main():
 
     thread = threading.Thread(target=happen)
     thread.start()
-    ray_executor.SILENT_SECONDS = 10.0
+    ray_executor.SILENT_SECONDS = 15.0
     batch = RunBatch(overrides(results, rounds), Composer().config, quiet=True)
     RayExecutor(nodes.address).execute(batch, [])
     thread.join()

@@ -17,7 +17,7 @@ from fedbench.config.compose import compose_run
 from fedbench.runs import progress
 from fedbench.runs.executors import local
 from fedbench.runs.executors.local import LocalExecutor
-from fedbench.runs.progress import BatchProgress, RunProgress, run_progress
+from fedbench.runs.progress import BatchDisplay, RunProgress, run_progress
 
 LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
 
@@ -148,9 +148,9 @@ def test_gpus_are_those_that_the_environment_names(monkeypatch):
 def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     one = compose_run([f"results_dir={tmp_path}", "rounds=9"])
     other = replace(one, seed=1)
-    clock = iter([0.0, 20.0, 40.0, 60.0])
+    clock = iter([0.0, 40.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    view = BatchProgress(3)
+    view = BatchDisplay(3)
     assert (
         view.line([], [run_progress(one), run_progress(other)]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
     )

@@ -10,7 +10,7 @@ from command_line import run_dir
 from tools import ALGORITHMS
 
 from fedbench.config.compose import compose_run
-from fedbench.runs.method_options import depends_on_rounds
+from fedbench.runs.cached_run import depends_on_rounds
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "local.batch_size=20"]
 CLOCKS = ("seconds_train", "seconds_eval")

@@ -27,7 +27,7 @@ import psutil
 from fedbench.config.schema import RunConfig
 from fedbench.runs.executors.base import PATIENCE, RunBatch, RunResult
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
-from fedbench.runs.progress import BatchProgress, hidden, run_progress
+from fedbench.runs.progress import BatchDisplay, hidden, run_progress
 
 _DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
 _OTHER_BYTES = 4 * 2**30  # for a run of any other model
@@ -124,7 +124,7 @@ class _Pools:
 
     def __init__(self, batch: RunBatch, jobs: int, gpus: Sequence[str]) -> None:
         self._batch = batch
-        self._progress = BatchProgress(len(batch.overrides))
+        self._display = BatchDisplay(len(batch.overrides))
         self._cores = max(1, available_cores() // jobs)
         self._visible = [{_VISIBLE: gpus[slot % len(gpus)]} if gpus else {} for slot in range(jobs)]
         self._free = list(reversed(range(jobs)))
@@ -134,7 +134,7 @@ class _Pools:
 
     def execute(self) -> None:
         """Carry out all runs."""
-        with self._progress.bars:
+        with self._display.bars:
             try:
                 for overrides in self._batch.overrides:
                     config = self._batch.config(overrides)
@@ -164,7 +164,7 @@ class _Pools:
 
     def _wait(self) -> None:
         """Wait until a run has ended, or for a moment."""
-        ended, _ = wait(self._jobs, self._progress.every, FIRST_COMPLETED)
+        ended, _ = wait(self._jobs, self._display.every, FIRST_COMPLETED)
         for future in ended:
             job = self._jobs.pop(future)
             self._free.append(job.slot)
@@ -177,7 +177,7 @@ class _Pools:
             self._batch.add(result)
 
         statuses = [result.status for result in self._batch.results]
-        self._progress.show(statuses, [run_progress(job.config) for job in self._jobs.values()])
+        self._display.show(statuses, [run_progress(job.config) for job in self._jobs.values()])
 
     def _stop(self) -> None:
         """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""

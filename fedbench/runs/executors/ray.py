@@ -35,20 +35,15 @@ from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.executors.base import PATIENCE, RunBatch, RunResult
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
-from fedbench.runs.progress import BatchProgress, RunProgress, hidden
+from fedbench.runs.progress import BatchDisplay, RunProgress, hidden
 from fedbench.runs.run import CHECKPOINT, DONE, LOCK, MANIFEST, NODE, is_done, read_run
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
 ATTEMPTS = 3  # of a run that loses its process or is silent
-SILENT_SECONDS = 60.0  # without a message, which come every two seconds from a process that is not frozen
-STALLED_SECONDS = 900.0  # for a round at least, and for the first one with the data and the compiler
-STALLED_TIMES = 20.0  # the longest round of a run, if that is more
-QUEUED_SECONDS = 60.0  # for a task to start while its resources are free; more at each attempt, if imports are slow
-SUSPECT_SECONDS = (
-    60.0  # in which a node that has lost a process gets no run; Ray notices within them whether it is dead
-)
+SILENT_SECONDS = 60.0  # without a message, which come every two seconds; more at each attempt, if imports are slow
+SUSPECT_SECONDS = 60.0  # without runs for a node that has lost a process; Ray notices within them whether it is dead
 _POLL_SECONDS = 1.0  # between two looks at what was received
 _BEAT_SECONDS = 2.0  # between two messages of a run; one a round would be thousands a second for small models
 _MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
@@ -123,35 +118,23 @@ class _Run:
     recorder: Recorder
     key: int = 0  # of the messages of the present attempt
     attempts: int = 0
-    losses: int = 0  # attempts that have started and ended without a result
-    received_at: float = 0.0  # when the last message was received
-    progress_at: float = 0.0  # when it reached its round, or was sent
-    round: int | None = None  # the last one that is known to be over; None before the task has started
+    received_at: float = 0.0  # when the attempt was sent, or its last message was received
+    round: int = 0  # the last one that is known to be over
     node_id: str = ""
     node_name: str = ""
-    longest_round: float = 0.0  # seconds
 
     def sent(self, key: int, node_id: str, now: float) -> None:
         """Begin the next attempt."""
-        self.key, self.node_id, self.progress_at = key, node_id, now
+        self.key, self.node_id, self.node_name, self.received_at = key, node_id, node_id, now
         self.attempts += 1
-        self.round = None
-        self.longest_round = 0.0  # another node may be slower
 
     def received(self, now: float, round: int, node_name: str) -> None:
         """Take note of a message."""
-        if round != self.round:
-            if self.round:  # the first round has the data and the compiler before it
-                self.longest_round = max(self.longest_round, now - self.progress_at)
-            self.progress_at = now
         self.received_at, self.round, self.node_name = now, round, node_name
 
-    def stalled(self, now: float) -> bool:
+    def silent(self, now: float) -> bool:
         """Return whether the attempt is to be abandoned."""
-        if self.round is None:
-            return now - self.progress_at > QUEUED_SECONDS * self.attempts
-        limit = max(STALLED_SECONDS, STALLED_TIMES * self.longest_round)
-        return now - self.received_at > SILENT_SECONDS or now - self.progress_at > limit
+        return now - self.received_at > SILENT_SECONDS * self.attempts
 
     def result(self, status: str, error: str = "") -> RunResult:
         """Return the result of a run that no task has returned."""
@@ -171,7 +154,7 @@ class _Driver:
 
     def __init__(self, batch: RunBatch, cluster: RayExecutor) -> None:
         self._batch = batch
-        self._progress = BatchProgress(len(batch.overrides))
+        self._display = BatchDisplay(len(batch.overrides))
         self._ray = cluster.connect()
         this_node = self._ray.get_runtime_context().get_node_id()
         self._on_node = partial(self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, soft=False)
@@ -202,7 +185,7 @@ class _Driver:
             raise Interrupted(number)
 
         try:
-            with self._progress.bars, answered_by(end):
+            with self._display.bars, answered_by(end):
                 while self._waiting or self._lost or self._running:
                     self._start_runs()
                     self._wait()
@@ -285,35 +268,33 @@ class _Driver:
         self._running[reference] = run
 
     def _wait(self) -> None:
-        """Wait for a moment, read messages and results, and abandon attempts that have stalled."""
+        """Wait for a moment, read messages and results, and abandon attempts that are silent."""
         ended: Sequence[Any] = ()
         if self._running:
             ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_POLL_SECONDS)
         else:
             time.sleep(_POLL_SECONDS)
-        now = time.monotonic()  # what is read may take longer than a stall
+        now = time.monotonic()  # reading files may take longer than a run may be silent
         self._read_messages(now)
         for reference in ended:
             self._collect(reference)
         for reference, run in list(self._running.items()):
-            if run.stalled(now):
+            if run.silent(now):
                 del self._running[reference]
                 self._ray.cancel(reference, force=True)
-                self._retry(run, "is silent" if run.round is not None else "", math.inf)
+                self._retry(run, "is silent", math.inf)
 
         statuses = [result.status for result in self._batch.results]
-        running = [RunProgress(run.round or 0, run.config.rounds, run.node_name) for run in self._running.values()]
-        self._progress.show(statuses, running)
+        running = [RunProgress(run.round, run.config.rounds, run.node_name) for run in self._running.values()]
+        self._display.show(statuses, running)
 
     def _read_messages(self, now: float) -> None:
         """Read the messages of the present attempts; checkpoints are written to the results directory."""
         rounds, saved = self._ray.get(self._mailbox.take.remote())
         for run in self._running.values():
             if run.key in rounds:
-                round, node_name = rounds[run.key]
-                if run.round is None:
-                    (run.config.path / NODE).write_text(node_name)  # for fedbench status
-                run.received(now, round, node_name)
+                run.received(now, *rounds[run.key])
+                (run.config.path / NODE).write_text(run.node_name)  # for fedbench status
                 self._suspect.pop(run.node_id, None)
         for run in self._running.values():
             if run.key in saved:
@@ -350,14 +331,12 @@ class _Driver:
         self._finish(run, result)
 
     def _retry(self, run: _Run, loss: str, suspect_seconds: float) -> None:
-        """Start a run again on another node, or give it up if it was lost too often; it never began without a loss."""
+        """Start a run again on another node, or give it up if it was lost too often."""
         self._suspect[run.node_id] = time.monotonic() + suspect_seconds
-        run.losses += bool(loss)
-        if run.losses == ATTEMPTS:
+        if run.attempts >= ATTEMPTS:
             self._finish(run, run.result("failed", f"it {loss}, for the {ATTEMPTS}rd time"))
             return
-        if loss:
-            print(f"fedbench: {' '.join(run.overrides)} {loss} on {run.node_name}: again", file=sys.stderr)
+        print(f"fedbench: {' '.join(run.overrides)} {loss} on {run.node_name}: again", file=sys.stderr)
         self._lost.append(run)
 
     def _finish(self, run: _Run, result: RunResult) -> None:
@@ -423,7 +402,7 @@ class Shared:
 
     batch: RunBatch
     cores: int
-    versions: tuple[str, ...]
+    versions: str
     folder: str
     environment: dict[str, str]
 
@@ -434,10 +413,10 @@ class Shared:
         return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
 
 
-def _versions() -> tuple[str, ...]:
+def _versions() -> str:
     import torch  # late: a driver that finds all runs done does without it
 
-    return f"fedbench {fedbench.__version__}", f"Python {sys.version.split()[0]}", f"torch {torch.__version__}"
+    return f"fedbench {fedbench.__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}"
 
 
 def read_files(path: Path) -> Files:
@@ -534,8 +513,7 @@ def run_task(
     send(0)
     versions = _versions()
     if versions != shared.versions:
-        differences = [f"{b} instead of {a}" for a, b in zip(shared.versions, versions, strict=True) if a != b]
-        raise RequestError(f"it has {', '.join(differences)}")
+        raise RequestError(f"it has {versions} instead of {shared.versions}")
     os.environ.update(shared.environment)
     if Path(shared.folder).is_dir():
         os.chdir(shared.folder)
