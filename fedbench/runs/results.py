@@ -141,7 +141,8 @@ def load_results(directory: str | Path = "results") -> Frames:
             clients.append(pd.concat({identity: run.clients()}, names=IDENTITY))
     if results.damaged:
         warnings.warn("left out: " + "; ".join(results.damaged), stacklevel=2)
-    return Frames(pd.DataFrame(rows), _joined(rounds), _joined(clients), tuple(results.damaged))
+    table = pd.DataFrame(rows, columns=None if rows else ["path", "setting", *_FACTS])
+    return Frames(table, _joined(rounds), _joined(clients), tuple(results.damaged))
 
 
 def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
