@@ -132,7 +132,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(np, "save", full)
     same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
-    assert "not cached: no space left" in capsys.readouterr().err
+    assert "cannot be written: no space left" in capsys.readouterr().err
     assert not folders(tmp_path)
 
 

@@ -342,7 +342,7 @@ def test_sent140_refuses(tweets):
         read(tweets, min_tweets=3)
     with pytest.raises(
         RequestError,
-        match=r"data.source.glove=x.txt is not in .*; put the file there; available: small.2d.txt",
+        match=r"GloVe: .* does not contain glove/x.txt; put the file there, or set data.source.glove to glove.6B",
     ):
         read(tweets, glove="x.txt")
     with pytest.raises(RequestError, match=r"glove.6B.zip"):

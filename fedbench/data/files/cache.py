@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedbench import __version__
-from fedbench.core.atomic_files import waiting_lock
+from fedbench.core.atomic_files import replaced_folder, waiting_lock
 from fedbench.core.checksums import check_files, file_checksum, read_with_checksum, with_checksum
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples
@@ -33,7 +32,7 @@ _FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 def prepared(
     data_dir: Path, name: str, paths: Sequence[Path], options: Mapping[str, str], make: Callable[[], Examples]
 ) -> Examples:
-    """The examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
+    """Return the examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
 
     The arrays are mapped copy-on-write: they can be changed in memory, never on disk. The cache of another version of
     fedbench is not used, one that cannot be read is rebuilt. If ``data_dir`` cannot be written, the examples are
@@ -48,15 +47,15 @@ def prepared(
         make: Function that reads the examples.
     """
     with reading(name):
-        files = [sorted(_stamps(path)) for path in paths]
+        files = sorted(stamp for path in paths for stamp in _stamps(path))
     depends = {"format": str(_FORMAT), "fedbench": __version__, "files": files, **options}
     digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with suppress(OSError):  # a directory that cannot be written is read all the same
             folder.parent.mkdir(parents=True, exist_ok=True)
             # the runs of a sweep would prepare the same data side by side
-            held.enter_context(waiting_lock(folder.with_suffix(".lock"), f"preparing {name}"))
+            stack.enter_context(waiting_lock(folder.with_suffix(".lock"), f"preparing {name}"))
         if (folder / "facts.json").is_file():
             try:
                 return _read(folder)
@@ -88,17 +87,15 @@ def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
 
 
 def _write(folder: Path, examples: Examples) -> None:
-    with tempfile.TemporaryDirectory(prefix=".preparing-", dir=folder.parent) as made:
-        part = Path(made) / "new"
-        part.mkdir()
+    shutil.rmtree(folder, ignore_errors=True)
+    with replaced_folder(folder) as part:
         for key in _ARRAYS:
-            if (array := getattr(examples, key)) is not None:
+            array = getattr(examples, key)
+            if array is not None:
                 np.save(part / f"{key}.npy", array)
         facts = {key: getattr(examples, key) for key in _FACTS}
         facts["arrays"] = {file.name: file_checksum(file) for file in part.iterdir()}
         (part / "facts.json").write_text(with_checksum(facts), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        part.replace(folder)
 
 
 def _read(folder: Path) -> Examples:
@@ -106,5 +103,6 @@ def _read(folder: Path) -> Examples:
     checksums = facts.pop("arrays")
     check_files(folder, checksums)
     fields: dict[str, Any] = {Path(name).stem: np.load(folder / name, mmap_mode="c") for name in checksums}
-    fields |= {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+    for key, value in facts.items():
+        fields[key] = tuple(value) if isinstance(value, list) else value
     return Examples(**fields)

@@ -58,6 +58,7 @@ class Files:
         remotes: What is downloaded if no layout is complete; the files themselves, or archives of them.
         into: Directory below the data directory that archives are unpacked into; None if they are read as they are.
         sums: Published checksums of unpacked files, by file name.
+        remedy: How to get files that cannot be downloaded, for messages.
     """
 
     what: str
@@ -65,6 +66,7 @@ class Files:
     remotes: Sequence[Remote] = ()
     into: str | None = None
     sums: Mapping[str, str] = field(default_factory=dict)
+    remedy: str = "put them there"
 
     @property
     def checksums(self) -> dict[str, str | None]:
@@ -99,6 +101,9 @@ class Files:
         paths = self.existing(data_dir)
         if paths is not None:
             return paths
+        if not self.remotes:
+            wanted = ", ".join(self.layouts[0])
+            raise MissingFiles(f"{self.what}: {data_dir} does not contain {wanted}; {self.remedy}")
         downloads = ensure(self.remotes, data_dir, download=download, what=self.what)
         if self.into is not None:
             for archive in downloads:

@@ -8,16 +8,18 @@ the reason and a remedy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.core.validation import validate
 
-Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
+Owned: TypeAlias = list[np.ndarray]  # the positions of the examples of each client
+Partition = Callable[[np.ndarray, int, Generator], Owned]
 Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]  # shares [tries, K, N], examples per class [K] -> counts
 
 _TRIES = 10, 10_000  # fewest and most draws for one request
@@ -25,15 +27,15 @@ _CELLS = 2_000_000  # about the most numbers drawn for one request
 _BLOCK = 200_000  # numbers drawn at once
 
 
-def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+def iid(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Deal the shuffled examples out in parts whose sizes differ by at most one."""
     require_examples(len(y), clients)
     return np.array_split(rng.permutation(len(y)), clients)
 
 
 def dirichlet_min_share(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, alpha: Positive, min_share: NonNegative = 0.1
-) -> list[np.ndarray]:
+    y: np.ndarray, clients: int, rng: Generator, *, alpha: Positive, min_share: NonNegative = 0.1
+) -> Owned:
     """Dirichlet shares of every class, redrawn until no client has next to nothing.
 
     Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum to at least
@@ -70,8 +72,8 @@ def dirichlet_min_share(
 
 
 def two_classes_power_law(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, least: Count = 5, sigma: NonNegative = 2.0
-) -> list[np.ndarray]:
+    y: np.ndarray, clients: int, rng: Generator, *, least: Count = 5, sigma: NonNegative = 2.0
+) -> Owned:
     """Two classes per client, sizes by a power law.
 
     Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of the rest of a class the share
@@ -106,8 +108,8 @@ def two_classes_power_law(
 
 
 def lognormal_sizes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, sigma: NonNegative = 0.3, min_size: Count = 10
-) -> list[np.ndarray]:
+    y: np.ndarray, clients: int, rng: Generator, *, sigma: NonNegative = 0.3, min_size: Count = 10
+) -> Owned:
     """Deal random examples in lognormal amounts.
 
     Every client has ``min_size`` examples; the others are shared out in proportion to lognormal(0, sigma) draws (the
@@ -122,8 +124,8 @@ def lognormal_sizes(
 
 
 def power_law_sizes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, exponent: NonNegative = 1.0, min_size: Count = 10
-) -> list[np.ndarray]:
+    y: np.ndarray, clients: int, rng: Generator, *, exponent: NonNegative = 1.0, min_size: Count = 10
+) -> Owned:
     """Deal random examples in amounts that fall as a power of the rank.
 
     Every client has ``min_size`` examples; of the others the client of rank r = 1 .. N gets a share proportional to
@@ -137,7 +139,7 @@ def power_law_sizes(
     return _deal_sizes(sizes_of(weights, len(y), min_size), rng)
 
 
-def _deal_sizes(sizes: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def _deal_sizes(sizes: np.ndarray, rng: Generator) -> Owned:
     """Deal shuffled examples in parts of these sizes [N]."""
     return np.split(rng.permutation(sizes.sum()), np.cumsum(sizes)[:-1])
 
@@ -161,24 +163,24 @@ def require_examples(total: int, clients: int, each: int = 1, key: str = "data.p
         )
 
 
-def by_label(y: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+def by_label(y: np.ndarray, rng: Generator | None = None) -> np.ndarray:
     """Return the positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
     rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     return rows[np.argsort(y[rows], kind="stable")]
 
 
-def to_owners(rows: np.ndarray, owner: np.ndarray, clients: int) -> list[np.ndarray]:
+def to_owners(rows: np.ndarray, owner: np.ndarray, clients: int) -> Owned:
     """Give ``rows [T]`` to the clients ``owner [T]`` and return the rows of each."""
     order = np.argsort(owner, kind="stable")
     return np.split(rows[order], np.cumsum(np.bincount(owner, minlength=clients))[:-1])
 
 
-def class_pools(y: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def class_pools(y: np.ndarray, rng: Generator) -> list[np.ndarray]:
     """Return the shuffled positions of each label that occurs in y [T], in order of the labels."""
     return [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
 
 
-def deal(rows: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+def deal(rows: np.ndarray, counts: np.ndarray) -> Owned:
     """Give client k the next ``counts[c, k]`` of the rows of class c, in order of the clients.
 
     Args:
@@ -210,7 +212,7 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
     return np.diff(edges, axis=-1, prepend=0)
 
 
-def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.ndarray:
     """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
 
     The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of them, chosen at random,
@@ -231,8 +233,8 @@ def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: np.random.Generat
 
 
 def deal_dirichlet(
-    cut_classes: Cut, y: np.ndarray, clients: int, rng: np.random.Generator, *, alpha: float, min_size: int
-) -> list[np.ndarray]:
+    cut_classes: Cut, y: np.ndarray, clients: int, rng: Generator, *, alpha: float, min_size: int
+) -> Owned:
     """Draw shares q ~ Dir(α 1_N) of every class, a bounded number of times, until all clients have enough examples.
 
     Args:
@@ -295,7 +297,7 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
     return sizes
 
 
-def lognormal_weights(clients: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
+def lognormal_weights(clients: int, sigma: float, rng: Generator) -> np.ndarray:
     """Draw N weights from the lognormal(0, sigma) distribution, up to a common factor; with sigma 0 all are equal."""
     z = sigma * rng.standard_normal(clients)
     weights: np.ndarray = np.exp(z - z.max())

@@ -11,10 +11,12 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.data.partitions.basic import (
+    Owned,
     by_label,
     cut,
     deal,
@@ -31,12 +33,12 @@ _TINY = np.finfo(np.float64).tiny
 def dirichlet(
     y: np.ndarray,
     clients: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     alpha: Positive = 0.5,
     balance: bool = False,
     min_size: Count = 10,
-) -> list[np.ndarray]:
+) -> Owned:
     """Share every class among all clients by a Dirichlet draw.
 
     Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). All classes
@@ -54,12 +56,12 @@ def dirichlet(
 def dirichlet_sample(
     y: np.ndarray,
     clients: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     examples: Count = 10000,
     alpha: Positive = 0.1,
     min_size: Count = 10,
-) -> list[np.ndarray]:
+) -> Owned:
     """Draw examples at random without replacement and share them as ``dirichlet`` does; the rest belongs to no client.
 
     Meant for settings that are reduced on purpose: every seed draws other examples.
@@ -81,7 +83,7 @@ def dirichlet_sample(
     return [kept[rows] for rows in dirichlet(y[kept], clients, rng, alpha=alpha, min_size=min_size)]
 
 
-def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _balanced(q: np.ndarray, sizes: np.ndarray, rng: Generator) -> np.ndarray:
     """Cut one class after the other, skipping clients that are full: shares [tries, K, N] -> counts [tries, K, N]."""
     held = np.zeros((len(q), q.shape[-1]), dtype=np.int64)
     counts = np.empty(q.shape, dtype=np.int64)
@@ -95,13 +97,13 @@ def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.
 def dirichlet_mixture(
     y: np.ndarray,
     clients: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     alpha: Positive = 1.0,
     prior: Literal["data", "uniform"] = "data",
     size_sigma: NonNegative = 0.0,
     min_size: Count = 10,
-) -> list[np.ndarray]:
+) -> Owned:
     """Draw for every client a mixture of classes, and its examples from that mixture (Hsu et al. 2019).
 
     Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums to 1, and draws n_k examples without replacement:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import Generator
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Natural, NonNegative, Positive, PositiveShare, UnitInterval
 from fedbench.data.partitions.basic import (
+    Owned,
     by_label,
     class_pools,
     deal,
@@ -25,7 +27,7 @@ from fedbench.data.partitions.basic import (
 _PUBLISHED = 4000  # examples of a class in FedProx's script for skewed FEMNIST
 
 
-def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: Count = 2) -> list[np.ndarray]:
+def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Count = 2) -> Owned:
     """Sort by label, cut into shards and deal each client a few of them.
 
     The N ``shards_per_client`` shards are contiguous in the order by label (within a label as stored), their sizes
@@ -40,9 +42,7 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
 
 
-def k_classes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes_per_client: Count = 5
-) -> list[np.ndarray]:
+def k_classes(y: np.ndarray, clients: int, rng: Generator, *, classes_per_client: Count = 5) -> Owned:
     """Every client has ``classes_per_client`` random classes; the holders of a class share it evenly.
 
     A class that no client has drawn replaces, at a random client, a class with several holders.
@@ -72,7 +72,7 @@ def k_classes(
 def consecutive_classes(
     y: np.ndarray,
     clients: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     classes_per_client: Count = 3,
     mu: float = 4.0,
@@ -80,7 +80,7 @@ def consecutive_classes(
     more: Natural = 5,
     least: Count = 2,
     as_published: bool = False,
-) -> list[np.ndarray]:
+) -> Owned:
     """Give client i the classes i, i + 1, ... modulo K, the same amount of each, with lognormal sizes.
 
     Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size // classes_per_client
@@ -132,9 +132,7 @@ def consecutive_classes(
     return owned
 
 
-def similarity(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: UnitInterval = 0.95
-) -> list[np.ndarray]:
+def similarity(y: np.ndarray, clients: int, rng: Generator, *, similarity: UnitInterval = 0.95) -> Owned:
     """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
     Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it
@@ -156,7 +154,7 @@ def similarity(
     return deal(np.concatenate([alike, rest[by_label(y[rest])]]), counts)
 
 
-def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+def stratified(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Give every client the same amount of every class; amounts and sizes differ by at most one.
 
     The disjoint sets with data of all classes of FAFED (Wu et al. 2023).
@@ -168,7 +166,7 @@ def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     return _in_turn(by_label(y, rng), clients)
 
 
-def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+def contiguous(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Cut the examples in stored order into equal parts; sizes differ by at most one and no seed changes them.
 
     Raises:
@@ -178,9 +176,7 @@ def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     return np.array_split(np.arange(len(y)), clients)
 
 
-def half_classes(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Sequence[int] | None = None
-) -> list[np.ndarray]:
+def half_classes(y: np.ndarray, clients: int, rng: Generator, *, classes: Sequence[int] | None = None) -> Owned:
     """Share some classes among the first half of the clients, and the others among the second half.
 
     Within a half every client has the same amount, to within one, of every class (FAFED, Wu et al. 2023). With an odd
@@ -214,7 +210,7 @@ def half_classes(
     return _in_turn(rows[in_first], clients // 2) + _in_turn(rows[~in_first], clients - clients // 2)
 
 
-def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Give client k the class k mod K, in order of the labels; several clients of a class share it evenly.
 
     With as many clients as classes a client is a class (agnostic federated learning, Mohri et al. 2019; AdaFed,
@@ -236,12 +232,12 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
 def bernoulli_dirichlet(
     y: np.ndarray,
     clients: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     p: PositiveShare = 0.7,
     alpha: Positive = 10.0,
     min_size: Count = 1,
-) -> list[np.ndarray]:
+) -> Owned:
     """Give every client each class with probability p, and share a class by a Dirichlet draw among its holders.
 
     A client without a class redraws its classes; then q ~ Dir(α 1) over the holders of a class, and each of its
@@ -259,7 +255,7 @@ def bernoulli_dirichlet(
     return deal_dirichlet(cut_classes, y, clients, rng, alpha=alpha, min_size=min_size)
 
 
-def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np.ndarray:
+def _bernoulli(shape: tuple[int, ...], p: float, rng: Generator) -> np.ndarray:
     """Draw the holders of the classes, [tries, K, N]: with probability p, given that every client holds one.
 
     The first class of a client has the geometric distribution truncated at K, so that no redraw is needed however
@@ -292,6 +288,6 @@ def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> np.
     return counts
 
 
-def _in_turn(rows: np.ndarray, clients: int) -> list[np.ndarray]:
+def _in_turn(rows: np.ndarray, clients: int) -> Owned:
     """Deal ``rows [T]`` like cards, one to each client in turn."""
     return [rows[k::clients] for k in range(clients)]

@@ -24,7 +24,12 @@ _LABELS = {str(label) for label in range(_CLASSES)}
 def _files(train: str) -> Files:
     """Return the tables of training images and of their labels, then of test images and of their labels."""
     tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
-    return Files("Clothing1M", [[f"{folder}/{table}" for table in tables] for folder in ("clothing1m", "clothing1M")])
+    layouts = [[f"{folder}/{table}" for table in tables] for folder in ("clothing1m", "clothing1M")]
+    return Files(
+        "Clothing1M",
+        layouts,
+        remedy="it cannot be downloaded: ask its authors (https://github.com/Cysu/noisy_label) for these and images/",
+    )
 
 
 FILES = (_files("noisy"),)  # of the default
@@ -57,13 +62,7 @@ def load(
     Raises:
         RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
     """
-    paths = _files(train).existing(data_dir)
-    if paths is None:
-        names = ", ".join(Path(path).name for path in _files(train).layouts[0])
-        raise RequestError(
-            f"Clothing1M is not in {data_dir / 'clothing1m'}: expected {names} and images/ there; it cannot be "
-            "downloaded: ask its authors (https://github.com/Cysu/noisy_label), or set data_dir to its place"
-        )
+    paths = _files(train).find(data_dir, download=False)
     keys, y = _listed(paths[0], paths[1])
     tested, test_y = _listed(paths[2], paths[3])
     if images is not None and images < len(keys):

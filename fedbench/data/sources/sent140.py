@@ -52,8 +52,11 @@ _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apos
 
 
 def _glove(name: str) -> Files:
-    """A file of GloVe 6B; the archive contains those of all dimensions."""
-    return Files("GloVe 6B", [[f"glove/{name}"], [f"glove/glove.6B/{name}"]], [_GLOVE], into="glove/glove.6B")
+    """Return a file of vectors; the archive of GloVe 6B contains those of all dimensions."""
+    layouts = [[f"glove/{name}"], [f"glove/glove.6B/{name}"]]
+    if name not in _IN_ARCHIVE:
+        return Files("GloVe", layouts, remedy=f"put the file there, or set data.source.glove to {_IN_ARCHIVE[0]}")
+    return Files("GloVe 6B", layouts, [_GLOVE], into="glove/glove.6B")
 
 
 # the files in the archives have no published checksums
@@ -91,7 +94,7 @@ def load(
         RequestError: If files are missing or not of the official form, or no account has enough tweets.
     """
     files = _TWEETS.find(data_dir, download=download)
-    words = glove_file(data_dir, glove, download=download)
+    (words,) = _glove(glove).find(data_dir, download=download)
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
     examples = prepared(
         data_dir, "sent140", [*files, words], options, lambda: _read(files, words, min_tweets, length, lowercase)
@@ -103,20 +106,6 @@ def load(
         return vectors(words, [every[token - FIRST] for token in used[FIRST:].tolist()])
 
     return replace(examples, x=np.searchsorted(used, examples.x), tokens=len(used), vectors=embeddings)
-
-
-def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
-    """Return the path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
-
-    Raises:
-        RequestError: If it is missing.
-    """
-    files = _glove(name)
-    if name not in _IN_ARCHIVE and files.existing(data_dir) is None:
-        folder = data_dir / "glove"
-        available = ", ".join(sorted(path.name for path in folder.glob("*.txt"))) or "none"
-        raise RequestError(f"data.source.glove={name} is not in {folder}; put the file there; available: {available}")
-    return files.find(data_dir, download=download)[0]
 
 
 def vocabulary(path: Path) -> list[str]:
