@@ -52,6 +52,11 @@ def assemble(
             "data.local_test=others needs data.test_clients=N, and the other way round, and a data set that assigns "
             "examples to clients itself, such as femnist"
         )
+    needs_tests = local_test == "official" or (local_test == "central" and not natural)
+    if needs_tests and not examples.tested.any():
+        raise RequestError(
+            f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
+        )
     if natural:
         train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
         notes: tuple[str, ...] = ()
@@ -143,8 +148,6 @@ def _natural(
                 "use auto, official, central or others"
             )
         train, test = owned.where(~examples.held_out), owned.where(examples.held_out)
-    elif local_test == "official":
-        raise RequestError("data.local_test=official needs a data set with test examples; use data.local_test=split")
     else:
         train, test = _split(owned, split, seed)
     return train, test, tuple(examples.names[k] for k in chosen)
@@ -202,10 +205,6 @@ def _given(
                 f"them to client {name}; use data.local_test=split"
             )
     tested = np.flatnonzero(examples.tested)
-    if not len(tested):
-        raise RequestError(
-            f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
-        )
     if local_test == "central":
         return train, Rows.of([tested])
     return train, _in_proportion(examples.y, train, tested, data_generator(seed, DataPurpose.SPLIT))

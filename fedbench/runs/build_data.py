@@ -128,7 +128,7 @@ def _partition(rule: Component) -> Partition:
         if not isinstance(found, list | tuple) or len(found) != clients:
             got = len(found) if isinstance(found, list | tuple) else type(found).__name__
             raise RequestError(f"{where} returned {got}; expected a list of {clients} arrays, one per client")
-        given = Given(tuple(map(str, range(clients))), [np.asarray(rows) for rows in found])
+        given = Given(tuple(map(str, range(clients))), found)
         return list(checked(given, len(y), where, empty=True).train)
 
     return parts

@@ -69,11 +69,11 @@ def test_training_and_test_indices(tmp_path, name):
 
 
 WRONG = {
-    "out of range": ([A, [1, 10]], "10 of client_1 is not among the 10 examples of the source"),
-    "negative": ([A, [-1]], r"-1 of client_1 is not among"),
-    "two owners": ([A, [1, 4]], r"example 4 belongs to client_0 and to client_1; every example has at most one place"),
-    "twice": ([A, [1, 6, 1]], r"example 1 belongs twice to client_1"),
-    "trained and tested": ([{"train": A, "test": [2]}], r"example 2 belongs twice to client_0"),
+    "out of range": ([A, [1, 10]], "the examples of client_1: 10 is not among the 10 examples of the source"),
+    "negative": ([A, [-1]], r"the examples of client_1: -1 is not among"),
+    "two owners": ([A, [1, 4]], r"example 4 is listed twice, for client_0 and for client_1; every ex"),
+    "twice": ([A, [1, 6, 1]], r"example 1 is listed twice, for client_1 and for client_1"),
+    "trained and tested": ([{"train": A, "test": [2]}], r"example 2 is listed twice, for client_0 and for client_0"),
     "no integers": ([A, [0.5]], r"the examples of client_1 must be integers, .* got float64 \[1\]"),
     "words": ([A, ["one"]], r"client_1 must be integers"),
     "nested": ([A, [[1], [6]]], r"client_1 must be integers, one per example, got int64 \[2, 1\]"),

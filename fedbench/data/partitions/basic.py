@@ -293,8 +293,7 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
     """
     shares = np.cumsum(weights)
     edges = np.rint(shares / shares[-1] * (total - least * len(weights))).astype(np.int64)
-    sizes: np.ndarray = least + np.diff(edges, prepend=0)
-    return sizes
+    return np.diff(edges + least * np.arange(1, len(weights) + 1), prepend=0)
 
 
 def lognormal_weights(clients: int, sigma: float, rng: Generator) -> np.ndarray:

@@ -56,49 +56,50 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise RequestError(f"{where}: two clients are named {repeated[0]}")
-    tests = [] if given.test is None else given.test
-    for lists in (given.train, tests or given.train):
+
+    def read(lists: Sequence[Any]) -> list[np.ndarray]:
         if len(lists) != len(names):
             raise RequestError(f"{where} has examples of {len(lists)} clients, but {len(names)} names")
+        places = [f"{where}: the examples of {name}" for name in names]
+        return [_positions(rows, count, place) for place, rows in zip(places, lists, strict=True)]
 
-    owned = [*zip(names, given.train, strict=True), *zip(names, tests, strict=False)]
-    if given.shared is not None:
-        owned.append(("all clients", given.shared))
-    for name, rows in owned:
-        _check_rows(rows, count, f"{where}: ", name)
-    lengths = [len(rows) for _, rows in owned]
-    positions = np.concatenate([rows for _, rows in owned]).astype(np.int64)
-    places = np.repeat(np.arange(len(owned)), lengths)
+    train = read(given.train)
+    test = [] if given.test is None else read(given.test)
+    shared = [] if given.shared is None else [_positions(given.shared, count, f"{where}: the shared test examples")]
+    lists = [*train, *test, *shared]
+    owners = [*names, *(names if test else ()), "all clients"]  # of each list
+
+    positions = np.concatenate(lists)
+    places = np.repeat(np.arange(len(lists)), [len(rows) for rows in lists])
     order = np.argsort(positions, kind="stable")
     twice = np.flatnonzero(np.diff(positions[order]) == 0)
     if len(twice):
         first, second = order[twice[0] : twice[0] + 2]
-        owners = [owned[places[first]][0], owned[places[second]][0]]
-        both = f"twice to {owners[0]}" if owners[0] == owners[1] else f"to {owners[0]} and to {owners[1]}"
-        raise RequestError(f"{where}: example {positions[first]} belongs {both}; every example has at most one place")
-    idle = {*names} - {name for name, rows in owned if len(rows)}
+        raise RequestError(
+            f"{where}: example {positions[first]} is listed twice, for {owners[places[first]]} and for "
+            f"{owners[places[second]]}; every example has at most one place"
+        )
+    idle = [name for k, name in enumerate(names) if not len(train[k]) and not (test and len(test[k]))]
     if idle and not empty:
-        raise RequestError(f"{where}: without examples: {shown(sorted(idle))}; remove these clients")
-    return Given(
-        names,
-        [_ascending(rows) for rows in given.train],
-        None if given.test is None else [_ascending(rows) for rows in given.test],
-        None if given.shared is None else _ascending(given.shared),
-    )
+        raise RequestError(f"{where}: without examples: {shown(idle)}; remove these clients")
+    return Given(names, train, test or None, shared[0] if shared else None)
 
 
-def _check_rows(rows: Any, count: int, where: str, name: str) -> None:
-    """Check that the examples of a client are positions among ``count`` examples."""
-    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-        got = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
-        raise RequestError(f"{where}the examples of {name} must be integers, one per example, got {got}")
-    wrong = rows[(rows < 0) | (rows >= count)]
+def _positions(values: Any, count: int, place: str) -> np.ndarray:
+    """Return positions among ``count`` examples in ascending order, int64.
+
+    Raises:
+        RequestError: If they are no such positions; the message begins with ``place``.
+    """
+    with reading(place):
+        positions = np.sort(np.asarray(values, dtype=None if len(values) else np.int64))
+    if positions.ndim != 1 or positions.dtype.kind not in "iu":
+        got = f"{positions.dtype} {list(positions.shape)}"
+        raise RequestError(f"{place} must be integers, one per example, got {got}")
+    wrong = positions[(positions < 0) | (positions >= count)]
     if len(wrong):
-        raise RequestError(f"{where}{wrong[0]} of {name} is not among the {count} examples of the source, from 0")
-
-
-def _ascending(rows: np.ndarray) -> np.ndarray:
-    return np.sort(rows).astype(np.int64)
+        raise RequestError(f"{place}: {wrong[0]} is not among the {count} examples of the source, from 0")
+    return positions.astype(np.int64)
 
 
 def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
@@ -178,8 +179,7 @@ def _given(content: Any) -> Given:
     if "client_names" in content:  # FLGo
         content = {name: content[name]["data"] for name in content["client_names"]}
     elif "clients" in content:  # fedbench
-        given = _given(content["clients"])
-        return given._replace(shared=_positions(content["shared_test"])) if "shared_test" in content else given
+        return _given(content["clients"])._replace(shared=content.get("shared_test"))
     elif content.keys() == {"train", "test"}:
         train, test = _given(content["train"]), _given(content["test"])
         if {*train.names} != {*test.names}:
@@ -190,15 +190,9 @@ def _given(content: Any) -> Given:
     names = tuple(map(str, content))
     halves = [name for name, rows in content.items() if isinstance(rows, Mapping)]
     if not halves:
-        return Given(names, [_positions(rows) for rows in content.values()])
+        return Given(names, [*content.values()])
     for name, rows in content.items():
         if not isinstance(rows, Mapping) or not {"train", "test"} <= rows.keys():
             raise ValueError(f"client {name} needs train and test, as client {halves[0]} has one of them")
-    train_rows = [_positions(rows["train"]) for rows in content.values()]
-    return Given(names, train_rows, [_positions(rows["test"]) for rows in content.values()])
-
-
-def _positions(values: Any) -> np.ndarray:
-    """Return a list as an array, of integers if it is empty."""
-    rows = np.asarray(values)
-    return rows if rows.size else rows.astype(np.int64)
+    train_rows = [rows["train"] for rows in content.values()]
+    return Given(names, train_rows, [rows["test"] for rows in content.values()])
