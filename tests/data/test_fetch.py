@@ -14,7 +14,7 @@ from loopback import serving
 from fedbench.core.errors import RequestError
 from fedbench.data import sources
 from fedbench.data.files import fetch
-from fedbench.data.files.fetch import Files, MissingFiles, Remote, ensure, mirrors, verify
+from fedbench.data.files.fetch import Files, MissingFiles, Remote, mirrors, verify
 
 CONTENT = b"the published file\n" * 9000
 HASH = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -33,6 +33,10 @@ def server(monkeypatch):
 
 def remote(server, *paths, hash=HASH):
     return Remote("set/file.bin", tuple(f"{server.root}/{path}" for path in paths), hash)
+
+
+def ensure(remotes, folder, *, download, what):
+    return Files(what, [[r.path for r in remotes]], remotes).find(folder, download=download)
 
 
 def put(folder, *names):

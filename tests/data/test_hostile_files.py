@@ -152,11 +152,14 @@ SETS = {
     "clothing1m": (lambda d: write_clothing(d / "clothing1m"), lambda d: clothing1m.load(d, 0, size=4)),
     "indices": (lambda d: (d / "p.json").write_text(json.dumps(CLIENTS)), partial(partition, name="p.json")),
     "index table": (lambda d: TABLE.to_parquet(d / "p.parquet"), partial(partition, name="p.parquet")),
-    "zip": (lambda d: packed_zip(d / "a", zipfile.ZIP_DEFLATED), lambda d: unpack(d / "a", d / "out")),
-    "zip lzma": (lambda d: packed_zip(d / "a", zipfile.ZIP_LZMA), lambda d: unpack(d / "a", d / "out")),
-    "tar": (lambda d: tar(d / "a", ("d/x", b"text" * 50), mode="w"), lambda d: unpack(d / "a", d / "out")),
-    "tar.gz": (lambda d: tar(d / "a", ("d/x", b"text" * 50)), lambda d: unpack(d / "a", d / "out")),
-    "tar.xz": (lambda d: tar(d / "a", ("d/x", b"text" * 50), mode="w:xz"), lambda d: unpack(d / "a", d / "out")),
+    "zip": (lambda d: packed_zip(d / "a.zip", zipfile.ZIP_DEFLATED), lambda d: unpack(d / "a.zip", d / "out")),
+    "zip lzma": (lambda d: packed_zip(d / "a.zip", zipfile.ZIP_LZMA), lambda d: unpack(d / "a.zip", d / "out")),
+    "tar": (lambda d: tar(d / "a.tar", ("d/x", b"text" * 50), mode="w"), lambda d: unpack(d / "a.tar", d / "out")),
+    "tar.gz": (lambda d: tar(d / "a.tar.gz", ("d/x", b"text" * 50)), lambda d: unpack(d / "a.tar.gz", d / "out")),
+    "tar.xz": (
+        lambda d: tar(d / "a.tar.xz", ("d/x", b"text" * 50), mode="w:xz"),
+        lambda d: unpack(d / "a.tar.xz", d / "out"),
+    ),
 }
 
 
@@ -267,7 +270,7 @@ PIPES = {
     "imagefolder": "train/class_0/png.png",
     "indices": "p.json",
     "index table": "p.parquet",
-    "zip": "a",
+    "zip": "a.zip",
 }
 
 

@@ -6,9 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
-import tarfile
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +22,10 @@ from fedbench.core.files import reading
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
 _DEFAULT = Path("~/.cache/fedbench").expanduser()  # as conf/config.yaml has it
 _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
+
+
+class MissingFiles(RequestError):
+    """Files are missing and could not be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Files:
         if not self.remotes:
             wanted = ", ".join(self.layouts[0])
             raise MissingFiles(f"{self.what}: {data_dir} does not contain {wanted}; {self.remedy}")
-        downloads = ensure(self.remotes, data_dir, download=download, what=self.what)
+        self._download(data_dir, download)
+        downloads = [data_dir / remote.path for remote in self.remotes]
         if self.into is not None:
             for archive in downloads:
                 if fault := _difference(archive, self.checksums[archive.name]):
@@ -118,6 +121,37 @@ class Files:
             raise RequestError(f"{self.what}: {downloads[0]} does not contain {wanted}; remove it to download it again")
         return paths
 
+    def _download(self, data_dir: Path, allowed: bool) -> None:
+        """Download the remote files that do not exist; the message of an error lists the place and source of each."""
+        missing = [remote for remote in self.remotes if not (data_dir / remote.path).is_file()]
+        if missing and (offline() or not allowed):
+            switch = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
+            raise self._failure(f"downloads are disabled by {switch}", missing, data_dir)
+        if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
+            raise RequestError(
+                f"{self.what}: data_dir={data_dir} is not a directory; correct it, or create it for the download"
+            )
+        for k, remote in enumerate(missing):
+            path = data_dir / remote.path
+            failures: list[str] = []
+            with reading(f"{self.what}: {path}", "cannot be written"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # two runs of a sweep would download the same gigabyte twice
+                with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
+                    if not path.is_file():
+                        failures = _retrieve(remote, path)
+            if not path.is_file():
+                problem = f"{path.name} could not be downloaded ({'; '.join(failures)})"
+                raise self._failure(f"{problem}; try again later, name a mirror in data.mirrors", missing[k:], data_dir)
+
+    def _failure(self, problem: str, remotes: Sequence[Remote], data_dir: Path) -> MissingFiles:
+        wanted = []
+        for remote in remotes:
+            sums = f" ({remote.hash})" if remote.hash else ""
+            wanted.append(f"{data_dir / remote.path} from {' or '.join(remote.urls)}{sums}")
+        count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
+        return MissingFiles(f"{self.what}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
+
     def genuine(self, paths: Sequence[Path]) -> bool:
         """Return whether files have the published checksums."""
         return all(_difference(path, self.checksums[path.name]) is None for path in paths)
@@ -129,46 +163,6 @@ class Files:
         kind = str(self.checksums[paths[0].name]).partition(":")[0]
         note = f"{self.what}: not the official files ({kind} differs)"
         return {"sources": (note,), "unofficial": (note,)}
-
-
-class MissingFiles(RequestError):
-    """Files are missing and could not be downloaded."""
-
-
-def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: str) -> list[Path]:
-    """Download the missing files and return the paths of all; a file that exists is used as it is.
-
-    Args:
-        remotes: The files.
-        data_dir: Directory of all data sets.
-        download: Whether downloads are allowed; the environment variable FEDBENCH_OFFLINE=1 disables them too.
-        what: Name of the data set, for messages.
-
-    Raises:
-        RequestError: If files are missing and cannot be downloaded; the message lists the place, the addresses and the
-            checksum of each.
-    """
-    missing = [remote for remote in remotes if not (data_dir / remote.path).is_file()]
-    if missing and (offline() or not download):
-        switch = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
-        raise _missing(what, f"downloads are disabled by {switch}", missing, data_dir)
-    if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
-        raise RequestError(f"{what}: data_dir={data_dir} is not a directory; correct it, or create it for the download")
-
-    for k, remote in enumerate(missing):
-        path = data_dir / remote.path
-        failures: list[str] = []
-        with reading(f"{what}: {path}", "cannot be written"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # two runs of a sweep would download the same gigabyte twice
-            with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
-                if not path.is_file():
-                    failures = _download(remote, path)
-        if not path.is_file():
-            reasons = "; ".join(failures) or "it has no public address"
-            problem = f"{path.name} could not be downloaded ({reasons}); try again later, name a mirror in data.mirrors"
-            raise _missing(what, problem, missing[k:], data_dir)
-    return [data_dir / remote.path for remote in remotes]
 
 
 def offline() -> bool:
@@ -223,17 +217,7 @@ def _difference(path: Path, expected: str | None) -> str | None:
     return None if got == value else f"{kind} {got} instead of {value}"
 
 
-def _missing(what: str, problem: str, remotes: Sequence[Remote], data_dir: Path) -> MissingFiles:
-    wanted = []
-    for remote in remotes:
-        source = f"from {' or '.join(remote.urls)}" if remote.urls else "which has no public address"
-        sums = f" ({remote.hash})" if remote.hash else ""
-        wanted.append(f"{data_dir / remote.path} {source}{sums}")
-    count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
-    return MissingFiles(f"{what}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
-
-
-def _download(remote: Remote, path: Path) -> list[str]:
+def _retrieve(remote: Remote, path: Path) -> list[str]:
     """Download a file from the first address that has it; return why those before failed."""
     # only a missing file needs these, which take a tenth of a second to import
     import pooch
@@ -260,23 +244,16 @@ def unpack(archive: Path, target: Path) -> None:
     """Unpack a zip or tar archive into the directory ``target``.
 
     Everything is unpacked into a temporary directory in ``target`` and then moved by renames: files of the same name
-    are replaced, others stay. Members that lead out of the directory are refused by tarfile's data filter, and renamed
-    by zipfile.
+    are replaced, others stay. Members that lead out of the directory are refused in a tar archive, and left out of a
+    zip archive.
 
     Raises:
-        RequestError: If the archive is corrupt or of another format, has a member that the filter refuses, or
-            ``target`` cannot be written.
+        RequestError: If the archive is corrupt or of another format, has a member that is refused, or ``target``
+            cannot be written.
     """
     with reading(archive, f"cannot be unpacked into {target}", "if it is corrupt, remove it to download it again"):
         target.mkdir(parents=True, exist_ok=True)
-        with archive.open("rb") as file:
-            start = file.read(2)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as folder:
             content = Path(folder) / "content"  # with the usual permissions, unlike a temporary directory
-            if start == b"PK":
-                with zipfile.ZipFile(archive) as packed:
-                    packed.extractall(content)
-            else:
-                with tarfile.open(archive) as members:
-                    members.extractall(content, filter="data")
+            shutil.unpack_archive(archive, content, filter=None if archive.suffix == ".zip" else "data")
             shutil.copytree(content, target, dirs_exist_ok=True, copy_function=os.replace)
