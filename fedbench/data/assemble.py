@@ -9,7 +9,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset, Rows, share_of
 from fedbench.data.examples import Examples, numbered
-from fedbench.data.partitions.basic import Partition, sizes_of, to_owners
+from fedbench.data.partitions.basic import Partition, deal, sizes_of
 from fedbench.data.partitions.given import Given
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has
@@ -219,14 +219,12 @@ def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
 def _in_proportion(y: np.ndarray, train: Rows, tested: np.ndarray, rng: np.random.Generator) -> Rows:
     """Deal the rows ``tested`` so that client k gets the same share of a class as of its training examples."""
     counts = train.label_counts(y, int(y.max()) + 1)  # [N, classes]
-    clients = np.arange(len(counts))
-    members = [np.empty(0, dtype=np.int64)]
-    owners = [np.empty(0, dtype=np.int64)]
+    rows = [tested[:0]]
+    sizes = [np.zeros(len(counts), dtype=np.int64)]
     for label in np.unique(y[tested]):
         shuffled = rng.permutation(tested[y[tested] == label])
-        trained = counts[:, label]
-        if trained.any():
-            members.append(shuffled)
-            owners.append(np.repeat(clients, sizes_of(trained, len(shuffled), 0)))
-    dealt = to_owners(np.concatenate(members), np.concatenate(owners), len(clients))
-    return Rows.of([np.sort(rows) for rows in dealt])
+        if counts[:, label].any():
+            rows.append(shuffled)
+            sizes.append(sizes_of(counts[:, label], len(shuffled), 0))
+    dealt = deal(np.concatenate(rows), np.stack(sizes))
+    return Rows.of([np.sort(owned) for owned in dealt])

@@ -31,7 +31,6 @@ FLAT = {
 }  # fmt: skip
 SPLIT = {
     "list.json": [{"train": A, "test": A_TEST}, {"train": B, "test": B_TEST}],
-    "two.json": {"train": [A, B], "test": [A_TEST, B_TEST]},
     "table.parquet": {
         "client": ["client_0"] * 4 + ["client_1"] * 4, "index": [*A, *A_TEST, *B, *B_TEST],
         "split": ["train"] * 3 + ["test"] + ["train"] * 2 + ["test"] * 2,
@@ -83,7 +82,6 @@ WRONG = {
     "another data set": ({"clients": {"a": A}, "examples": 60000}, "divides 60000 examples, and this source has 10; u"),
     "mixed": ({"a": A, "b": {"train": B, "test": []}}, "client a needs train and test, as client b has one"),
     "half": ({"a": {"train": A}}, "client a needs train and test"),
-    "other clients": ({"train": {"a": A}, "test": {"b": B}}, "train and test list other clients"),
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ _FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 
 
 def prepared(
-    data_dir: Path, name: str, paths: Sequence[Path], options: Mapping[str, str], make: Callable[[], Examples]
+    data_dir: Path, name: str, paths: Sequence[Path], options: Mapping[str, object], make: Callable[[], Examples]
 ) -> Examples:
     """Return the examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
 
@@ -48,8 +48,8 @@ def prepared(
     """
     with reading(name):
         files = sorted(stamp for path in paths for stamp in _stamps(path))
-    depends = {"format": str(_FORMAT), "fedbench": __version__, "files": files, **options}
-    digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
+    depends = {"format": _FORMAT, "fedbench": __version__, "files": files, **options}
+    digest = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
     with ExitStack() as stack:
         with suppress(OSError):  # a directory that cannot be written is read all the same

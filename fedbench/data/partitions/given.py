@@ -180,12 +180,6 @@ def _given(content: Any) -> Given:
         content = {name: content[name]["data"] for name in content["client_names"]}
     elif "clients" in content:  # fedbench
         return _given(content["clients"])._replace(shared=content.get("shared_test"))
-    elif content.keys() == {"train", "test"}:
-        train, test = _given(content["train"]), _given(content["test"])
-        if {*train.names} != {*test.names}:
-            raise ValueError("train and test list other clients")
-        rows = dict(zip(test.names, test.train, strict=True))
-        return train._replace(test=[rows[name] for name in train.names])
 
     names = tuple(map(str, content))
     halves = [name for name, rows in content.items() if isinstance(rows, Mapping)]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -41,22 +42,21 @@ def labelled_files(folders: Sequence[Path], *endings: str) -> tuple[list[Path], 
 
 
 def decode(
-    names: Sequence[object],
+    names: Sequence[Any],
     channels: int | None,
     size: tuple[int, int] | None,
     *,
-    opened: Callable[[int], Image.Image] | None = None,
+    opened: Callable[[Any], Image.Image] = open_image,
     change: Callable[[Image.Image], Image.Image] = lambda image: image,
     remedy: str = "use images of one size",
 ) -> np.ndarray:
     """Decode images to uint8 [T, channels, height, width].
 
     Args:
-        names: The files, or names of the images for messages.
+        names: The files, or names of the images.
         channels: 1 grey, 3 RGB; None is grey if the first image is, else RGB.
         size: Width and height of every image; None is those of the first.
-        opened: Function from the position of an image to the image, called by several threads at once; None opens the
-            files.
+        opened: Function from a name to the image, called by several threads at once.
         change: Function applied to an image before its size is checked.
         remedy: Advice for an image of another size, or for too many images.
 
@@ -64,9 +64,8 @@ def decode(
         RequestError: If an image cannot be read or has another size (the message names it), or the images do not fit
             into memory.
     """
-    read = opened or (lambda t: open_image(Path(str(names[t]))))
     if channels is None or size is None:
-        with reading(names[0], _FAULT), read(0) as first:
+        with reading(names[0], _FAULT), opened(names[0]) as first:
             channels = channels or (1 if first.mode in ("1", "L") else 3)
             size = size or first.size
     width, height = size
@@ -75,12 +74,12 @@ def decode(
     pixels = np.empty((len(names), channels, height, width), dtype=np.uint8)
 
     def fill(start: int) -> None:
-        for t in range(start, min(start + _CHUNK, len(names))):
-            with reading(names[t], _FAULT), read(t) as image:
+        for t, name in enumerate(names[start : start + _CHUNK], start):
+            with reading(name, _FAULT), opened(name) as image:
                 changed = change(image)
                 if changed.size != size:
                     given = "x".join(map(str, changed.size))
-                    raise RequestError(f"{names[t]} is {given}, expected {width}x{height}; {remedy}")
+                    raise RequestError(f"{name} is {given}, expected {width}x{height}; {remedy}")
                 rows = np.asarray(changed.convert(mode)).reshape(height, width, channels)
                 pixels[t] = rows.transpose(2, 0, 1)
 

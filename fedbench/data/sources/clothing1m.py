@@ -70,7 +70,7 @@ def load(
         keys = [keys[row] for row in rows]
         y = y[rows]
     files = [paths[0].parent / key for key in keys + tested]
-    options = {"size": str(size), "images": str(images), "seed": "" if images is None else str(seed)}
+    options = {"size": size, "images": images, "seed": None if images is None else seed}
 
     def make() -> Examples:
         return Examples(

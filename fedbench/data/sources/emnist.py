@@ -63,7 +63,7 @@ def load(
     """
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
     paths = _files(split).find(data_dir, download=download)
-    options = {"split": split, "classes": str(classes)}
+    options = {"split": split, "classes": classes}
     return prepared(data_dir, f"emnist-{split}", paths, options, lambda: _read(paths, split, classes))
 
 

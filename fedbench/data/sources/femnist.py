@@ -72,8 +72,7 @@ def load(
             "sample, or use data.source.form=nist"
         )
     if trained and form != "nist":
-        options = {"pool": str(pool)}
-        return prepared(data_dir, "femnist", [*trained, *tested], options, lambda: _leaf(trained, tested, pool))
+        return prepared(data_dir, "femnist", [*trained, *tested], {"pool": pool}, lambda: _leaf(trained, tested, pool))
     paths = _NIST.find(data_dir, download=download)
     return prepared(data_dir, "femnist-nist", paths, {}, lambda: _nist(*paths))
 
@@ -178,7 +177,7 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
             names,
             1,
             (_SIDE, _SIDE),
-            opened=lambda t: open_image(BytesIO(by_write.read(names[t]))),
+            opened=lambda name: open_image(BytesIO(by_write.read(name))),
             change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
         ),
         y=np.array(y),

@@ -120,14 +120,14 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
     raw: list[dict[str, Any]] = []
     for part in parts:  # undecoded: each is {"bytes": ..., "path": ...}
         raw += part.cast_column(name, type(part.features[name])(decode=False))[name]
-    names = [f"{name} of example {t}" for t in range(len(raw))]
+    files = {f"{name} of example {t}": file for t, file in enumerate(raw)}
 
-    def opened(t: int) -> Image.Image:
-        content = raw[t]["bytes"]
-        return open_image(raw[t]["path"] if content is None else BytesIO(content))
+    def opened(label: str) -> Image.Image:
+        content = files[label]["bytes"]
+        return open_image(files[label]["path"] if content is None else BytesIO(content))
 
     if size is None:
-        return decode(names, None, None, opened=opened, remedy="set data.size")
+        return decode([*files], None, None, opened=opened, remedy="set data.size")
     square = (size, size)
     fit = partial(ImageOps.fit, size=square, method=Image.Resampling.BILINEAR)
-    return decode(names, None, square, opened=opened, change=fit)
+    return decode([*files], None, square, opened=opened, change=fit)

@@ -22,7 +22,7 @@ from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
-_VERSION = "1"  # of the prepared data
+_VERSION = 1  # of the prepared data
 _NEUTRAL = 2
 
 _ARCHIVE = Remote(
@@ -95,7 +95,7 @@ def load(
     """
     files = _TWEETS.find(data_dir, download=download)
     (words,) = _glove(glove).find(data_dir, download=download)
-    options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
+    options = {"version": _VERSION, "min_tweets": min_tweets, "length": length, "lower": lowercase}
     examples = prepared(
         data_dir, "sent140", [*files, words], options, lambda: _read(files, words, min_tweets, length, lowercase)
     )

@@ -67,22 +67,22 @@ def load(
     """
     files = FILES[0].find(data_dir, download=download)
     origin = FILES[0].origin(files)
-    train = words(files[0])[:first]
-    known = vocabulary(train)
+    train, valid, test = files
+    known = vocabulary(words(train)[:first])
     names = numbered("piece", clients)
-    parts = streams(np.array([known[word] for word in train]), names, columns, length, files[0].name)
-    predicted = sum(part.y.size for part in parts)
-    notes = [f"{files[0].name}: {len(train)} words, {len(known)} different, {predicted} predicted"]
+    streamed = {train: columns}
     if held_out is not None:
-        path = files[1 if held_out == "valid" else 2]
-        test = words(path)[:first]
-        numbers = np.array([known.get(word, known[UNKNOWN]) for word in test])
-        tests = streams(numbers, names, 1, length, path.name, held_out=True)
-        strange = sum(word not in known for word in test)
-        predicted = sum(part.y.size for part in tests)
-        notes.append(f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {predicted} predicted")
-        parts += tests
-    origin["sources"] += tuple(notes)
+        streamed[valid if held_out == "valid" else test] = 1
+    parts = []
+    for path, width in streamed.items():
+        text = words(path)[:first]
+        numbers = np.array([known.get(word, known[UNKNOWN]) for word in text])
+        pieces = streams(numbers, names, width, length, path.name, held_out=path != train)
+        predicted = sum(part.y.size for part in pieces)
+        strange = sum(word not in known for word in text)
+        detail = f"{len(known)} different" if path == train else f"{strange} read as {UNKNOWN}"
+        origin["sources"] += (f"{path.name}: {len(text)} words, {detail}, {predicted} predicted",)
+        parts += pieces
     return join(parts, classes=len(known), tokens=len(known), **origin)
 
 
