@@ -73,6 +73,7 @@ class Composer:
         self._search = [] if config_dir is None else [f"hydra.searchpath=[{quoted(f'file://{config_dir.resolve()}')}]"]
         self._composed = _composed if config_dir is None else {}
         self._files: _Files | None = None
+        self._resolved: dict[str, Tree] = {}
         self._baselines: dict[tuple[str, str], Tree] = {}
         if config_dir is None:
             return
@@ -97,7 +98,7 @@ class Composer:
                 )
         with self._explained(overrides):
             written, choices = self._written(overrides)
-            tree = resolved(written)
+            tree = resolved(written, self._resolved)
         config = parse(tree, choices, [o.text for o in overrides])
         config = replace(config, stored_tree=stored(written, config.tree))
         if config.names.experiment is None:
@@ -135,7 +136,7 @@ class Composer:
         texts = (f"experiment={config.names.experiment}", f"algo={config.names.algo}")
         if texts not in self._baselines:
             written, _ = self._written(parse_overrides(texts))
-            self._baselines[texts] = setting(stored(written, resolved(written)))
+            self._baselines[texts] = setting(stored(written, resolved(written, self._resolved)))
         baseline = self._baselines[texts]
         actual = setting(config.stored_tree)
 
@@ -349,18 +350,26 @@ def _section(key: str, value: object) -> Tree:
     raise WrongValue(key, f"must be a section with keys, got {typed(value)}")
 
 
-def resolved(written: Tree) -> Tree:
+def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
     """Return a configuration with its interpolations replaced by their values.
 
     OmegaConf takes 15 ms for a whole one, so it gets the sections that have interpolations or missing values, and those
     that these may refer to.
+
+    Args:
+        written: The configuration.
+        known: Sections that have been resolved, by their text; others are added.
     """
     unresolved = {key: str(value) for key, value in written.items() if _REFERENCE.search(str(value))}
     references = re.findall(r"\$\{[^}]*", " ".join(unresolved.values()))
-    words = set(re.findall(r"\w+", " ".join(references)))
-    sections = OmegaConf.create({key: value for key, value in written.items() if key in words.union(unresolved)})
-    values: Any = OmegaConf.to_container(sections, resolve=True, throw_on_missing=True)
-    return {**written, **values}
+    names = set(re.findall(r"\w+", " ".join(references))).union(unresolved)
+    sections = {key: value for key, value in written.items() if key in names}
+    known = {} if known is None else known
+    text = str(sections)
+    if text not in known:
+        values: Any = OmegaConf.to_container(OmegaConf.create(sections), resolve=True, throw_on_missing=True)
+        known[text] = values
+    return {**written, **known[text]}
 
 
 def stored(written: Tree, tree: Tree) -> Tree:
