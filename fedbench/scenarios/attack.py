@@ -168,8 +168,8 @@ class Attack(Layer, Attackers):
             of_source = data.test.where((data.y == self.source).numpy(force=True))
             as_target = replace(data, y=torch.full_like(data.y, self.target), test=of_source)
             taken = tested(as_target, judged)
-            examples = taken.n_test.sum()
-            columns["attack_success"] = float(taken.correct.sum() / examples) if examples else float("nan")
+            examples = taken.test.n.sum()
+            columns["attack_success"] = float(taken.test.correct.sum() / examples) if examples else float("nan")
         return columns
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:

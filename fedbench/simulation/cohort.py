@@ -15,8 +15,9 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import ClientInfo, State, nbytes, upload, weighted_sum
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.compiled.dense import SHARE_BYTES
-from fedbench.simulation.local_work import LocalWork, Plan, balanced, chunks, started, train_chunk
+from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel
+from fedbench.simulation.engine import Limits
+from fedbench.simulation.local_work import LocalWork, Plan, balanced, chunks, start_local, train_chunk
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 
 _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up part by part above it
@@ -24,7 +25,7 @@ _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as
 
 
 class PartResult(NamedTuple):
-    """What the local phase of one part leaves, of c clients."""
+    """The result of the local phase of one part, of c clients."""
 
     uploads: State  # [c, ...]; those that are held
     after: State  # [c], measured at the local models
@@ -53,27 +54,27 @@ class CohortResult:
     """
 
     def __init__(self, ids: Tensor, home: State | None) -> None:
-        self.count, self.bytes_up = len(ids), 0
         self._ids, self._home = ids, home
         self.uploads: State = {}
-        self.client_states: State = {}
-        self.after: State = {}
-        self._missing = np.ones(self.count, dtype=bool)
-        self._waiting: dict[int, State] = {}
-        self._next = 0
         self.sums: State = {}
         self.types: dict[str, torch.dtype] = {}
+        self.client_states: State = {}
+        self.after: State = {}
+        self.bytes_up = 0
+        self._missing = np.ones(len(ids), dtype=bool)
+        self._waiting: dict[int, State] = {}
+        self._next = 0
         self._lock = threading.Lock()
 
     def store(self, total: State, rows: Tensor | slice, some: State) -> None:
         """Copy what the clients at ``rows`` have to their places in ``total``."""
         for name, v in some.items():
             if name not in total:
-                total.setdefault(name, v.new_empty(self.count, *v.shape[1:]))  # of two threads', one is kept
+                total.setdefault(name, v.new_empty(len(self._ids), *v.shape[1:]))  # of two threads', one is kept
             total[name][rows] = v
 
     def add(self, item: tuple[int, Part], result: PartResult) -> None:
-        """Take in the outcome of a numbered part, and add its sums to those of the parts before it."""
+        """Take in the result of a numbered part, and add its sums to those of the parts before it."""
         number, part = item
         self.store(self.after, part.rows, result.after)
         self.store(self.uploads, part.rows, result.uploads)
@@ -91,7 +92,7 @@ class CohortResult:
                 self._next += 1
 
     def missing(self) -> np.ndarray:
-        """The positions of the clients that have not finished; the parts are numbered from 0 again."""
+        """Return the positions of the clients that have not finished; the parts are numbered from 0 again."""
         for number in sorted(self._waiting):  # an allocation error has left a gap before these
             self._add_sums(self._waiting.pop(number))
         self._next = 0
@@ -127,20 +128,19 @@ class Cohort:
     ) -> None:
         self.ids, self.tau, self.data, self.work = ids, tau, data, work
         self.measurements, self.engine, self.seed, self.purpose = measurements, measurements.engine, seed, purpose
-        self._parts: dict[bool, list[Part]] = {}
-        self._limits = self.engine.limits
+        self._parts: tuple[bool, Limits, list[Part]] | None = None
 
     def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
-        """The facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
-        device, dtype, examples = self.data.x.device, self.data.dtype, self.data.train.counts[self.ids]
-        n = upload(examples, device, dtype)
+        """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
+        device, dtype, counts = self.data.x.device, self.data.dtype, self.data.train.counts[self.ids]
+        n = upload(counts, device, dtype)
         return ClientInfo(
             id=upload(self.ids, device),
             n=n,
             p=n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n)),
             steps=upload(self.tau, device, dtype),
             lr=torch.full_like(n, self.work.rate(round)),
-            per_epoch=upload(self.work.per_epoch(examples), device, dtype),
+            per_epoch=upload(self.work.per_epoch(counts), device, dtype),
             key=upload(hashes(key(self.seed, Purpose.LOCAL, round), self.ids), device),
             probe=probe or {},
         )
@@ -157,7 +157,7 @@ class Cohort:
         in_place: bool = False,
         size: Callable[[State], int] = nbytes,
     ) -> CohortResult:
-        """Carry out the local phase of the whole cohort; outcomes are in the order of ``ids``.
+        """Carry out the local phase of the whole cohort; results are in the order of ``ids``.
 
         Args:
             algo: The method.
@@ -165,48 +165,49 @@ class Cohort:
             clients: States of all clients, [N, ...].
             info: Facts of the cohort; leaves [C].
             round: Rounds done before this one.
-            weights: Weights [C] of the uploads that are added up, by name.
+            weights: Weights [C] of the uploads that may be added up as clients finish, by name. They are if holding
+                them all would take much memory.
             in_place: Whether the new states of the clients replace the old ones in ``clients``.
             size: The size of uploads as they are sent.
 
         Raises:
             OutOfMemory: If the local phase of one client does not fit.
         """
-        kernel, weights = self.engine.kernel, weights or {}
-        plain = not self.work.random and not self.work.augment
+        kernel, plain = self.engine.kernel, not self.work.random and not self.work.augment
         compiled = plain and kernel is not None and kernel.supports(algo.step) and kernel.reads(self.data)
-        held = len(self.ids) * nbytes({"w": msg["w"]})
-        summed = weights if held > (SHARE_BYTES if compiled else _HELD_BYTES) else {}  # part by part
-        trained = CohortResult(info.id, clients if in_place else None)
+        held_bytes = len(self.ids) * msg["w"].nbytes
+        holds = held_bytes <= (SHARE_BYTES if compiled else _HELD_BYTES)
+        summed = {} if holds or weights is None else weights
         measured = algo.needs & {"loss_after", "accuracy_after"}
+        result = CohortResult(info.id, clients if in_place else None)
 
-        def work(item: tuple[int, Part]) -> PartResult:
+        def train_part(item: tuple[int, Part]) -> PartResult:
             part = item[1]
-            own = info.take(part.rows)
-            states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
-            uploads, states, last = part.local_phase(algo, msg, states, own, round)
-            sums = {k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()}
+            part_info = info.take(part.rows)
+            ids = part_info.id
+            states = {k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()}
+            uploads, states, local = part.local_phase(algo, msg, states, part_info, round)
             return PartResult(
                 uploads={k: v for k, v in uploads.items() if k not in summed},
-                after=part.measured(last["w"], own.n, measured) if measured else {},
+                after=part.measured(local["w"], measured) if measured else {},
                 states=states,
-                sums=sums,
+                sums={k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()},
                 types={k: uploads[k].dtype for k in summed},
                 size=size(uploads),
             )
 
+        def missing_parts() -> list[Part]:
+            return self._cut(compiled, result.missing())
+
         self.engine.within_memory(
-            lambda: self.engine.map(work, enumerate(self._cut(compiled, trained.missing())), trained.add),
+            lambda: self.engine.map(train_part, enumerate(missing_parts()), result.add),
             "clients",
-            lambda: max(len(part.positions) for part in self._cut(compiled, trained.missing())),
+            lambda: max(len(part.positions) for part in missing_parts()),
             "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "
             "local.batch_size, model or participation",
         )
-        trained.uploads |= {k: v.to(trained.types[k]) for k, v in trained.sums.items()}
-        if not summed:
-            values = trained.uploads
-            values |= {k: weighted_sum(v, values[k]).to(values[k].dtype) for k, v in weights.items()}
-        return trained
+        result.uploads |= {k: v.to(result.types[k]) for k, v in result.sums.items()}
+        return result
 
     def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""
@@ -216,27 +217,34 @@ class Cohort:
         return weighted_sum(weights, values)
 
     def _cut(self, compiled: bool, positions: np.ndarray) -> list[Part]:
-        """Return the clients at ``positions`` in parts; those of the whole cohort are kept."""
-        if self._limits != self.engine.limits:  # an allocation error has lowered what is done at once
-            self._limits = self.engine.limits
-            self._parts.clear()
+        """Return the clients at ``positions`` in parts; those of the whole cohort are kept.
+
+        They are cut again once an allocation error has lowered what is done at once.
+        """
+        limits = self.engine.limits
         whole = len(positions) == len(self.ids)
-        if whole and compiled in self._parts:
-            return self._parts[compiled]
-        ids, tau, count = self.ids[positions], self.tau[positions], len(positions)
+        if whole and self._parts is not None and self._parts[:2] == (compiled, limits):
+            return self._parts[2]
+        ids, tau = self.ids[positions], self.tau[positions]
         widths, kernel = self.work.widths(self.data.train.counts[ids]), self.engine.kernel
-        cost, most = tau * widths, min(kernel.most_clients, self.engine.limits.clients) if kernel is not None else 0
         if kernel is None or not compiled:
             cut = chunks(ids, tau, widths, self.engine.cohort_size)
-        elif count <= most:
-            cut = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers * self.engine.ranks.world_size))
-        else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
-            cut = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
-            cut.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
+        else:
+            cut = self._shares(kernel, tau * widths)
         parts = [Part(self, positions[p], compiled) for p in cut]
         if whole:
-            self._parts[compiled] = parts
+            self._parts = compiled, limits, parts
         return parts
+
+    def _shares(self, kernel: DenseKernel, cost: np.ndarray) -> list[np.ndarray]:
+        """Return the clients of each call of compiled code, given the costs of all clients [C]."""
+        most = min(kernel.most_clients, self.engine.limits.clients)
+        if len(cost) <= most:
+            return balanced(cost, kernel.threads(int(cost.sum()), self.engine.all_workers))
+        # sums over a large cohort depend on its shares, which must be the same for any number of workers
+        count = max(-(-len(cost) // most), _LEAST_SHARES)
+        shares = np.array_split(np.arange(len(cost)), min(len(cost), count))
+        return sorted(shares, key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
 
 
 class Part:
@@ -266,13 +274,12 @@ class Part:
     @cached_property
     def _examples(self) -> ExamplePlan:
         """The clients' training examples, on which their own models are measured."""
-        data, measured = self.cohort.data, self.cohort.measurements
-        return ExamplePlan(measured.task, data, data.train, self.ids, measured.engine)
+        return self.cohort.measurements.new_plan(self.cohort.data, self.ids, threads=False)
 
     def local_phase(
         self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, round: int
     ) -> tuple[State, State, State]:
-        """The uploads, the new client states and the last local variables, [c, ...].
+        """Return the uploads, the new client states and the last local variables, [c, ...].
 
         Args:
             algo: The method.
@@ -281,20 +288,23 @@ class Part:
             info: Facts of these clients, leaves [c].
             round: Rounds done before this one.
         """
-        of = self.cohort
+        cohort, info = self.cohort, info.columns()
+        local = start_local(algo, msg, clients, info)
         if self.kernel is None:
-            batches = self._plan.batches(of.seed, round, of.purpose)
-            return train_chunk(algo, of.engine.oracle, msg, clients, info, batches)
-        info, order = info.columns(), key(of.seed, of.purpose, round)
-        local = started(algo, msg, clients, info)
-        last = self.kernel.descend(of.data, of.work, self.ids, self.tau, order, algo.step, msg, local, info)
-        return *algo.finish(msg, clients, last, info), last
+            batches = self._plan.batches(cohort.seed, round, cohort.purpose)
+            local = train_chunk(algo, cohort.engine.oracle, msg, local, info, batches)
+        else:
+            order = key(cohort.seed, cohort.purpose, round)
+            local = self.kernel.descend(
+                cohort.data, cohort.work, self.ids, self.tau, order, algo.step, msg, local, info
+            )
+        return *algo.finish(msg, clients, local, info), local
 
-    def measured(self, w: Tensor, n: Tensor, needs: Set[str]) -> State:
-        """What a method needs of the last local models w [c, P] on the clients' n [c] training examples, [c]."""
-        sums = self._examples.sums(w, hits="accuracy_after" in needs, threads=False)
-        means = dict(zip(("loss_after", "accuracy_after"), (v / n for v in sums), strict=False))
-        return {k: v for k, v in means.items() if k in needs}
+    def measured(self, w: Tensor, needs: Set[str]) -> State:
+        """Return what a method needs of the last local models w [c, P] on the clients' training examples, [c]."""
+        means = self._examples.means(w, hits="accuracy_after" in needs)
+        after = {f"{name}_after": v for name, v in means.items()}
+        return {name: v for name, v in after.items() if name in needs}
 
 
 def write_rows(states: State, ids: Tensor, new: State) -> None:

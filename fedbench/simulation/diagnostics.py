@@ -243,13 +243,17 @@ class CustomMetric:
         Raises:
             RequestError: If the function raises an error or returns no number, in its first call.
         """
-        tested = evaluation.n_test > 0
+        n, correct, loss = evaluation.test
+        tested = n > 0
         if not tested.any():
             return None
-        n = evaluation.n_test[tested]
-        arrays = (evaluation.correct[tested] / n, evaluation.test_loss[tested] / n, n.astype(np.float64))
-        found = dict(zip(_ARRAYS, arrays, strict=True))
-        return float(self._call({k: found[k] for k in self._arrays}))
+        weights = n[tested]
+        arrays = {
+            "accuracy": correct[tested] / weights,
+            "loss": loss[tested] / weights,
+            "weights": weights.astype(np.float64),
+        }
+        return float(self._call({name: arrays[name] for name in self._arrays}))
 
 
 def _not_a_number(args: tuple[Any, ...], result: Any) -> str | None:

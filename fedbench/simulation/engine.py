@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -98,7 +99,13 @@ class Engine:
         if self._automatic:
             self._cohort_size = cohort_size
 
-    def map(self, f: Callable[[T], U], items: Iterable[T], store: Callable[[T, U], object] | None = None) -> list[U]:
+    def map(
+        self,
+        f: Callable[[T], U],
+        items: Iterable[T],
+        store: Callable[[T, U], object] | None = None,
+        threads: bool = True,
+    ) -> list[U]:
         """Apply ``f`` to every item, on all worker threads of all processes, and keep the order.
 
         Worker threads record no gradients; the caller switches them off for the case that there are none. When an error
@@ -108,11 +115,14 @@ class Engine:
             f: What is applied.
             items: The items; the longest work first.
             store: Stores the result of an item as soon as it is there, on any thread; results are not returned then.
+            threads: Whether to use other threads and processes, which a worker thread must not.
         """
-        return self.ranks.map(self._map_on_threads, f, list(items), store, self.workers)
+        ranks = self.ranks if threads else ALONE
+        workers = self.workers if threads else 1
+        return ranks.map(partial(self._map_here, workers), f, list(items), store, workers)
 
-    def _map_on_threads(self, f: Callable[[T], Any], items: list[T]) -> list[Any]:
-        if self.workers == 1 or len(items) == 1:
+    def _map_here(self, workers: int, f: Callable[[T], Any], items: list[T]) -> list[Any]:
+        if workers == 1 or len(items) == 1:
             return [f(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers, initializer=_prepare_thread)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -18,13 +18,28 @@ from fedbench.simulation.measurements import Measurements
 TAILS = (5, 10, 20, 30)  # percent
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Measurements on the validation examples, per client [N]: their number, correct ones, and sums of losses."""
+class SplitSums(NamedTuple):
+    """Measurements on the test or validation examples, per client [N]."""
 
-    n: np.ndarray
-    correct: np.ndarray
-    loss: np.ndarray
+    n: np.ndarray  # examples; may be 0
+    correct: np.ndarray  # correct ones; for sequences the sum of their fractions of correct tokens
+    loss: np.ndarray  # sums of losses, in nats
+
+    def metrics(self, split: str, prefix: str) -> dict[str, float]:
+        """Return the loss of the split, "test" or "val", and the accuracies under names with a prefix."""
+        tested = self.n > 0
+        accuracies = accuracy_metrics(self.correct[tested] / self.n[tested], self.n[tested])
+        loss = float(self.loss.sum() / self.n.sum())
+        return {f"{split}_loss": loss, **{f"{prefix}{name}": v for name, v in accuracies.items()}}
+
+    def columns(self, split: str, prefix: str, per_token: bool) -> dict[str, np.ndarray]:
+        """Return the columns of the split in the per-client table; NaN where a client has no examples."""
+        return {
+            f"n_{split}": self.n,
+            f"{prefix}correct": self.correct if per_token else self.correct.astype(np.int64),
+            f"{prefix}accuracy": self.correct / self.n,
+            f"{split}_loss": self.loss / self.n,
+        }
 
 
 @dataclass(frozen=True)
@@ -34,23 +49,18 @@ class Evaluation:
     Attributes:
         ids: The clients, ascending; here N is their number.
         n_train: Number of training examples.
-        n_test: Number of test examples; may be 0.
-        correct: Number of correct test examples; for sequences with a label per token the sum of their fractions of
-            correct tokens.
-        test_loss: Sum of the losses of the test examples, in nats.
-        train_loss: Sum of the losses of the training examples, in nats; None if they were not evaluated.
+        train_loss: Sum of the losses of the training examples, in nats; NaN if they were not evaluated.
+        test: Measurements on the test examples.
         per_token: Whether an example is a sequence with a label per token.
-        held_out: Measurements on the validation examples; None if the run has none.
+        validation: Measurements on the validation examples; None if the run has none.
     """
 
     ids: np.ndarray
     n_train: np.ndarray
-    n_test: np.ndarray
-    correct: np.ndarray
-    test_loss: np.ndarray
-    train_loss: np.ndarray | None
-    per_token: bool = False
-    held_out: HeldOut | None = None
+    train_loss: np.ndarray
+    test: SplitSums
+    per_token: bool
+    validation: SplitSums | None
 
     def summary(self) -> dict[str, float]:
         """Return the metrics of the federation; losses are means over all examples of all clients.
@@ -58,17 +68,12 @@ class Evaluation:
         Clients without test examples are left out of the accuracies, which are NaN if no client has any. With
         validation examples, all metrics of the test examples are measured on them too, under ``val_...``.
         """
-        trained = np.full(1, np.nan) if self.train_loss is None else self.train_loss
-        measured = {"": (self.n_test, self.correct, self.test_loss)}
-        if (held := self.held_out) is not None:
-            measured["val_"] = held.n, held.correct, held.loss
         with np.errstate(invalid="ignore"):
-            found = {"train_loss": float(trained.sum() / self.n_train.sum())}
-            for prefix, (n, correct, loss) in measured.items():
-                found[f"{prefix or 'test_'}loss"] = float(loss.sum() / n.sum())
-                metrics = accuracy_metrics(correct[n > 0] / n[n > 0], n[n > 0])
-                found |= {f"{prefix}{k}": v for k, v in metrics.items()}
-        return found
+            metrics = {"train_loss": float(self.train_loss.sum() / self.n_train.sum())}
+            metrics |= self.test.metrics("test", "")
+            if self.validation is not None:
+                metrics |= self.validation.metrics("val", "val_")
+        return metrics
 
     def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
         """Return the columns of the per-client table; NaN where a client has no examples.
@@ -76,26 +81,17 @@ class Evaluation:
         Args:
             names: Names of all clients of the data set.
         """
-        train_loss = np.full(len(self.ids), np.nan) if self.train_loss is None else self.train_loss
         with np.errstate(invalid="ignore"):
             columns: dict[str, np.ndarray | tuple[str, ...]] = {
                 "client": self.ids,
                 "name": tuple(names[k] for k in self.ids),
                 "n_train": self.n_train,
-                "n_test": self.n_test,
-                "correct": self.correct if self.per_token else self.correct.astype(np.int64),
-                "accuracy": self.correct / self.n_test,
-                "test_loss": self.test_loss / self.n_test,
-                "train_loss": train_loss / self.n_train,
+                **self.test.columns("test", "", self.per_token),
+                "train_loss": self.train_loss / self.n_train,
             }
-            if (held := self.held_out) is not None:
-                columns |= {
-                    "n_val": held.n,
-                    "val_correct": held.correct if self.per_token else held.correct.astype(np.int64),
-                    "val_accuracy": held.correct / held.n,
-                    "val_loss": held.loss / held.n,
-                }
-            return columns
+            if self.validation is not None:
+                columns |= self.validation.columns("val", "val_", self.per_token)
+        return columns
 
 
 def evaluate(
@@ -114,18 +110,17 @@ def evaluate(
     """
     ids = np.arange(data.num_clients) if ids is None else ids
 
-    def sums(rows: Rows, ids: np.ndarray, hits: bool) -> list[np.ndarray]:
-        return [v.cpu().numpy() for v in measurements.plan(data, rows, ids).sums(w, hits)]
+    def measure(rows: Rows, clients: np.ndarray) -> SplitSums:
+        sums = measurements.plan(data, rows, clients).sums(w, hits=True)
+        loss, correct = (np.broadcast_to(v.cpu().numpy(), len(ids)) for v in sums)
+        return SplitSums(rows.counts[ids], correct, loss)
 
-    held_out = None
-    if data.validation is not None:
-        loss, correct = sums(data.validation, ids, hits=True)
-        held_out = HeldOut(data.validation.counts[ids], correct, loss)
-    tested = ids[:1] if data.central and w.dim() == 1 else ids
-    test_loss, correct = (np.broadcast_to(v, len(ids)) for v in sums(data.test, tested, hits=True))
-    train_loss = sums(data.train, ids, hits=False)[0] if train else None
-    n_train, n_test = data.train.counts[ids], data.test.counts[ids]
-    return Evaluation(ids, n_train, n_test, correct, test_loss, train_loss, data.y.dim() > 1, held_out)
+    validation = None if data.validation is None else measure(data.validation, ids)
+    test = measure(data.test, ids[:1] if data.central and w.dim() == 1 else ids)
+    train_loss = np.full(len(ids), np.nan)
+    if train:
+        train_loss = measurements.plan(data, data.train, ids).sums(w)[0].cpu().numpy()
+    return Evaluation(ids, data.train.counts[ids], train_loss, test, data.y.dim() > 1, validation)
 
 
 def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from math import prod
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, upload
+from fedbench.core.types import Batch, ClientInfo, Descending, Extra, Oracle, State, upload
 from fedbench.data.augmentation import Augmentation
 from fedbench.data.dataset import FederatedDataset
 
@@ -97,17 +98,17 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
         Positions in ``ids``, each exactly once.
     """
     order = np.lexsort((ids, -widths, -tau))
-    sorted_widths = widths[order]
-    runs = np.flatnonzero(np.diff(sorted_widths, prepend=-1))  # a loop over widths, not over clients
+    ordered_widths = widths[order]
+    changes = np.flatnonzero(np.diff(ordered_widths, prepend=-1))  # a loop over widths, not over clients
     cuts: list[int] = []
     low = high = 0
-    for start, width in zip(runs.tolist(), sorted_widths[runs].tolist(), strict=True):
+    for start in changes.tolist():
+        width = int(ordered_widths[start])
         low, high = min(low, width), max(high, width)
         if not cuts or high > _SIMILAR * low + _SLACK:
             cuts.append(start)
             low = high = width
-    groups = np.split(order, cuts[1:])
-    return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
+    return _at_most(size, np.split(order, cuts[1:]))
 
 
 def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
@@ -127,8 +128,18 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     middle = np.cumsum(cost[order]) - cost[order] / 2
     part = (middle * parts / max(1, cost.sum())).astype(np.int64)
     part = part.clip(max=parts - 1)  # the last items may cost nothing
-    members = (np.sort(order[part == k]) for k in range(parts))
-    return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]
+    return _at_most(most or len(cost), [np.sort(order[part == k]) for k in range(parts)])
+
+
+def _at_most(size: int, groups: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the groups that have items, cut into equal parts of at most ``size`` items."""
+    return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
+
+
+def ragged_arange(counts: np.ndarray) -> np.ndarray:
+    """Return 0, ..., n - 1 for each n of ``counts``, one after another."""
+    numbers: np.ndarray = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers
 
 
 class Plan:
@@ -149,72 +160,75 @@ class Plan:
         width = int(work.widths(n).max())
         per_epoch = -(-n // width)
         epochs = -(-tau // per_epoch)  # begun
-        client = np.repeat(np.arange(len(ids)), epochs)  # a segment is an epoch of a client
-        epoch = np.arange(len(client)) - np.repeat(np.cumsum(epochs) - epochs, epochs)
-        length = n[client]
-        segment = np.repeat(np.arange(len(client)), length)
-        within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+        steps = np.arange(tau.max(initial=0))
+        self.active = (len(ids) - np.searchsorted(tau[::-1], steps, side="right")).tolist()
+        starts = np.concatenate([[0], np.cumsum(self.active)])  # of a step, in the packed batches
+        self.shape = (int(starts[-1]), width)
 
-        self.active = (len(ids) - np.searchsorted(tau[::-1], np.arange(tau.max()), side="right")).tolist()
-        starts = np.concatenate([[0], np.cumsum(self.active)])
+        client = np.repeat(np.arange(len(ids)), epochs)  # a segment is an epoch of a client
+        segment = np.repeat(np.arange(len(client)), n[client])
         owner = client[segment]
-        number = within // width  # of the batch in its epoch
-        step = epoch[segment] * per_epoch[owner] + number
-        slot = (starts[np.minimum(step, len(self.active))] + owner) * width + within % width
+        epoch = ragged_arange(epochs)[segment]
+        place = ragged_arange(n[client])  # of an example in its epoch
+        step = epoch * per_epoch[owner] + place // width
+        slot = (starts[np.minimum(step, len(steps))] + owner) * width + place % width
         slot[step >= tau[owner]] = starts[-1] * width  # a spare place takes the examples cut off by a limit on steps
+        in_batch = np.minimum(width, n[owner] - place // width * width)
 
         device = data.x.device
-        self.ids, self.data, self.shuffled = ids, data, work.batch_size is not None
-        self.augment = work.augment
-        self.shape = (int(starts[-1]), width)
+        self.ids, self.data, self.augment = ids, data, work.augment
+        self.shuffled = work.batch_size is not None
+        self.epoch, self.segment, self.slot = (upload(v, device) for v in (epoch, segment, slot))
+        first = np.cumsum(n) - n
+        self.rows = data.train.of_clients(ids).index_select(0, upload(first[owner] + place, device))
+        self.weight = self._pack(upload(1.0 / in_batch, device, data.dtype))
         self.bits = 62 - len(client).bit_length()  # bits of a hash that fit into int64 with a segment's number
         # examples in the batch of a client that is alone, by step: its short batches are not padded
-        self.lone = np.minimum(width, n[0] - np.arange(len(self.active)) % per_epoch[0] * width).tolist()
-        first = np.cumsum(n) - n
-        self.rows = data.train.of_clients(ids).index_select(0, upload(first[owner] + within, device))
-        self.epoch, self.segment, self.slot = (upload(v, device) for v in (epoch[segment], segment, slot))
-        self.weight = self._place(upload(1.0 / np.minimum(width, n[owner] - number * width), device, data.dtype))
-        self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch, in the batches' order
+        self.lone = np.minimum(width, n[0] - steps % per_epoch[0] * width).tolist()
+        self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch
         if work.random:
-            client = np.concatenate([ids[:k] for k in self.active])
-            step = np.repeat(np.arange(len(self.active)), self.active)
-            self.drawing = upload(client, device), upload(step, device)
+            clients = np.concatenate([ids[:k] for k in self.active])
+            self.drawing = upload(clients, device), upload(np.repeat(steps, self.active), device)
 
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, number of clients still at work) for every step of the round."""
-        order = self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round))
-        rows, views = self._place(order), None
+        order = self._shuffle(key(seed, purpose, round)) if self.shuffled else self.rows
+        rows = self._pack(order)
+        views = keys = None
         if self.augment is not None:
-            views = self._place(fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order))
-        keys = None if self.drawing is None else fold_in(key(seed, Purpose.MODEL, purpose, round), *self.drawing)
-        example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
-        step = start = 0
+            views = self._pack(fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order))
+        if self.drawing is not None:
+            keys = fold_in(key(seed, Purpose.MODEL, purpose, round), *self.drawing)
+
+        batch_bytes = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
+        start = step = 0
         while step < len(self.active):  # gather the features of several steps at once
-            stop, size = step, 0
-            while stop < len(self.active) and (size == 0 or (size + self.active[stop]) * example <= _BLOCK_BYTES):
-                size += self.active[stop]
-                stop += 1
-            block = rows[start : start + size]
+            most = max(1, _BLOCK_BYTES // (batch_bytes * self.active[step]))
+            active = self.active[step : step + most]
+            block = slice(start, start + sum(active))
             change = None
             if self.augment is not None and views is not None:
-                change = partial(self.augment, key=views[start : start + size])
-            x, y, weight = self.data.features(block, change), self.data.labels(block), self.weight[start : start + size]
-            at = 0
-            for t in range(step, stop):
-                k = self.active[t]
-                width = self.lone[t] if k == 1 else self.shape[1]
-                drawn = None if keys is None else keys[start + at : start + at + k]
-                part = slice(at, at + k)
-                yield Batch(x[part, :width], y[part, :width], weight[part, :width], drawn, t), k
-                at += k
-            step, start = stop, start + size
+                change = partial(self.augment, key=views[block])
+            parts = zip(
+                self.data.features(rows[block], change).split(active),
+                self.data.labels(rows[block]).split(active),
+                self.weight[block].split(active),
+                repeat(None) if keys is None else keys[block].split(active),
+                strict=False,
+            )
+            for k, (x, y, weight, drawn) in zip(active, parts, strict=True):
+                width = self.lone[step] if k == 1 else self.shape[1]
+                yield Batch(x[:, :width], y[:, :width], weight[:, :width], drawn, step), k
+                step += 1
+            start = block.stop
 
     def _shuffle(self, base: int) -> Tensor:
         hashes = fold_in(base, self.epoch, self.rows)
         order = torch.argsort((self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True)
         return self.rows.index_select(0, order)
 
-    def _place(self, values: Tensor) -> Tensor:
+    def _pack(self, values: Tensor) -> Tensor:
+        """Return values of the examples in their places in the batches, 0 elsewhere."""
         packed = values.new_zeros(self.shape[0] * self.shape[1] + 1)
         return packed.scatter_(0, self.slot, values)[:-1].view(self.shape)
 
@@ -223,65 +237,61 @@ def train_chunk(
     algo: Algorithm,
     oracle: Oracle,
     msg: State,
-    clients: State,
+    local: State,
     info: ClientInfo,
     batches: Iterable[tuple[Batch, int]],
-) -> tuple[State, State, State]:
-    """Carry out the local phase of one chunk.
+) -> State:
+    """Take all local steps of one chunk, and return the last local variables, [C, ...].
 
     Args:
         algo: The method.
         oracle: Computes losses and gradients.
         msg: The broadcast.
-        clients: States of the chunk's clients, [C, ...].
-        info: Facts of the chunk's clients, ordered by falling number of steps; leaves [C].
+        local: The local variables before the first step, [C, ...].
+        info: Facts of the chunk's clients, ordered by falling number of steps; leaves [C, 1].
         batches: (batch, A) per step; the first A clients are still at work.
-
-    Returns:
-        The uploads, the new client states and the last local variables, [C, ...].
     """
-    count, info = len(info.id), info.columns()
-    local = started(algo, msg, clients, info)
-    if isinstance(algo.step, Descent) and algo.step.plain and isinstance(oracle, Descending):
-        last = _descend(algo.step, oracle, msg, local, info, batches)
-        return *algo.finish(msg, clients, last, info), last
+    step = algo.step
+    if isinstance(step, Descent) and step.plain and isinstance(oracle, Descending):
+        step = partial(_descend, oracle, step.extra)
+        local = local | {"w": local["w"].clone()}
+
     finished: State = {}
-    active, at_work = count, info
+    count = active = len(info.id)
     for batch, k in batches:
         if k < active:
             _store_finished(finished, local, k, active, count)
             local = {name: v[:k] for name, v in local.items()}
-            active, at_work = k, info.take(slice(k))
-        local = algo.step(oracle, msg, local, batch, at_work)
+            info = info.take(slice(k))
+            active = k
+        local = step(oracle, msg, local, batch, info)
+    if active == count:
+        return local
     _store_finished(finished, local, 0, active, count)
-    return *algo.finish(msg, clients, finished, info), finished
-
-
-def started(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
-    """Return the local variables before the first step, [C, ...]."""
-    started = algo.start(msg, clients, info)
-    return {k: v.expand(len(info.id), *v.shape[-1:]) for k, v in started.items()}
+    return finished
 
 
 def _descend(
-    step: Descent,
-    oracle: Descending,
+    descending: Descending,
+    extra: Extra | None,
+    oracle: Oracle,
     msg: State,
     local: State,
+    batch: Batch,
     info: ClientInfo,
-    batches: Iterable[tuple[Batch, int]],
 ) -> State:
-    """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
-    last = {**local, "w": local["w"].clone()}
-    at_work, facts, addend = last, info, step.extra
-    for batch, k in batches:
-        if k < len(facts.id):
-            at_work, facts = {name: v[:k] for name, v in last.items()}, info.take(slice(k))
-        added = None if addend is None else addend(msg, at_work, facts)  # at the model before the step
-        oracle.descend_(at_work["w"], batch, facts.lr)
-        if added is not None:
-            at_work["w"].addcmul_(facts.lr, added, value=-1)
-    return last
+    """Take a plain step in place; equal to calling the ``Descent``, up to rounding."""
+    added = None if extra is None else extra(msg, local, info)  # at the model before the step
+    descending.descend_(local["w"], batch, info.lr)
+    if added is not None:
+        local["w"].addcmul_(info.lr, added, value=-1)
+    return local
+
+
+def start_local(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
+    """Return the local variables before the first step, [C, ...]; leaves of ``info`` are [C, 1]."""
+    local = algo.start(msg, clients, info)
+    return {k: v.expand(len(info.id), *v.shape[-1:]) for k, v in local.items()}
 
 
 def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:

@@ -37,7 +37,8 @@ def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator
     """
     snapshot = resume
     if snapshot is None:
-        snapshot = begin_stage(simulation, 0, Snapshot.initial(simulation.w, simulation.data))
+        initial = Snapshot(round=0, stage=0, server={"w": simulation.w}, clients={}, data=simulation.data)
+        snapshot = begin_stage(simulation, 0, initial)
         yield snapshot
 
     first_stage = snapshot.stage
@@ -60,20 +61,19 @@ def run_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) 
 
     plan = select(simulation, stage, snapshot)
     algo, server = plan.algorithm, plan.server
-    communication = Communication(simulation, plan, snapshot)
+    participants = Participants(simulation, plan, snapshot)
     if not len(plan.ids):
-        return end_round(communication, stage, communication.idle())
+        return end_round(participants, stage, participants.idle())
 
-    cohort = simulation.cohort(Purpose.BATCHES, plan.ids, plan.tau, snapshot.data)
     message = algo.broadcast(server)
-    info = communication.info(cohort, message["w"])
+    info = participants.info(message["w"])
 
-    uploads, info = communication.train(cohort, message, info)
+    uploads, info = participants.train(message, info)
     if algo.trials is not None:
-        uploads, info = communication.run_trials(algo.trials, cohort, uploads, info)
+        uploads, info = participants.run_trials(algo.trials, uploads, info)
 
     server = algo.averaging.step(server, uploads, info)  # the averages are taken
-    snapshot = end_round(communication, stage, server)
+    snapshot = end_round(participants, stage, server)
     return snapshot if stage.after is None else change_labels(simulation, stage.after, t, snapshot)
 
 
@@ -88,25 +88,10 @@ class Snapshot(NamedTuple):
     server: State
     clients: State  # client states, [N, ...]
     data: FederatedDataset
-    cohort: np.ndarray  # ids of the clients of this round
-    client_steps: int  # cumulative, like the two below
-    bytes_up: int
-    bytes_down: int
-
-    @classmethod
-    def initial(cls, w: Tensor, data: FederatedDataset) -> Snapshot:
-        """The initial model [P], before the first stage begins."""
-        return cls(
-            round=0,
-            stage=0,
-            server={"w": w},
-            clients={},
-            data=data,
-            cohort=np.arange(0),
-            client_steps=0,
-            bytes_up=0,
-            bytes_down=0,
-        )
+    cohort: np.ndarray = np.arange(0)  # ids of the clients of this round
+    client_steps: int = 0  # cumulative, like the two below
+    bytes_up: int = 0
+    bytes_down: int = 0
 
 
 class Exchange(NamedTuple):
@@ -231,8 +216,8 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     return scenario.plan(plan)
 
 
-class Communication:
-    """What clients and server exchange in one round, and what it costs.
+class Participants:
+    """The clients of one round: what they do, and what they and the server send.
 
     Args:
         simulation: What stays the same over the rounds.
@@ -240,9 +225,9 @@ class Communication:
         before: The snapshot before the round.
 
     Attributes:
-        client_steps: Local steps of all clients so far in the round.
-        bytes_up: Bytes that clients have sent in it.
-        bytes_down: Bytes that the server has sent in it.
+        client_steps: Their local steps so far in the round.
+        bytes_up: Bytes that they have sent in it.
+        bytes_down: Bytes that the server has sent to them in it.
     """
 
     def __init__(self, simulation: Simulation, plan: RoundPlan, before: Snapshot) -> None:
@@ -253,15 +238,20 @@ class Communication:
         if self.algo.personal is not None:
             self.client_steps += int(self._personal_steps(plan.receivers).sum())
 
+    @cached_property
+    def cohort(self) -> Cohort:
+        """Those whose results arrive, with the plan of their local work."""
+        return self.simulation.cohort(Purpose.BATCHES, self.plan.ids, self.plan.tau, self.before.data)
+
     def idle(self) -> State:
         """Return the server's state after a round without results, whose broadcast is sent all the same."""
-        self._send_down(self.algo.broadcast(self.server))
+        self._receive(self.algo.broadcast(self.server))
         return self.plan.idle(self.server)
 
-    def info(self, cohort: Cohort, w: Tensor) -> ClientInfo:
+    def info(self, w: Tensor) -> ClientInfo:
         """Return the facts of the cohort, with measurements at the broadcast model ``w`` and the server's numbers."""
-        algo = self.algo
-        probe = self.simulation.measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
+        algo, cohort, measurements = self.algo, self.cohort, self.simulation.measurements
+        probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
         self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # gradients are uploads
         if "loss_init" in algo.needs:
             probe["loss_init"] = self.simulation.initial_losses[upload(cohort.ids, w.device)]
@@ -272,7 +262,7 @@ class Communication:
         self.bytes_down += nbytes({k: v[:1] for k, v in numbers.items()}) * len(self.plan.receivers)
         return replace(info, probe=probe | numbers)
 
-    def train(self, cohort: Cohort, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+    def train(self, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
         """Carry out the local work, and write the new client states to their places.
 
         Returns:
@@ -281,54 +271,56 @@ class Communication:
         """
         algo, server, round, clients = self.algo, self.server, self.plan.round, self.before.clients
         observers = [o for o in self.simulation.observers if o.wants(round + 1)]
-        holds_uploads = bool(observers) or algo.deliver is not None
-        weights: State = {}
-        if not holds_uploads:
+        weights = None
+        if not observers and algo.deliver is None:  # which need all uploads
             weights = {k: weighting(server, info) for k, weighting in algo.averaging.weights.items()}
-        in_place = not holds_uploads and algo.personal is None
+        in_place = weights is not None and algo.personal is None
 
-        trained = cohort.train(algo, message, clients, info, round, weights, in_place, self.plan.bytes_up)
+        trained = self.cohort.train(algo, message, clients, info, round, weights, in_place, self.plan.bytes_up)
         uploads = trained.uploads
         self.bytes_up += trained.bytes_up + nbytes(trained.after)
-        self._send_down(message)
+        self._receive(message)
 
         if not in_place:
-            states = trained.client_states | self._second_phase(cohort, message)
+            states = trained.client_states | self._second_phase(message)
             if algo.deliver is not None:
                 uploads, states = algo.deliver(server, uploads, states, info)
             write_rows(clients, info.id, states)
             for observer in observers:
-                observer.observe(Exchange(round + 1, algo, cohort.ids, uploads, states))
+                observer.observe(Exchange(round + 1, algo, self.plan.ids, uploads, states))
 
         info = replace(info, probe=info.probe | trained.after)
-        return algo.averaging.summed(server, uploads, info) if holds_uploads else uploads, info
+        return uploads if trained.sums else algo.averaging.summed(server, uploads, info), info
 
-    def _second_phase(self, first: Cohort, message: State) -> State:
+    def _receive(self, message: State) -> None:
+        self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
+
+    def _second_phase(self, message: State) -> State:
         """Return the client states after the second local phase, if the method has one; nothing is sent in it."""
-        algo, round = self.algo, self.plan.round
+        algo, ids, round = self.algo, self.plan.ids, self.plan.round
         if algo.personal is None:
             return {}
-        tau = self._personal_steps(first.ids)
-        cohort = self.simulation.cohort(Purpose.PERSONAL, first.ids, tau, first.data)
+        cohort = self.simulation.cohort(Purpose.PERSONAL, ids, self._personal_steps(ids), self.before.data)
         info = cohort.info(algo.weights, round)
         return cohort.train(algo.personal, message, self.before.clients, info, round).client_states
 
     def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
         """Return the steps of clients in the second local phase, which no deadline ends."""
-        counts, work = self.before.data.train.counts[ids], self.simulation.work
-        return work.tau(ids, counts, self.plan.seed, self.plan.round, self.algo.personal_epochs)
+        plan, counts = self.plan, self.before.data.train.counts[ids]
+        return self.simulation.work.tau(ids, counts, plan.seed, plan.round, self.algo.personal_epochs)
 
-    def run_trials(self, trials: Trials, cohort: Cohort, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+    def run_trials(self, trials: Trials, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
         """Return the uploads and facts with the losses of models that the server makes and clients measure."""
         proposed = trials.propose(self.server, uploads, info)
-        models, ids, data = proposed["trials"], cohort.ids, cohort.data
+        models, ids, data = proposed["trials"], self.plan.ids, self.before.data
         probe = dict(info.probe)
         if trials.drawn:
             draw = key(self.plan.seed, Purpose.TRIALS, self.plan.round)
             ids = without_replacement(draw, len(ids), data.train.counts)
             probe["trial_id"] = upload(ids, models.device)
-        probe["loss_trials"] = self.simulation.measurements.losses_of_several(data, ids, models)
-        self.bytes_up += probe["loss_trials"].nbytes
+        losses = self.simulation.measurements.losses_of_several(data, ids, models)
+        probe["loss_trials"] = losses
+        self.bytes_up += losses.nbytes
 
         values = models.numel()
         if trials.vectors is not None:  # the vectors of a line, and a step on it for each model
@@ -336,20 +328,17 @@ class Communication:
         self.bytes_down += values * models.element_size() * len(ids)
         return uploads | proposed, replace(info, probe=probe)
 
-    def _send_down(self, message: State) -> None:
-        self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
 
-
-def end_round(communication: Communication, stage: Stage, server: State) -> Snapshot:
+def end_round(participants: Participants, stage: Stage, server: State) -> Snapshot:
     """Return the snapshot after a round whose method has left the state ``server``."""
-    before, plan = communication.before, communication.plan
+    before, plan = participants.before, participants.plan
     return before._replace(
         round=before.round + 1,
         server=plan.remembered(server | {k: before.server[k] for k in stage.keep}),
         cohort=plan.ids,
-        client_steps=before.client_steps + communication.client_steps,
-        bytes_up=before.bytes_up + communication.bytes_up,
-        bytes_down=before.bytes_down + communication.bytes_down,
+        client_steps=before.client_steps + participants.client_steps,
+        bytes_up=before.bytes_up + participants.bytes_up,
+        bytes_down=before.bytes_down + participants.bytes_down,
     )
 
 

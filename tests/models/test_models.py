@@ -332,7 +332,7 @@ def test_accuracy_of_a_label_per_token():
     ).to(torch.device("cpu"), torch.float64)
     record = evaluate(Measurements(task, Engine(LoopOracle(task), "loop", 1)), tested, w)
     hits = task.predict(w, data.x[40:].long()).argmax(-1) == data.y[40:]
-    assert record.correct[0] == pytest.approx(hits.double().mean(1).sum().item())
+    assert record.test.correct[0] == pytest.approx(hits.double().mean(1).sum().item())
     assert record.per_client(("a",))["accuracy"][0] == pytest.approx(hits.double().mean().item())
 
 

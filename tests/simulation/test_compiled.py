@@ -68,11 +68,11 @@ def test_no_example_depends_on_those_that_pass_with_it(hidden, dtype):
     if (library := kernels().library) is None:
         pytest.skip(kernels().source)
     kernel, w = DenseKernel(library, task), torch.randn(task.size, generator=torch.Generator().manual_seed(0))
-    alone, _ = kernel.measure(
+    (alone,), _ = kernel.measure(
         kernel.examples(data.x, data.y, data), torch.arange(64), np.arange(64), np.ones(64, dtype=np.int64), w
     )
     for count in (2, 3, 5, 7, 64):
-        together, _ = kernel.measure(
+        (together,), _ = kernel.measure(
             kernel.examples(data.x, data.y, data), torch.arange(64), np.zeros(1, dtype=np.int64), np.array([count]), w
         )
         added = 0.0

@@ -52,16 +52,16 @@ def test_evaluation_by_hand(setting):
     data, task, w, engine = setting
     record = evaluate(Measurements(task, engine), data, w)
     assert record.n_train.tolist() == list(UNEQUAL)
-    assert record.n_test.tolist() == [0, 3, 1, 2, 0, 5, 4]
+    assert record.test.n.tolist() == [0, 3, 1, 2, 0, 5, 4]
     for k in range(len(UNEQUAL)):
         rows = rows_of(data.test, k)
         guess = task.predict(w, data.x[rows]).argmax(1) if len(rows) else rows
-        assert record.correct[k] == (guess == data.y[rows]).sum().item()
+        assert record.test.correct[k] == (guess == data.y[rows]).sum().item()
     tested = [1, 2, 3, 5, 6]  # clients without test examples are left out
-    accuracy = record.correct[tested] / record.n_test[tested]
+    accuracy = record.test.correct[tested] / record.test.n[tested]
     summary = record.summary()
     assert summary["accuracy_mean"] == pytest.approx(accuracy.mean())
-    assert summary["accuracy_mean_weighted"] == pytest.approx(record.correct.sum() / 15)
+    assert summary["accuracy_mean_weighted"] == pytest.approx(record.test.correct.sum() / 15)
     everything = data.train.index
     mean = F.cross_entropy(task.predict(w, data.x[everything]), data.y[everything])
     assert summary["train_loss"] == pytest.approx(mean.item(), rel=1e-12)
@@ -75,14 +75,14 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
     shared = replace(data, test=Rows.shared(data.test.index.numpy(), 7), central=True)
     seen = []
     inner = ExamplePlan._flat_sums
-    monkeypatch.setattr(ExamplePlan, "_flat_sums", lambda plan, *a: (seen.append(plan.count), inner(plan, *a))[1])
+    monkeypatch.setattr(ExamplePlan, "_flat_sums", lambda plan, *a: (seen.append(len(plan.ids)), inner(plan, *a))[1])
     record = evaluate(Measurements(task, engine), shared, w)
     assert seen == [1, 7]  # test, training
     plain = evaluate(Measurements(task, engine), replace(shared, central=False), w)
     assert record.summary() == plain.summary()
-    assert record.n_test.tolist() == [15] * 7
+    assert record.test.n.tolist() == [15] * 7
     own = evaluate(Measurements(task, engine), shared, w.expand(7, -1).clone())
-    assert own.correct.tolist() == record.correct.tolist() == plain.correct.tolist()
+    assert own.test.correct.tolist() == record.test.correct.tolist() == plain.test.correct.tolist()
 
 
 def test_ties_go_to_the_first_class(setting):
@@ -121,11 +121,11 @@ def passing(monkeypatch):
     flat, gradients = ExamplePlan._flat_sums, ExamplePlan.gradients
 
     def noted(plan, *rest):
-        passes.append(("train" if plan.rows is data.train else "test", plan.count))
+        passes.append(("train" if plan.rows is data.train else "test", len(plan.ids)))
         return flat(plan, *rest)
 
     def noted_gradients(plan, w):
-        passes.append(("gradients", plan.count))
+        passes.append(("gradients", len(plan.ids)))
         return gradients(plan, w)
 
     monkeypatch.setattr(ExamplePlan, "_flat_sums", noted)

@@ -27,53 +27,52 @@ template <> struct Integers<double> { typedef int64_t type __attribute__((vector
 // ---- what a caller passes; compiled/dense.py has the same structures
 
 struct Problem {
-  int64_t layers;        // number of linear layers
   const int64_t* sizes;  // [layers + 1] features of the input, of every hidden layer, and classes
   const void* x;         // [T, sizes[0]] examples, of the type of the weights; bytes if there is a scale
   const void* scale;     // [channels] a byte b of channel c stands for b * scale[c] - shift[c]; or null
   const void* shift;     // [channels]
-  int64_t plane;         // bytes of a channel
   const int64_t* y;      // [T] labels
+  int64_t layers;        // number of linear layers
+  int64_t plane;         // bytes of a channel
 };
 
 struct Phase {
-  int64_t clients;
   const int64_t* rows;    // rows of x, client by client
   const int64_t* offset;  // [clients] where a client's rows begin
   const int64_t* count;   // [clients] examples of an epoch
-  uint64_t key;           // of the order of the examples
-  int64_t shuffled;       // whether every epoch has an order of its own, else the stored one
   const int64_t* steps;   // [clients] local steps
   const double* lr;       // [clients] learning rates
-  int64_t width;          // largest number of examples of a batch
-  double clip;            // longest gradient; infinity for no clipping
-  double decay;           // weight decay
-  double momentum;
-  int64_t nesterov;
-  double pull;            // strength of pull * (w - anchor), added to the gradient
   const void* anchor;     // [P], or null
   const void* shift;      // [clients, P] added to the gradient, or null
   const void* start;      // first models
-  int64_t start_stride;   // P, or 0 if all clients start with one model
   void* w;                // [clients, P] last models
   const void* moments;    // first momentum, or null
-  int64_t moments_stride; // P, or 0 if it is the same for all clients
   void* buffer;           // [clients, P] last momentum, or null
+  int64_t clients;
+  uint64_t key;           // of the order of the examples
+  int64_t shuffled;       // whether every epoch has an order of its own, else the stored one
+  int64_t width;          // largest number of examples of a batch
+  int64_t nesterov;
+  int64_t start_stride;   // P, or 0 if all clients start with one model
+  int64_t moments_stride; // P, or 0 if it is the same for all clients
+  double clip;            // longest gradient; infinity for no clipping
+  double decay;           // weight decay
+  double momentum;
+  double pull;            // strength of pull * (w - anchor), added to the gradient
 };
 
 struct Measurement {
-  int64_t clients;
   const int64_t* rows;    // rows of x, client by client
   const int64_t* offset;  // [clients] where a client's rows begin
   const int64_t* count;   // [clients] examples
-  const double* share;    // [clients] weight of an example in the gradient; not read if there are weights
-  const void* weight;     // weights of the examples in the gradient and in the loss, as long as `rows`; or null
+  const void* weight;     // weights of the examples in the gradient and in the loss, as long as `rows`; or null: the
+                          // gradient is that of their mean loss
   const void* w;          // [P], or [clients, P]
-  int64_t own;            // whether w holds a model for every client
-  void* gradient;         // [any, P] weighted sums of the examples' gradients, or null
-  const int64_t* place;   // [clients] rows of `gradient` that they are written to
+  void* gradient;         // [clients, P] weighted sums of the examples' gradients, or null
   double* loss;           // [clients] sum of the losses, in nats
   double* hits;           // [clients] number of correct examples, or null
+  int64_t clients;
+  int64_t own;            // whether w holds a model for every client
 };
 
 // ---- sums and maxima over the lanes of a vector, halving it in a fixed order
@@ -656,8 +655,8 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
       if (asked->own) net.pack(static_cast<const T*>(asked->w) + c * net.values, w);
       const int64_t* rows = asked->rows + asked->offset[c];
       const T* weight = asked->weight ? static_cast<const T*>(asked->weight) + asked->offset[c] : nullptr;
-      const T share = weight ? T(0) : static_cast<T>(asked->share[c]);
       int64_t n = asked->count[c];
+      const T share = weight ? T(0) : static_cast<T>(1.0 / static_cast<double>(n));
       while (weight && n > 0 && weight[n - 1] == 0) n--;  // padding
       asked->loss[c] = 0;
       if (asked->hits) asked->hits[c] = 0;
@@ -672,7 +671,7 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
         net.backward(w, m);
         net.accumulate(gradient, m, 1);
       }
-      if (asked->gradient) net.unpack(gradient, static_cast<T*>(asked->gradient) + asked->place[c] * net.values);
+      if (asked->gradient) net.unpack(gradient, static_cast<T*>(asked->gradient) + c * net.values);
     }
     return 0;
   } catch (const std::bad_alloc&) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,36 +20,36 @@ from fedbench.simulation.task import Task
 
 S = TypeVar("S", bound=ctypes.Structure)
 
-_INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _LITTLE = 2**23  # examples times parameters: two or three milliseconds, of which a second thread would save little
 SHARE_BYTES = 2**24  # models that one call trains; a method makes further vectors of this size of them
 
 
-class Examples(ctypes.Structure):
-    """The examples that a kernel reads."""
+def _fields(pointers: str, integers: str, reals: str = "") -> list[tuple[str, Any]]:
+    """Return the fields of a structure from their names, in this order."""
+    types = {ctypes.c_void_p: pointers, ctypes.c_int64: integers, ctypes.c_double: reals}
+    return [(name, type_) for type_, names in types.items() for name in names.split()]
 
-    _fields_ = [
-        ("layers", _INT), ("sizes", _POINTER), ("x", _POINTER), ("scale", _POINTER), ("shift", _POINTER),
-        ("plane", _INT), ("y", _POINTER),
-    ]  # fmt: skip
+
+class Examples(ctypes.Structure):
+    """The examples that a kernel reads: ``Problem`` in dense.cpp."""
+
+    _fields_ = _fields("sizes x scale shift y", "layers plane")
 
 
 class _Phase(ctypes.Structure):
-    _fields_ = [
-        ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("key", ctypes.c_uint64),
-        ("shuffled", _INT), ("steps", _POINTER), ("lr", _POINTER), ("width", _INT), ("clip", _REAL), ("decay", _REAL),
-        ("momentum", _REAL), ("nesterov", _INT), ("pull", _REAL), ("anchor", _POINTER), ("shift", _POINTER),
-        ("start", _POINTER), ("start_stride", _INT), ("w", _POINTER), ("moments", _POINTER),
-        ("moments_stride", _INT), ("buffer", _POINTER),
-    ]  # fmt: skip
+    """A local phase: ``Phase`` in dense.cpp."""
+
+    _fields_ = _fields(
+        "rows offset count steps lr anchor shift start w moments buffer",
+        "clients key shuffled width nesterov start_stride moments_stride",
+        "clip decay momentum pull",
+    )
 
 
 class _Measurement(ctypes.Structure):
-    _fields_ = [
-        ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("share", _POINTER),
-        ("weight", _POINTER), ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER),
-        ("loss", _POINTER), ("hits", _POINTER),
-    ]  # fmt: skip
+    """A measurement: ``Measurement`` in dense.cpp."""
+
+    _fields_ = _fields("rows offset count weight w gradient loss hits", "clients own")
 
 
 class DenseKernel(DenseOracle):
@@ -69,6 +69,7 @@ class DenseKernel(DenseOracle):
         self._descend: Callable[..., int] = getattr(kernels, f"descend_{kind}")
         self._measure: Callable[..., int] = getattr(kernels, f"measure_{kind}")
         self._sum: Callable[..., None] = getattr(kernels, f"sum_{kind}")
+        self._sum.argtypes = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * 3
         self._dtype = task.dtype
         self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
         shapes = task.layout.shapes[::2]  # weights and biases alternate
@@ -116,18 +117,24 @@ class DenseKernel(DenseOracle):
             info: Facts of the clients, leaves [C, 1].
         """
         assert isinstance(step, Descent) and step.opt.rule is not None
-        rule, extra, train, counts = step.opt.rule, step.extra, data.train, data.train.counts[ids]
-        start, moments = self._rows(local["w"]), self._rows(local["momentum"]) if rule.momentum else None
-        changed = {"w": torch.empty(local["w"].shape, dtype=self._dtype)}
-        if rule.momentum:
-            changed["momentum"] = torch.empty_like(changed["w"])
-        w = changed["w"]
-        rate = info.lr.double().flatten() if step.lr is None else torch.full((len(w),), step.lr, dtype=torch.float64)
+        rule, train, counts = step.opt.rule, data.train, data.train.counts[ids]
+        rate = info.lr.double().flatten()
+        if step.lr is not None:
+            rate = torch.full_like(rate, step.lr)
         if step.scale is not None:
             rate = rate * local[step.scale].double().flatten()
+
+        start = self._rows(local["w"])
+        last = {"w": torch.empty(start.shape, dtype=self._dtype)}
+        momentum: dict[str, Any] = {}
+        if rule.momentum:
+            first = self._rows(local["momentum"])
+            last["momentum"] = torch.empty_like(last["w"])
+            momentum = {"moments": first, "moments_stride": first.stride(0), "buffer": last["momentum"]}
+
         phase = _passed(
             _Phase,
-            clients=len(w),
+            clients=len(ids),
             rows=train.index,
             offset=train.starts[ids],
             count=counts,
@@ -140,35 +147,33 @@ class DenseKernel(DenseOracle):
             decay=rule.weight_decay,
             momentum=rule.momentum,
             nesterov=rule.nesterov,
-            pull=extra.strength if isinstance(extra, ProximalTerm) else 0.0,
-            anchor=msg["w"].to(self._dtype).contiguous() if isinstance(extra, ProximalTerm) else None,
-            shift=self._constant(extra, local),
             start=start,
             start_stride=start.stride(0),
-            w=w,
-            moments=moments,
-            moments_stride=0 if moments is None else moments.stride(0),
-            buffer=changed.get("momentum"),
+            w=last["w"],
+            **momentum,
+            **self._extra(step.extra, msg, local),
         )
         _call(self._descend, self.examples(data.x, data.y, data), phase)
-        return {**local, **changed}
+        return local | last
 
-    def _constant(self, extra: Extra | None, local: State) -> Tensor | None:
-        """Return the part of an added term that stays the same during the phase, [C, P]; None if there is none."""
+    def _extra(self, extra: Extra | None, msg: State, local: State) -> dict[str, Any]:
+        """Return the arguments for a term that is added to the gradient."""
+        arguments: dict[str, Any] = {}
+        shift = None
         if isinstance(extra, GradientShift):
-            part = local[extra.name]
-        elif isinstance(extra, ProximalTerm) and extra.offset is not None:
-            part = extra.strength * local[extra.offset]
-        else:
-            return None
-        return part.to(self._dtype).expand_as(local["w"]).contiguous()
+            shift = local[extra.name]
+        elif isinstance(extra, ProximalTerm):
+            arguments = {"pull": extra.strength, "anchor": msg["w"].to(self._dtype).contiguous()}
+            shift = None if extra.offset is None else extra.strength * local[extra.offset]
+        if shift is not None:
+            arguments["shift"] = shift.to(self._dtype).expand_as(local["w"]).contiguous()
+        return arguments
 
     def weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k, ω [C] and v [C, P] of the model's type -> [P] float64, added in this order."""
         weights, values = weights.double().contiguous(), values.contiguous()
         total = torch.empty(values.shape[1], dtype=torch.float64)
-        count, columns = (ctypes.c_int64(n) for n in values.shape)
-        self._sum(count, columns, *(_POINTER(v.data_ptr()) for v in (weights, values, total)))
+        self._sum(*values.shape, weights.data_ptr(), values.data_ptr(), total.data_ptr())
         return total
 
     def measure(
@@ -178,11 +183,12 @@ class DenseKernel(DenseOracle):
         starts: np.ndarray,
         counts: np.ndarray,
         w: Tensor,
+        *,
         weights: Tensor | None = None,
-        gradients: tuple[Tensor, np.ndarray] | None = None,
         hits: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return sums over C sets of examples.
+        gradients: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Return sums over C sets of examples, and gradients.
 
         Args:
             examples: What ``examples`` returned.
@@ -192,34 +198,31 @@ class DenseKernel(DenseOracle):
             w: One model [P], or a model for each set [C, P].
             weights: Weights of the examples, as ``index``, in the losses and gradients; None sums the losses, and takes
                 the mean of the gradients.
-            gradients: A contiguous tensor [M, P] and its rows [C] int64 that the gradients are written to; None for no
-                gradients.
             hits: Whether to count correct examples.
+            gradients: Whether to compute gradients.
 
         Returns:
-            The sum of the losses [C] float64; the number of correct examples [C] float64, or None.
+            The sums of the losses and, with ``hits``, of correct examples, [1, C] or [2, C] float64; and the gradients
+            [C, P], or [0, P] without ``gradients``.
         """
         w = w.to(self._dtype).contiguous()
-        loss = torch.zeros(len(counts), dtype=torch.float64)
-        correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
-        gradient, place = gradients or (None, None)
-        asked = _passed(
+        sums = torch.zeros(1 + hits, len(counts), dtype=torch.float64)
+        rows = w.new_empty(len(counts) if gradients else 0, w.shape[-1])
+        measurement = _passed(
             _Measurement,
             clients=len(counts),
             rows=index,
             offset=starts,
             count=counts,
-            share=1 / np.maximum(counts, 1),  # not read if there are weights
             weight=weights,
             w=w,
             own=w.dim() == 2,
-            gradient=gradient,
-            place=place,
-            loss=loss,
-            hits=correct,
+            gradient=rows if gradients else None,
+            loss=sums[0],
+            hits=sums[1] if hits else None,
         )
-        _call(self._measure, examples, asked)
-        return loss, correct
+        _call(self._measure, examples, measurement)
+        return sums, rows
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P], of A clients' models w [A, P] on a batch."""
@@ -227,23 +230,31 @@ class DenseKernel(DenseOracle):
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        x, y = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous(), batch.y.flatten().contiguous()
-        weight = batch.weight.to(self._dtype).flatten().contiguous()
-        place, each = np.arange(len(w), dtype=np.int64), batch.y.shape[1]
-        starts, counts, gradient = place * each, np.full_like(place, each), torch.empty(w.shape, dtype=self._dtype)
-        rows = torch.arange(len(y))
-        loss, _ = self.measure(self.examples(x, y), rows, starts, counts, w, weight, (gradient, place))
-        return loss.to(w.dtype).unsqueeze(1), gradient
+        clients, width = batch.y.shape
+        x = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous()
+        examples = self.examples(x, batch.y.flatten().contiguous())
+        sums, gradients = self.measure(
+            examples,
+            torch.arange(len(x)),
+            np.arange(clients) * width,
+            np.full(clients, width),
+            w,
+            weights=batch.weight.to(self._dtype).flatten().contiguous(),
+            gradients=True,
+        )
+        return sums.T.to(w.dtype), gradients
 
     def examples(self, x: Tensor, y: Tensor, data: FederatedDataset | None = None) -> Examples:
         """Return the examples x [T, ...] with labels y [T]; bytes of ``data`` with factor and offset per channel."""
-        scale, shift, plane = None, None, 1
+        channels: dict[str, Any] = {}
         if x.dtype == torch.uint8 and data is not None:
             assert data.mean is not None and data.std is not None
-            scale, shift = (1 / (255 * data.std)).to(data.dtype), (data.mean / data.std).to(data.dtype)
-            plane = x[0].numel() // len(scale)
-        layers = len(self._sizes) - 1
-        return _passed(Examples, layers=layers, sizes=self._sizes, x=x, scale=scale, shift=shift, plane=plane, y=y)
+            channels = {
+                "scale": (1 / (255 * data.std)).to(data.dtype),
+                "shift": (data.mean / data.std).to(data.dtype),
+                "plane": x[0].numel() // len(data.mean),
+            }
+        return _passed(Examples, layers=len(self._sizes) - 1, sizes=self._sizes, x=x, y=y, **channels)
 
     def _rows(self, tensor: Tensor) -> Tensor:
         """Return a tensor [C, P] of the model's type whose rows are contiguous, or all the same one."""
@@ -268,7 +279,10 @@ def _call(function: Callable[..., int], examples: Examples, request: ctypes.Stru
 
 
 def _passed(kind: type[S], **values: Tensor | np.ndarray | float | None) -> S:
-    """Return arguments for a kernel; tensors and arrays are passed by address, and live as long as the arguments."""
+    """Return arguments for a kernel; others are 0, and addresses null.
+
+    Tensors and arrays are passed by address, and live as long as the arguments.
+    """
     passed = kind()
     for name, value in values.items():
         if isinstance(value, Tensor):
