@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Averaging, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
-from fedbench.core.types import ClientInfo, Need, State
+from fedbench.core.types import ClientInfo, Need, State, lengths
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
 _FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks
@@ -52,13 +52,13 @@ def adafedadam(
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        scalars = {"c_m": 1.0, "c_v": 1.0, "t": 0.0, "floored": 0.0}
-        state: State = {k: w.new_full((), v, dtype=torch.float64) for k, v in scalars.items()}
-        return {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), **state}
+        zeros = torch.zeros_like(w)
+        zero = w.new_zeros((), dtype=torch.float64)
+        return {"w": w, "m": zeros, "v": zeros, "c_m": zero + 1, "c_v": zero + 1, "t": zero, "floored": zero}
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta, grad = msg["w"] - local["w"], info.probe["grad"]
-        moved, slope = (torch.linalg.vector_norm(v, dim=-1, keepdim=True, dtype=torch.float64) for v in (delta, grad))
+        moved, slope = lengths(delta).unsqueeze(1), lengths(grad).unsqueeze(1)
         alive = (moved > 0) & (slope > 0)
         r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l is certainty 1
         unit = torch.where(alive, 1 / r, 0.0).to(delta.dtype)
@@ -73,16 +73,23 @@ def adafedadam(
         return omega / omega.sum()
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        omega, raw, g = share(server, cohort), uploads["certainty"].squeeze(1), uploads["update"]
-        chi = omega @ raw.clamp_min(_FLOOR)
+        certainty, g = uploads["certainty"].squeeze(1), uploads["update"]
+        chi = share(server, cohort) @ certainty.clamp_min(_FLOOR)
         b1, b2 = beta1**chi, beta2**chi
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
         m = b1 * server["m"] + (1 - b1) * g
         v = b2 * server["v"] + (1 - b2) * g.square()
         scale = torch.where(server["t"] < _PLAIN_STEPS[step_scale], 1.0, chi)
         step = scale * server_lr * (m / (1 - c_m)) / ((v / (1 - c_v)).sqrt() + eps)
-        new = {"w": server["w"] - step, "m": m, "v": v, "c_m": c_m, "c_v": c_v, "t": server["t"] + 1}
-        return {**new, "floored": server["floored"] + (raw < _FLOOR).sum()}
+        return {
+            "w": server["w"] - step,
+            "m": m,
+            "v": v,
+            "c_m": c_m,
+            "c_v": c_v,
+            "t": server["t"] + 1,
+            "floored": server["floored"] + (certainty < _FLOOR).sum(),
+        }
 
     def remarks(server: State) -> list[str]:
         times = int(server["floored"])

@@ -44,8 +44,10 @@ def afl(
 
     def server_init(w: Tensor, num_clients: int) -> State:
         able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(w.device)
-        mean: State = {"mean": torch.zeros_like(w), "t": w.new_zeros(())} if average else {}
-        return {"w": w, "lambda": able / able.sum(), **mean}
+        state: State = {"w": w, "lambda": able / able.sum()}
+        if average:
+            state |= {"mean": torch.zeros_like(w), "t": w.new_zeros(())}
+        return state
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:
         return normalized(server["lambda"].index_select(0, cohort.id))
@@ -60,8 +62,9 @@ def afl(
         return new
 
     def deploy(server: State, clients: State) -> Tensor:
-        # before the first round the average of nothing is the initial model
-        return torch.where(server["t"] > 0, server["mean"], server["w"]) if average else server["w"]
+        if not average:
+            return server["w"]
+        return torch.where(server["t"] > 0, server["mean"], server["w"])  # there is no average before the first round
 
     return Algorithm(
         **descent(local),

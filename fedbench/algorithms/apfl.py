@@ -33,20 +33,21 @@ def apfl(
     """
     without(local, method="apfl", reason="both of its models take plain steps")
 
-    def mixed(share: Tensor, own: Tensor, other: Tensor) -> Tensor:
-        return share * own + (1 - share) * other
+    def mixed(share: Tensor, personal: Tensor, x: Tensor) -> Tensor:
+        return share * personal + (1 - share) * x
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        x, own, share = local["w"], local["personal"], local["alpha"]
+        x, v, share = local["w"], local["personal"], local["alpha"]
         if adaptive and batch.step == 0:
-            slope = ((own - x) * oracle.grad(mixed(share, own, x), batch)).sum(-1, keepdim=True)
+            slope = ((v - x) * oracle.grad(mixed(share, v, x), batch)).sum(-1, keepdim=True)
             share = (share - info.lr * slope).clamp(0, 1)
-        g, g_mixed = oracle.grad(x, batch), oracle.grad(mixed(share, own, x), batch)
-        return {"w": x - info.lr * g, "personal": own - info.lr * share * g_mixed, "alpha": share}
+        g = oracle.grad(x, batch)
+        g_mixed = oracle.grad(mixed(share, v, x), batch)
+        return {"w": x - info.lr * g, "personal": v - info.lr * share * g_mixed, "alpha": share}
 
     def deploy(server: State, clients: State) -> Tensor:
-        own = clients["personal"]  # the states of many clients may be in host memory
-        return mixed(clients["alpha"], own, server["w"].to(own.device))
+        v = clients["personal"]  # the states of many clients may be in host memory
+        return mixed(clients["alpha"], v, server["w"].to(v.device))
 
     return Algorithm(
         client_init=lambda w: {"personal": w, "alpha": w.new_full((1,), alpha)},

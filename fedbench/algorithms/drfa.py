@@ -65,7 +65,8 @@ def drfa(
 
     def raised(server: State, ids: Tensor, loss: Tensor, t: Tensor, steps: Tensor) -> Tensor:
         rate = gamma * decay**t * steps * server["able"].sum() / len(ids)
-        mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss)).clamp_min(floor) * server["able"]
+        mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss))
+        mixture = mixture.clamp_min(floor) * server["able"]
         return mixture / mixture.sum() if floor else mixture
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:  # λ [N] of this round
@@ -78,7 +79,8 @@ def drfa(
         return normalized(mixture(server, cohort).index_select(0, cohort.id))
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-        t, steps, after = server["t"] + 1, cohort.steps.double().mean(), mixture(server, cohort)
+        t, steps = server["t"] + 1, cohort.steps.double().mean()
+        after = mixture(server, cohort)
         if snapshot == "start":
             after = raised(server, cohort.id, cohort.probe["loss"], t, steps)
         elif not late:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import SGD, Optimizer, counter, without
 from fedbench.core.options import HalfOpenUnit, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -47,8 +48,10 @@ def fafed(
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()
-        step = rate(cohort.lr[0], decay_w, 0) * m / (v.sqrt() + rho if init_step == "adaptive" else 1)
-        return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": m, "v": v}
+        w = server["w"]
+        if init_step != "none":
+            w = w - rate(cohort.lr[0], decay_w, 0) * m / (v.sqrt() + rho if init_step == "adaptive" else 1)
+        return {**server, "w": w, "m": m, "v": v}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         before = msg["w"] if variant == "stateless" else client["prev"]
@@ -70,9 +73,12 @@ def fafed(
             w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
         return {"w": w, "m": m, "v": v, "t": t}
 
-    zero = torch.zeros_like
+    def server_init(w: Tensor, num_clients: int) -> State:
+        zeros = torch.zeros_like(w)
+        return {"w": w, "m": zeros, "v": zeros, "t": counter(w)}
+
     return Algorithm(
-        server_init=lambda w, N: {"w": w, "m": zero(w), "v": zero(w), "t": w.new_zeros(1, dtype=torch.float64)},
+        server_init=server_init,
         client_init=lambda w: {} if variant == "stateless" else {"prev": w},
         broadcast=lambda server: server,
         start=start,

@@ -55,26 +55,32 @@ def fedcada(
     """
     solver = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
 
+    damping = ADJUST[adjust]
+
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**msg, "t": msg["t"] + 1 if counter == "round" else client["t"]}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         g, _ = solver.update(oracle.grad(local["w"], batch), local)
         t = local["t"] if counter == "round" else local["t"] + 1
-        m, v = beta1 * local["m"] + (1 - beta1) * g, beta2 * local["v"] + (1 - beta2) * g.square()
-        d1, d2 = (ADJUST[adjust](beta**t).to(g.dtype) for beta in (beta1, beta2))
-        return {"w": local["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps), "m": m, "v": v, "t": t}
+        m = beta1 * local["m"] + (1 - beta1) * g
+        v = beta2 * local["v"] + (1 - beta2) * g.square()
+        d1 = damping(beta1**t).to(g.dtype)
+        d2 = damping(beta2**t).to(g.dtype)
+        w = local["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps)
+        return {"w": w, "m": m, "v": v, "t": t}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
         return {"w": w, "m": uploads["m"], "v": uploads["v"], "t": server["t"] + 1}
 
-    def count(w: Tensor) -> State:
-        return {"t": w.new_zeros(1, dtype=torch.float64)}
+    def server_init(w: Tensor, num_clients: int) -> State:
+        zeros = torch.zeros_like(w)
+        return {"w": w, "m": zeros, "v": zeros, "t": w.new_zeros(1, dtype=torch.float64)}
 
     return Algorithm(
-        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), **count(w)},
-        client_init=lambda w: {} if counter == "round" else count(w),
+        server_init=server_init,
+        client_init=lambda w: {} if counter == "round" else {"t": w.new_zeros(1, dtype=torch.float64)},
         broadcast=lambda server: server,
         start=start,
         step=step,

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Weights, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative
-from fedbench.core.types import ClientInfo, State, weighted_sum
+from fedbench.core.types import ClientInfo, State, lengths, weighted_sum
 
 
 def fedexp(
@@ -42,10 +42,9 @@ def fedexp(
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta = uploads["delta"]
         d = weighted_sum(cohort.p, delta)
-        lengths = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64)
         floor = eps * len(cohort.id) if eps_per_client else eps
         below = 2 * (d @ d + floor)
-        rate = torch.where(below > 0, cohort.p.double() @ lengths.square() / below, 1.0).clamp_min(1.0)
+        rate = torch.where(below > 0, cohort.p.double() @ lengths(delta).square() / below, 1.0).clamp_min(1.0)
         w = server["w"] - (rate * d).to(delta.dtype)
         if not average:
             return {"w": w}

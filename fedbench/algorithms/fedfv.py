@@ -67,9 +67,9 @@ def fedfv(
         k = gram(rows)
         d = weighted_sum(without_conflicts(k, age, cohort, alpha, ages if t >= tau else ()), rows)
         mean = delta.mean(0, dtype=torch.float64)
-        length = torch.linalg.vector_norm(d)
+        length = d.norm()
         moves = length > _STILL * k.diagonal().max().sqrt()
-        scale = torch.where(moves, server_lr * torch.linalg.vector_norm(mean) / length, 0.0)
+        scale = torch.where(moves, server_lr * mean.norm() / length, 0.0)
         return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
 
     return Algorithm(
@@ -88,14 +88,15 @@ def without_conflicts(k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, 
         alpha: Share of its clients, those with the highest losses, whose updates are kept.
         ages: Ages of the updates that it is held against, in their order.
     """
-    host, old, loss, ids = (v.numpy(force=True) for v in (k, age, cohort.probe["loss"], cohort.id))
+    products, ages_of_rows = k.numpy(force=True), age.numpy(force=True)
+    loss, ids = cohort.probe["loss"].numpy(force=True), cohort.id.numpy(force=True)
     count = len(ids)
     order = np.lexsort((ids, loss))  # of equal losses the client with the smaller number comes first
-    g = np.zeros(len(host))
-    g[:count] = _internal(host[:count, :count], order, alpha).mean(0)
+    g = np.zeros(len(products))
+    g[:count] = _internal(products[:count, :count], order, alpha).mean(0)
     for a in ages:
-        s = ((old == a) & (host @ g < 0)).astype(float)
-        along, square = s @ host @ g, s @ host @ s
+        s = ((ages_of_rows == a) & (products @ g < 0)).astype(float)
+        along, square = s @ products @ g, s @ products @ s
         if along < 0 and square > 0:
             g = g - along / square * s
     return torch.from_numpy(g).to(k)

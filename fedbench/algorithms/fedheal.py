@@ -14,7 +14,7 @@ from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import UnitInterval
-from fedbench.core.types import ClientInfo, State, weighted_sum
+from fedbench.core.types import ClientInfo, State, lengths, weighted_sum
 
 
 def fedheal(
@@ -62,8 +62,8 @@ def fedheal(
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta, count = uploads["delta"], len(cohort.id)
         parts = [delta] if pieces is None else delta.split(pieces, 1)
-        far = sum((torch.linalg.vector_norm(v, dim=1, dtype=torch.float64) for v in parts), cohort.p.new_zeros(()))
-        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * normalized(far)
+        distance = normalized(torch.stack([lengths(part) for part in parts]).sum(0))
+        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * distance
         gained = server["gained"].index_select(0, cohort.id) + increment
         p = (1 / count + gained) / (1 / count + gained).sum()
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))

@@ -58,47 +58,58 @@ def fedmdfg(
         without(local, method="fedmdfg", reason="with source=gradient clients take no step of their own")
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        zeros, ids = w.new_zeros(num_clients, dtype=torch.float64), w.new_zeros(0, dtype=torch.int64)
-        return {"w": w, "expected": zeros, "count": zeros, "last": w.new_zeros(0, len(w)), "last_id": ids}
+        zeros = w.new_zeros(num_clients, dtype=torch.float64)
+        return {
+            "w": w,
+            "expected": zeros,
+            "count": zeros,
+            "last": w.new_zeros(0, len(w)),
+            "last_id": w.new_zeros(0, dtype=torch.int64),
+        }
 
     def rate(cohort: ClientInfo) -> float:
         return server_lr * float(cohort.lr[0]) if gradients else server_lr
 
     def aim(server: State, uploads: State, cohort: ClientInfo) -> State:
-        """Return the direction of the round, and what the server has to remember of it."""
-        loss, absent = cohort.probe["loss"], ~torch.isin(server["last_id"], cohort.id)
-        expected, n = (server[k].index_select(0, cohort.id) for k in ("expected", "count"))
-        rose = (loss > expected) & (n > 0)
+        """Return the direction of the round, and the server's records of the losses."""
+        ids, loss = cohort.id, cohort.probe["loss"]
+        expected = server["expected"].index_select(0, ids)
+        count = server["count"].index_select(0, ids)
+        rose = (loss > expected) & (count > 0)
         forced = rose.any() & ~rose.all() & force
-        found = direction(uploads["delta"], loss, server["last"][absent], theta, forced)
-        mean = torch.where(rose, expected, (expected * n + loss) / (n + 1))
+        absent = ~torch.isin(server["last_id"], ids)
+        mean = torch.where(rose, expected, (expected * count + loss) / (count + 1))
         return {
-            **found,
+            **direction(uploads["delta"], loss, server["last"][absent], theta, forced),
             "changed": absent.any(),
-            "expected": server["expected"].index_copy(0, cohort.id, mean),
-            "count": server["count"].index_copy(0, cohort.id, n + 1),
+            "expected": server["expected"].index_copy(0, ids, mean),
+            "count": server["count"].index_copy(0, ids, count + 1),
         }
 
-    def remembered(server: State, found: State, w: Tensor, cohort: ClientInfo) -> State:
-        new = {"w": w, "expected": found["expected"], "count": found["count"]}
-        if not found["live"].any():
+    def moved(server: State, aimed: State, w: Tensor, cohort: ClientInfo) -> State:
+        """Return the server's state with the model w and the vectors of this round."""
+        new = {"w": w, "expected": aimed["expected"], "count": aimed["count"]}
+        if not aimed["live"].any():
             return {**server, **new}
-        return {**new, "last": found["rows"], "last_id": cohort.id[found["live"]]}
+        return {**new, "last": aimed["rows"], "last_id": cohort.id[aimed["live"]]}
 
     def fixed(server: State, uploads: State, cohort: ClientInfo) -> State:
-        found = aim(server, uploads, cohort)
-        return remembered(server, found, server["w"] - (rate(cohort) * found["d"]).to(server["w"].dtype), cohort)
+        aimed = aim(server, uploads, cohort)
+        step = (rate(cohort) * aimed["d"]).to(server["w"].dtype)
+        return moved(server, aimed, server["w"] - step, cohort)
 
     def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
-        found, w = aim(server, uploads, cohort), server["w"]
-        sizes = step_sizes(rate(cohort), s, float(found["stretch"]), bool(found["changed"])).to(w.device)
-        return {**found, "trials": torch.stack([w - (a * found["d"]).to(w.dtype) for a in sizes]), "sizes": sizes}
+        aimed, w = aim(server, uploads, cohort), server["w"]
+        sizes = step_sizes(rate(cohort), s, float(aimed["stretch"]), bool(aimed["changed"])).to(w.device)
+        trials = torch.stack([w - (size * aimed["d"]).to(w.dtype) for size in sizes])
+        return {**aimed, "trials": trials, "sizes": sizes}
 
     def searched(server: State, uploads: State, cohort: ClientInfo) -> State:
-        live, slope = uploads["live"], uploads["slope"]
-        before, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
-        best = chosen(before, tried, armijo * slope[live].unsqueeze(1) * uploads["sizes"], uploads["fair"])
-        return remembered(server, uploads, uploads["trials"][best], cohort)
+        live = uploads["live"]
+        decrease = armijo * uploads["slope"][live].unsqueeze(1) * uploads["sizes"]
+        losses, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
+        best = chosen(losses, tried, decrease, uploads["fair"])
+        return moved(server, uploads, uploads["trials"][best], cohort)
 
     algo = Algorithm(
         **descent(local),
@@ -139,14 +150,15 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
     """
     count, rows = len(g), torch.cat([g, kept])
     k = gram(rows)
-    length = k.diagonal()[:count].sqrt()
-    live = (length > _ZERO * length.max()) & (length > 0)
+    size = k.diagonal()[:count].sqrt()
+    live = (size > _ZERO * size.max()) & (size > 0)
     scale = torch.ones_like(k[0])
-    scale[:count] = torch.where(live, length[live].mean() / length, 0.0)
+    scale[:count] = torch.where(live, size[live].mean() / size, 0.0)
     k = k * scale * scale.unsqueeze(1)
     towards, angle = _towards_equal(loss, live)
     fair = (angle > theta) | forced
-    mixing = torch.eye(len(k), dtype=k.dtype, device=k.device)[torch.cat([live, live.new_ones(len(kept))])]
+    used = torch.cat([live, live.new_ones(len(kept))])
+    mixing = torch.eye(len(k), dtype=k.dtype, device=k.device)[used]
     if bool(fair) and bool(towards.any()):
         row = torch.zeros_like(k[:1])
         row[0, :count] = towards
@@ -157,8 +169,9 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
         weight = shortest_in_hull(inner) @ mixing
         mean[:count] = live.double() / live.sum()
     shortest = weighted_sum(weight * scale, rows)
-    ours, theirs = (torch.linalg.vector_norm(v) for v in (weighted_sum(mean * scale, rows), shortest))
-    stretch = torch.where(theirs > _STILL * ours, ours / theirs, 0.0)
+    mean_length = weighted_sum(mean * scale, rows).norm()
+    length = shortest.norm()
+    stretch = torch.where(length > _STILL * mean_length, mean_length / length, 0.0)
     return {
         "d": stretch * shortest,
         "stretch": stretch,
@@ -174,7 +187,7 @@ def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
     unit = torch.nn.functional.normalize(loss * live, dim=0, eps=0.0).nan_to_num(0.0)
     ones = live / live.sum().clamp_min(1).double().sqrt()
     h = (ones @ unit) * unit - ones
-    size = torch.linalg.vector_norm(h)
+    size = h.norm()
     angle = torch.atan2(size, ones @ unit) * (180 / pi)  # arccos would lose half of the digits at small angles
     known = (size > _ZERO) & unit.any()
     return torch.where(known, h / size, 0.0), torch.where(known, angle, 0.0)

@@ -43,7 +43,8 @@ def fedmgda(
         scale = torch.where(moved, 1 / length, 0.0) if normalize else moved.double()
         start = cohort.p.double() * moved
         start = start / start.sum().clamp_min(torch.finfo(torch.float64).tiny)
-        low, high = (start - eps).clamp_min(0) * moved, (start + eps).clamp_max(1) * moved
+        low = (start - eps).clamp_min(0) * moved
+        high = (start + eps).clamp_max(1) * moved
         high = torch.where(moved.any(), high, 1.0)  # if no client moved all vectors are 0, and any weights are right
         weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high) if eps else start
         return (weight * scale).to(uploads["delta"].dtype) @ uploads["delta"]

@@ -57,7 +57,9 @@ def fedspeed(
         return {"delta": delta if everyone else delta - drift}, {"drift": drift}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        return drifted(server, uploads["delta"], len(cohort.id)) if everyone else {"w": server["w"] - uploads["delta"]}
+        if everyone:
+            return drifted(server, uploads["delta"], len(cohort.id))
+        return {"w": server["w"] - uploads["delta"]}
 
     return Algorithm(
         server_init=lambda w, N: with_mean_drift(w, N, examples) if everyone else {"w": w},

@@ -48,7 +48,8 @@ def gifair(
     def excess(server: State, cohort: ClientInfo) -> Tensor:  # λ r_k [C], float64
         loss, known = cohort.probe["loss"], torch.ones_like(cohort.probe["loss"])
         if remembers:
-            loss, known = (server[k].index_select(0, cohort.id) for k in ("loss", "known"))
+            loss = server["loss"].index_select(0, cohort.id)
+            known = server["known"].index_select(0, cohort.id)
         rank = ((loss.unsqueeze(1) - loss).sign() * known).sum(1) * known
         return share * cohort.p.double().min() / max(1, len(rank) - 1) * rank
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative, Positive
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, State, lengths
 
 _OFFSET = 1e-10  # added to every loss, as the authors' code does
 
@@ -33,7 +33,7 @@ def qfedavg(local: Optimizer = SGD, *, q: NonNegative = 1.0, L: Positive | None 
         top = loss.max()
         f = loss / top
         lipschitz = 1 / cohort.lr.double() if L is None else torch.full_like(loss, L)
-        length = lipschitz * torch.linalg.vector_norm(uploads["delta"], dim=1, dtype=torch.float64)  # ||G_k||
+        length = lipschitz * lengths(uploads["delta"])  # ||G_k||
         h = q * f ** (q - 1) * length.square() / top + lipschitz * f**q
         weight: Tensor = lipschitz * f**q / h.sum()
         return weight.to(uploads["delta"].dtype) @ uploads["delta"]

@@ -8,7 +8,7 @@ import torch
 
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import SGD, Optimizer, counter, without
 from fedbench.core.options import Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -37,8 +37,10 @@ def stem(
     solver = without(local, "momentum", "adaptive steps", method="stem", reason="the method has its own")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
-        step = rate(cohort.lr[0], decay_w, 0) * uploads["g"]
-        return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": uploads["g"]}
+        w, m = server["w"], uploads["g"]
+        if init_step == "plain":
+            w = w - rate(cohort.lr[0], decay_w, 0) * m
+        return {**server, "w": w, "m": m}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**msg, "prev": client["prev"]}
@@ -53,7 +55,7 @@ def stem(
         return {"w": server["w"] - uploads["delta"], "m": uploads["m"], "t": t}
 
     return Algorithm(
-        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": w.new_zeros(1, dtype=torch.float64)},
+        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": counter(w)},
         client_init=lambda w: {"prev": w},
         broadcast=lambda server: server,
         start=start,

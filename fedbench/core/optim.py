@@ -161,7 +161,7 @@ def _adaptive(
     first = tau**2 if v0 is None else v0
 
     def init(w: Tensor) -> State:
-        return {"m": torch.zeros_like(w), "v": torch.full_like(w, first), "t": _counter(w)}
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, first), "t": counter(w)}
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         m = beta1 * state["m"] + (1 - beta1) * g
@@ -175,7 +175,7 @@ def _adaptive(
     return Optimizer(init, update, parts=_ADAPTIVE)
 
 
-def _counter(w: Tensor) -> Tensor:
+def counter(w: Tensor) -> Tensor:
     """Return a count of 0, [..., 1] for w [..., P]; in float64, the type of the powers of β."""
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
@@ -191,7 +191,7 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
 
     def init(w: Tensor) -> State:
         zeros = torch.zeros_like(w)
-        return {"m": zeros, "v": zeros, "v_max": zeros, "t": _counter(w)}
+        return {"m": zeros, "v": zeros, "v_max": zeros, "t": counter(w)}
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         m = beta1 * state["m"] + (1 - beta1) * g

@@ -180,6 +180,12 @@ def all_finite(models: Tensor) -> bool:
     return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))
 
 
+def lengths(rows: Tensor) -> Tensor:
+    """Return the Euclidean norms of rows [C, P], [C] float64."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return norms
+
+
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     """Return Σ ω_k v_k [..., P] in float64, ω [..., C] and v [C, P], in blocks of columns."""
     blocks = values.split(max(1, _PIECE // max(1, len(values))), 1)

@@ -1,1 +1,1 @@
-"""What surrounds a method: who is away, who attacks and how the server defends itself, privacy, compression."""
+"""Scenarios around a method: availability, attacks and defences, privacy, compression."""

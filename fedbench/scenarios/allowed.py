@@ -1,4 +1,4 @@
-"""Which scenarios go with which methods, by what the server's step sees of the clients, and why others do not."""
+"""Rules for combining scenarios with methods, by what the server's step sees of the clients."""
 
 from __future__ import annotations
 

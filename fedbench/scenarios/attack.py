@@ -18,13 +18,13 @@ from fedbench.core.config_values import Tree
 from fedbench.core.errors import WrongValue, typed
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import ClientInfo, State, Update, upload, weighted_sum
+from fedbench.core.types import ClientInfo, State, Update, lengths, upload, weighted_sum
 from fedbench.core.validation import validate
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, shuffled
-from fedbench.scenarios.vectors import by_columns, columns, lengths, vectors
+from fedbench.scenarios.vectors import by_columns, columns, vectors
 from fedbench.simulation.evaluation import Evaluation, evaluate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.scenario import OWN, Attackers, Models, RoundPlan

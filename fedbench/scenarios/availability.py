@@ -273,9 +273,9 @@ def stragglers(
     limit = deadline * max(1.0, float(np.mean(planned)))
 
     def by_speed(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
-        own = normal(torch.from_numpy(traits(seed, ids, 2))).numpy()
-        now = normal(torch.from_numpy(of_clients(seed, Purpose.JITTER, ids, round=round))).numpy()
-        speed = np.exp(sigma * own - sigma**2 / 2 + jitter * now - jitter**2 / 2)
+        lasting = normal(torch.from_numpy(traits(seed, ids, 2))).numpy()
+        of_round = normal(torch.from_numpy(of_clients(seed, Purpose.JITTER, ids, round=round))).numpy()
+        speed = np.exp(sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2)
         feasible = np.floor(limit * speed + 1e-9)
         time = np.minimum(tau / speed, limit).max(initial=0.0)
         return feasible < tau, np.minimum(feasible, tau).astype(np.int64), {"time": float(time)}

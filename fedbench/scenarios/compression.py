@@ -19,13 +19,13 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import Purpose, fold_in, key
-from fedbench.core.types import ClientInfo, State, nbytes
+from fedbench.core.types import ClientInfo, State, lengths, nbytes
 from fedbench.core.validation import choice
 from fedbench.scenarios import compressors
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending
 from fedbench.scenarios.population import Population
-from fedbench.scenarios.vectors import lengths, vectors
+from fedbench.scenarios.vectors import vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 _BIASED = ("top_k", "sign", "power")

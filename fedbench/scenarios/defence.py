@@ -14,12 +14,12 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose
-from fedbench.core.types import ClientInfo, State, upload, weighted_sum
+from fedbench.core.types import ClientInfo, State, lengths, upload, weighted_sum
 from fedbench.scenarios import rules
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending
 from fedbench.scenarios.population import Population, of_clients
-from fedbench.scenarios.vectors import by_columns, lengths, shrunk, squared_distances, vectors
+from fedbench.scenarios.vectors import by_columns, shrunk, squared_distances, vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 # of the server: the centre of clipping [P]; rounds with too few vectors for ``f``; vectors that were not finite
@@ -79,7 +79,7 @@ class Defence(Layer):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What is done to the vectors of a round, in this order."""
+        """Names of the operations on the vectors of a round, in order."""
         return *_BEFORE[self.before], self.rule
 
     @cached_property
@@ -110,8 +110,8 @@ class Defence(Layer):
 
         def server_init(w: Tensor, num_clients: int) -> State:
             zero = torch.zeros((), dtype=torch.int64, device=w.device)
-            own = {_CENTRE: torch.zeros_like(w), _LOWERED: zero, _NONFINITE: zero}
-            return algo.server_init(w, num_clients) | own
+            state = {_CENTRE: torch.zeros_like(w), _LOWERED: zero, _NONFINITE: zero}
+            return algo.server_init(w, num_clients) | state
 
         def rule(server: State, uploads: State, cohort: ClientInfo) -> State:
             (name,) = algo.averaging.weights

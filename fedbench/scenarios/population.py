@@ -1,4 +1,4 @@
-"""The draws of scenarios, each a pure function of (seed, purpose, coordinates), and the clients that they are about."""
+"""The clients of a run, and the draws of scenarios: pure functions of (seed, purpose, coordinates)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Population:
 
     @property
     def n(self) -> np.ndarray:
-        """Their numbers of training examples [N]."""
+        """Numbers of training examples [N]."""
         return self.data.train.counts
 
     @property
@@ -53,7 +53,7 @@ class Population:
         return min(cohort_size(self.participation, len(self.n)), len(self.able))
 
     def labels(self) -> np.ndarray:
-        """The training examples of every class of every client [N, classes].
+        """Return the training examples of every class of every client [N, classes].
 
         Raises:
             RequestError: If examples have a class per token.
@@ -67,29 +67,29 @@ class Population:
 
 
 def uniform(h: np.ndarray) -> np.ndarray:
-    """Numbers in (0, 1) from 63-bit hashes."""
+    """Return numbers in (0, 1) from 63-bit hashes."""
     u: np.ndarray = (h.astype(np.float64) + 0.5) / 2.0**63
     return u
 
 
 def normal(h: Tensor) -> Tensor:
-    """Numbers from the standard normal distribution from 63-bit hashes, float64."""
+    """Return numbers from the standard normal distribution from 63-bit hashes, float64."""
     z: Tensor = torch.special.ndtri((h.double() + 0.5) / 2.0**63)
     return z
 
 
 def of_clients(seed: int, purpose: Purpose, ids: np.ndarray, *, round: int | None = None) -> np.ndarray:
-    """Hashes of clients [C], of a round or for the whole run."""
+    """Return hashes of clients [C], of a round or for the whole run."""
     return hashes(key(seed, purpose) if round is None else key(seed, purpose, round), ids)
 
 
 def shuffled(seed: int, purpose: Purpose, ids: np.ndarray, *, round: int | None = None) -> np.ndarray:
-    """Clients in the order of their hashes, of a round or for the whole run."""
+    """Return clients in the order of their hashes, of a round or for the whole run."""
     ordered: np.ndarray = ids[np.argsort(of_clients(seed, purpose, ids, round=round), kind="stable")]
     return ordered
 
 
 def traits(seed: int, ids: np.ndarray, number: int) -> np.ndarray:
-    """Hashes of the clients for one of their traits, which stay the same over the run."""
-    at = torch.from_numpy(ids)
-    return fold_in(key(seed, Purpose.TRAITS), at, torch.full_like(at, number)).numpy()
+    """Return hashes of the clients for one of their traits, which stay the same over the run."""
+    clients = torch.from_numpy(ids)
+    return fold_in(key(seed, Purpose.TRAITS), clients, torch.full_like(clients, number)).numpy()

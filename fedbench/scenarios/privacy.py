@@ -26,12 +26,12 @@ from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.options import NonNegative, OpenUnit, Positive
 from fedbench.core.randomness import Purpose, Sampler, fold_in, key
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, State, lengths
 from fedbench.core.validation import validate
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending, shown
 from fedbench.scenarios.population import Population, normal, of_clients, uniform
-from fedbench.scenarios.vectors import lengths, shrunk
+from fedbench.scenarios.vectors import shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 # of the server: the bound of the next round [1], so that it is no column; b_k of clients [C], then b̃; ε
@@ -78,9 +78,9 @@ class Privacy(Layer):
         if self.noise is not None and self.epsilon is not None:
             raise WrongValue("noise", f"must be null with privacy.epsilon, got {self.noise}; set one of the two")
         validate("delta", self.failure, OpenUnit)
-        z, most = self.multiplier, 2 * self.deviation
-        if z and self.clip == "adaptive" and most <= z:
-            fault = f"must be below 2·count_noise = {most:g}, got {z:g}; raise privacy.count_noise or the cohort"
+        z, limit = self.multiplier, 2 * self.deviation
+        if z and self.clip == "adaptive" and limit <= z:
+            fault = f"must be below 2·count_noise = {limit:g}, got {z:g}; raise privacy.count_noise or the cohort"
             raise WrongValue("noise", fault)
         if z and self.clip == math.inf:
             raise WrongValue("noise", f"needs a finite clip, got {z:g}; set privacy.clip to a number")
@@ -131,18 +131,18 @@ class Privacy(Layer):
         return (z**-2 - (2 * self.deviation) ** -2) ** -0.5 if z and self.clip == "adaptive" else z
 
     def accountant(self) -> Any:
-        """An accountant that has spent nothing."""
+        """Return an accountant that has spent nothing."""
         relation = "REPLACE_ONE" if self.sampling == "fixed" else "ADD_OR_REMOVE_ONE"
         return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation[relation])
 
     def event(self, z: float, rounds: int = 1) -> Any:
-        """The event of some rounds with noise multiplier z, for the accountant."""
+        """Return the event of some rounds with noise multiplier z, for the accountant."""
         if self.sampling == "fixed":
             # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
-            one = dp.SampledWithoutReplacementDpEvent(self.clients, int(self.size), dp.GaussianDpEvent(z / 2))
+            event = dp.SampledWithoutReplacementDpEvent(self.clients, int(self.size), dp.GaussianDpEvent(z / 2))
         else:
-            one = dp.PoissonSampledDpEvent(self.size / self.clients, dp.GaussianDpEvent(z))
-        return dp.SelfComposedDpEvent(one, rounds)
+            event = dp.PoissonSampledDpEvent(self.size / self.clients, dp.GaussianDpEvent(z))
+        return dp.SelfComposedDpEvent(event, rounds)
 
     @cached_property
     def _once(self) -> Any:
@@ -150,7 +150,7 @@ class Privacy(Layer):
         return self.accountant().compose(self.event(self.multiplier))
 
     def spent(self, rounds: int) -> float:
-        """ε of a number of rounds; infinite without noise."""
+        """Return ε of a number of rounds; infinite without noise."""
         if not self.multiplier:
             return math.inf
         return float(dp.rdp.compute_epsilon(self._once.orders, rounds * self._once.rdp, self.failure)[0])
@@ -185,54 +185,69 @@ class Privacy(Layer):
         return poisson if self.sampling == "poisson" else sampler
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """The method with its mean update clipped, over a fixed number of clients, and with noise."""
-        (name,), inner, adaptive = algo.averaging.weights, algo.averaging.step, self.clip == "adaptive"
+        """Return the method with its mean update clipped, over a fixed number of clients, and with noise."""
+        (name,) = algo.averaging.weights
+        adaptive = self.clip == "adaptive"
         bound: Any = plan.server.get(_BOUND, self.clip)  # a number, or [1]
 
         def clipped(server: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
                 raise RequestError(f"privacy covers one vector, and this method also uploads {', '.join(sorted(more))}")
-            v, norm = uploads[name], lengths(uploads[name])
-            sent = uploads | {name: v * shrunk(norm, bound)[:, None].to(v.dtype)}
-            return sent | ({_SHARE: (norm <= bound).to(v.dtype)} if adaptive else {}), states
+            v = uploads[name]
+            norm = lengths(v)
+            uploads = uploads | {name: v * shrunk(norm, bound)[:, None].to(v.dtype)}
+            if adaptive:
+                uploads[_SHARE] = (norm <= bound).to(v.dtype)
+            return uploads, states
 
         def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-            mean = uploads[name].double()
-            if self.multiplier:
-                entry = torch.arange(len(mean), device=mean.device)
-                xi = normal(fold_in(key(plan.seed, Purpose.NOISE, plan.round), entry))
-                mean = mean + self.of_sum * bound / self.size * xi
-            uploads = uploads | {name: mean.to(uploads[name].dtype)}
+            uploads = uploads | {name: self._noisy(uploads[name], bound, plan)}
             if adaptive:
-                zeta = normal(torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=mean.device))
-                share = 0.5 + ((uploads[_SHARE].double() - 0.5).sum() + self.deviation * zeta) / self.size
-                then = (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(1e-20, 1e20)
-                uploads |= {_SHARE: share, _BOUND: then, f"{OWN}clip": bound[0]}
-            return inner(server, uploads, cohort)
+                share, next_bound = self._adapted(uploads[_SHARE], bound, plan)
+                uploads |= {_SHARE: share, _BOUND: next_bound, f"{OWN}clip": bound[0]}
+            return algo.averaging.step(server, uploads, cohort)
 
         def server_init(w: Tensor, num_clients: int) -> State:
-            own = {_EPSILON: w.new_zeros((), dtype=torch.float64)}
-            own |= {_BOUND: w.new_full((1,), self.clip_start, dtype=torch.float64)} if adaptive else {}
-            return algo.server_init(w, num_clients) | own
+            state = algo.server_init(w, num_clients)
+            state[_EPSILON] = w.new_zeros((), dtype=torch.float64)
+            if adaptive:
+                state[_BOUND] = w.new_full((1,), self.clip_start, dtype=torch.float64)
+            return state
 
         def remarks(server: State) -> list[str]:
-            least = 1 / self.clients
-            high = f"; δ is not below 1/N = {least:.3g}" if self.failure >= least else ""
-            spent = f"ε = {float(server[_EPSILON]):.5g}, δ = {self.failure:.3g}"
-            return [*algo.remarks(server), f"privacy: {spent} ({_RELATION[self.sampling]}){high}"]
+            spent = f"ε = {float(server[_EPSILON]):.5g}, δ = {self.failure:.3g} ({_RELATION[self.sampling]})"
+            if self.failure >= 1 / self.clients:
+                spent += f"; δ is not below 1/N = {1 / self.clients:.3g}"
+            return [*algo.remarks(server), f"privacy: {spent}"]
 
         update = Averaging(step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)})
         return replace(sending(algo, clipped), update=update, server_init=server_init, remarks=remarks)
 
+    def _noisy(self, mean: Tensor, bound: Any, plan: RoundPlan) -> Tensor:
+        """Return the mean update [P] with noise."""
+        if not self.multiplier:
+            return mean
+        entry = torch.arange(len(mean), device=mean.device)
+        xi = normal(fold_in(key(plan.seed, Purpose.NOISE, plan.round), entry))
+        noisy: Tensor = mean.double() + self.of_sum * bound / self.size * xi
+        return noisy.to(mean.dtype)
+
+    def _adapted(self, unclipped: Tensor, bound: Tensor, plan: RoundPlan) -> tuple[Tensor, Tensor]:
+        """Return the noisy share b̃ of unclipped updates, from b_k [C], and the bound of the next round [1]."""
+        zeta = normal(torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=bound.device))
+        share = 0.5 + ((unclipped.double() - 0.5).sum() + self.deviation * zeta) / self.size
+        return share, (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(1e-20, 1e20)
+
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """The round with what it has spent, and with the noise alone if nothing arrives."""
-        step, names = plan.algorithm.averaging.step, plan.algorithm.averaging.weights
+        """Return the round with the ε spent after it, and with the noise alone if nothing arrives."""
+        averaging = plan.algorithm.averaging
 
         def idle(server: State) -> State:
             w = server["w"]
-            none, ids = w.new_zeros(0), torch.zeros(0, dtype=torch.int64, device=w.device)
-            nobody = ClientInfo(id=ids, n=none, p=none, steps=none, lr=none, per_epoch=none, key=ids)
-            return step(plan.idle(server), {_SHARE: none, **{k: torch.zeros_like(w) for k in names}}, nobody)
+            none = torch.zeros(0, dtype=torch.int64, device=w.device)
+            uploads = {_SHARE: none, **{name: torch.zeros_like(w) for name in averaging.weights}}
+            nobody = ClientInfo(id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none)
+            return averaging.step(plan.idle(server), uploads, nobody)
 
         notes = {**plan.notes, "epsilon": self.spent(plan.round + 1)}
         return replace(plan, notes=notes, idle=idle)

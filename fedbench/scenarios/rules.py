@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.types import weighted_sum
-from fedbench.scenarios.vectors import columns, lengths, shrunk
+from fedbench.core.types import lengths, weighted_sum
+from fedbench.scenarios.vectors import columns, shrunk
 
 # (a, b): among C vectors there may be f of attackers if C >= a f + b
 _BOUNDS = {"trimmed_mean": (2, 1), "krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "nnm": (1, 1)}

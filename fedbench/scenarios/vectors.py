@@ -1,4 +1,4 @@
-"""The vectors that clients send: which of their entries these are, and arithmetic over clients in float64.
+"""Vectors among the messages of clients, and arithmetic over clients in float64.
 
 Rows are [C, P], one vector per client.
 """
@@ -23,8 +23,11 @@ def vectors(sent: State, shape: torch.Size) -> State:
         sent: A message or uploads; numbers are [c, 1], masks are packed, and entries of scenarios are no vectors.
         shape: Shape [P] of the model.
     """
-    own = {k: v for k, v in sorted(sent.items()) if not k.startswith(OWN)}
-    return {k: v for k, v in own.items() if v.is_floating_point() and v.shape[-1:] == shape}
+    return {
+        k: v
+        for k, v in sorted(sent.items())
+        if not k.startswith(OWN) and v.is_floating_point() and v.shape[-1:] == shape
+    }
 
 
 def columns(rows: Tensor) -> Iterator[slice]:
@@ -38,12 +41,6 @@ def by_columns(f: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return torch.cat([f(rows[:, block].double()) for block in columns(rows)], -1)
 
 
-def lengths(rows: Tensor) -> Tensor:
-    """Return the Euclidean norms of rows, [C] float64."""
-    found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return found
-
-
 def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
     """Return min(1, radius / length) for lengths [C]; it is 1 for length 0."""
     return torch.where(lengths > radius, radius * lengths.reciprocal(), 1)
@@ -51,8 +48,8 @@ def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
 
 def squared_distances(rows: Tensor) -> Tensor:
     """Return the squared distances between rows, [C, C] float64 and exactly symmetric."""
-    found = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
-    one, other = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
+    upper = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    i, j = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
     for block in columns(rows):
-        found[one, other] += torch.pdist(rows[:, block].double()).square()
-    return found + found.T
+        upper[i, j] += torch.pdist(rows[:, block].double()).square()
+    return upper + upper.T

@@ -1,1 +1,1 @@
-"""What several methods use."""
+"""Parts of several methods."""

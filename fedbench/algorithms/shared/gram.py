@@ -37,8 +37,8 @@ def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     Raises:
         ArithmeticError: If the solver finds no solution.
     """
-    host, least, most = (v.numpy(force=True).astype(np.float64) for v in (k, low, high))
-    return torch.from_numpy(_solved(host, least, most)).to(k)
+    weights = _quadratic_program(k.numpy(force=True), low.numpy(force=True), high.numpy(force=True))
+    return torch.from_numpy(weights).to(k)
 
 
 def shortest_in_hull(k: Tensor) -> Tensor:
@@ -50,22 +50,23 @@ def shortest_in_hull(k: Tensor) -> Tensor:
     Raises:
         ArithmeticError: If the solver finds no solution.
     """
-    host = k.numpy(force=True).astype(np.float64)
-    size = len(host)
-    found = _solved(host, np.zeros(size), np.full(size, 2.0))  # a bound of 1 would be met along with Σ λ = 1
-    on = np.flatnonzero(found > _TOLERANCE)
-    system = np.zeros((len(on) + 1, len(on) + 1))  # K λ = const and Σ λ = 1
-    system[:-1, :-1] = host[np.ix_(on, on)] / _mean_square(host)
+    products = k.numpy(force=True)
+    size = len(products)
+    weights = _quadratic_program(products, np.zeros(size), np.full(size, 2.0))  # a bound of 1 would be met with Σ λ = 1
+    used = np.flatnonzero(weights > _TOLERANCE)
+    system = np.zeros((len(used) + 1, len(used) + 1))  # K λ = const and Σ λ = 1
+    system[:-1, :-1] = products[np.ix_(used, used)] / _mean_square(products)
     system[-1, :-1] = system[:-1, -1] = 1
     exact = np.zeros(size)
-    exact[on] = np.linalg.lstsq(system, np.append(np.zeros(len(on)), 1.0), rcond=None)[0][:-1]
-    better = (exact >= 0).all() and _unevenness(host @ exact, on) <= _unevenness(host @ found, on)
-    return torch.from_numpy(exact if better else found).to(k)
+    exact[used] = np.linalg.lstsq(system, np.append(np.zeros(len(used)), 1.0), rcond=None)[0][:-1]
+    if (exact >= 0).all() and _unevenness(products @ exact, used) <= _unevenness(products @ weights, used):
+        weights = exact
+    return torch.from_numpy(weights).to(k)
 
 
-def _unevenness(slope: np.ndarray, on: np.ndarray) -> float:
+def _unevenness(slope: np.ndarray, used: np.ndarray) -> float:
     """Return by how much the slopes K λ exceed their minimum where λ > 0; 0 is optimal."""
-    return float(slope[on].max() - slope.min())
+    return float(slope[used].max() - slope.min())
 
 
 def _mean_square(k: np.ndarray) -> float:
@@ -73,22 +74,23 @@ def _mean_square(k: np.ndarray) -> float:
     return max(float(np.trace(k)) / len(k), float(np.finfo(np.float64).tiny))
 
 
-def _solved(host: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _quadratic_program(k: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return the weights of ``shortest_combination``."""
     import daqp
 
-    size = len(host)
-    # λ = least + rest · x with Σ x = 1: tight bounds are then no smaller than the solver's tolerances
-    rest = 1 - least.sum()
+    size = len(k)
+    # λ = low + rest · x with Σ x = 1: tight bounds are then no smaller than the solver's tolerances
+    rest = 1 - low.sum()
     if rest < _NARROW:  # there is nothing to choose
-        only: np.ndarray = least + rest / size
-        return only
-    k_unit = host / _mean_square(host)
-    upper, lower = np.append((most - least) / rest, 1.0), np.append(np.zeros(size), 1.0)
+        return low + rest / size
+    k_unit = k / _mean_square(k)
+    upper = np.append((high - low) / rest, 1.0)
+    lower = np.append(np.zeros(size), 1.0)
     kind = np.array([0] * size + [5], dtype=np.int32)  # bounds, then an equality
     x = np.full(size, 1 / size)
     for _ in range(_STEPS):
-        before, pull = x, k_unit @ least / rest - _PROXIMAL * x
+        before = x
+        pull = k_unit @ low / rest - _PROXIMAL * x
         problem = (k_unit + _PROXIMAL * np.eye(size), pull, np.ones((1, size)), upper, lower, kind)
         x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE)
         if status != 1:  # from its own start it can cycle if there are more vectors than dimensions
@@ -97,5 +99,4 @@ def _solved(host: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray
             break
         if status != 1:
             raise ArithmeticError(f"the quadratic program of {size} clients was not solved (DAQP status {status})")
-    solution: np.ndarray = np.clip(least + rest * x, least, most)
-    return solution
+    return np.clip(low + rest * x, low, high)

@@ -31,8 +31,8 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     for start in range(0, n, _ROWS):
         part = p[start : start + _ROWS]
         distance = torch.cdist(part, p, compute_mode="donot_use_mm_for_euclid_dist")
-        own = torch.arange(start, start + len(part), device=p.device).unsqueeze(1)
-        nearest = distance.scatter(1, own, torch.inf).topk(k, largest=False).values  # ascending
+        itself = torch.arange(start, start + len(part), device=p.device).unsqueeze(1)
+        nearest = distance.scatter(1, itself, torch.inf).topk(k, largest=False).values  # ascending
         scores.append(-k / (nearest / (nearest[:, -1:] + 1e-6)).log().sum(1))
     return torch.cat(scores).mean()
 
@@ -47,14 +47,14 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn,
 
     "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
     """
-    seen = predict_fn(server["w"], ids, y)
-    outputs = seen.logits.softmax(1)
-    who = upload(ids, y.device)
+    predictions = predict_fn(server["w"], ids, y)
+    outputs = predictions.logits.softmax(1)
+    score = mean_lid(outputs, neighbours).view(1)
     loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
     return {
         **server,
-        "lid": server["lid"].index_add(0, who, mean_lid(outputs, neighbours).view(1)),
-        "loss": loss.index_copy(0, seen.rows, output_losses(outputs, seen.y)),
+        "lid": server["lid"].index_add(0, upload(ids, y.device), score),
+        "loss": loss.index_copy(0, predictions.rows, output_losses(outputs, predictions.y)),
     }
 
 
@@ -91,14 +91,14 @@ def corrected(server: State, y: Tensor, predict_fn: PredictFn, confidence: float
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):
-        seen = predict_fn(server["w"], np.array([k]), y)
-        sure, guess = seen.logits.softmax(1).max(1)
-        chosen = sure > confidence
+        rows, logits, labels = predict_fn(server["w"], np.array([k]), y)
+        probability, prediction = logits.softmax(1).max(1)
+        replaced = probability > confidence
         if share is not None:
-            most = int(len(seen.rows) * level[k] * share)
-            largest = torch.argsort(server["loss"][seen.rows], descending=True, stable=True)[:most]
-            chosen &= torch.zeros_like(chosen).index_fill(0, largest, True)
-        y = y.index_copy(0, seen.rows, torch.where(chosen, guess, seen.y))
+            count = int(len(rows) * level[k] * share)
+            largest = torch.argsort(server["loss"][rows], descending=True, stable=True)[:count]
+            replaced &= torch.zeros_like(replaced).index_fill(0, largest, True)
+        y = y.index_copy(0, rows, torch.where(replaced, prediction, labels))
     return y
 
 
@@ -123,6 +123,7 @@ def high_component(values: np.ndarray) -> np.ndarray:
         return np.zeros(len(values), dtype=bool)
     from sklearn.mixture import GaussianMixture  # late: it takes seconds
 
-    fitted = GaussianMixture(n_components=2, random_state=0).fit(values.reshape(-1, 1))
-    chosen: np.ndarray = fitted.predict(values.reshape(-1, 1)) == int(np.argmax(fitted.means_[:, 0]))
-    return chosen
+    column = values.reshape(-1, 1)
+    fitted = GaussianMixture(n_components=2, random_state=0).fit(column)
+    high: np.ndarray = fitted.predict(column) == int(np.argmax(fitted.means_[:, 0]))
+    return high

@@ -19,8 +19,9 @@ def recursive_momentum(
 
     (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``solver`` act on both gradients.
     """
-    g, before = (solver.update(oracle.grad(w, batch), {"w": w})[0] for w in (local["w"], local["prev"]))
-    return g, torch.add(g, local["m"] - ext * before, alpha=1 - alpha)
+    g, _ = solver.update(oracle.grad(local["w"], batch), {"w": local["w"]})
+    g_prev, _ = solver.update(oracle.grad(local["prev"], batch), {"w": local["prev"]})
+    return g, torch.add(g, local["m"] - ext * g_prev, alpha=1 - alpha)
 
 
 def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
@@ -32,7 +33,8 @@ def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
     """Return the exchange before the first round: every client uploads its gradient on one batch as "g"."""
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        return {"g": solver.update(oracle.grad(local["w"], batch), local)[0]}
+        g, _ = solver.update(oracle.grad(local["w"], batch), local)
+        return {"g": g}
 
     return Algorithm(
         step=step,
