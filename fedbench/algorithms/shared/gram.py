@@ -82,7 +82,8 @@ def _quadratic_program(k: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.n
     # λ = low + rest · x with Σ x = 1: tight bounds are then no smaller than the solver's tolerances
     rest = 1 - low.sum()
     if rest < _NARROW:  # there is nothing to choose
-        return low + rest / size
+        even: np.ndarray = low + rest / size
+        return even
     k_unit = k / _mean_square(k)
     upper = np.append((high - low) / rest, 1.0)
     lower = np.append(np.zeros(size), 1.0)
@@ -99,4 +100,5 @@ def _quadratic_program(k: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.n
             break
         if status != 1:
             raise ArithmeticError(f"the quadratic program of {size} clients was not solved (DAQP status {status})")
-    return np.clip(low + rest * x, low, high)
+    weights: np.ndarray = np.clip(low + rest * x, low, high)
+    return weights
