@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -35,8 +35,7 @@ from fedbench.runs.process import (
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
-_MOST_ARGUMENTS = 10_000  # these take 2 s to parse, 200,000 an hour
-_TURN = 10.0  # seconds that the first process has for it at most
+_TURN = 10.0  # seconds that the first process has to print an error
 _MODULES = {"compare": "tune"}  # the module of a command, where it has another name
 
 
@@ -63,11 +62,6 @@ def _execute(typed: list[str], debug: bool) -> int:
         RequestError: If it is wrong, or a file cannot be written by a command that runs nothing.
         Exception: Whatever else ended it.
     """
-    if len(typed) > _MOST_ARGUMENTS:
-        raise RequestError(
-            f"got {len(typed)} arguments, at most {_MOST_ARGUMENTS} are allowed; put settings into a file "
-            "experiment/NAME.yaml in a directory for --config-dir"
-        )
     top, parsers = tree()
     if not typed or typed[0] in ("-h", "--help"):
         print(top.format_help(), end="")
@@ -144,8 +138,8 @@ def _explained(error: BaseException, debug: bool, forced: bool) -> int:
     if RANK:
         relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
         if relayed or (LOCAL_RANK and isinstance(error, RequestError)):
-            _wait_for_the_first()
-            return 1  # the first process says so
+            time.sleep(_TURN)  # the first process says why; torchrun ends all as soon as one has ended
+            return 1
         return _fail(f"process {RANK} of {WORLD_SIZE}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
         again = f"run the same command again to resume{' (force=true starts over)' if forced else ''}"
@@ -159,22 +153,10 @@ def _explained(error: BaseException, debug: bool, forced: bool) -> int:
     return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
 
 
-def _wait_for_the_first() -> None:
-    """Wait until the first process has said why: torchrun ends all as soon as one has ended."""
-    import psutil
-
-    if LOCAL_RANK:
-        with suppress(psutil.Error):  # one of them has ended
-            beside = psutil.Process(os.getppid()).children()
-            psutil.wait_procs([p for p in beside if p.environ().get("LOCAL_RANK") == "0"], _TURN)
-    else:  # it is on another machine
-        time.sleep(_TURN)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Print nothing inside this block: of the processes that torchrun has started the first speaks for all."""
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    """Print nothing inside this block: the first of the processes that torchrun has started prints for all."""
+    with Path(os.devnull).open("w", encoding="utf-8") as null, redirect_stdout(null), redirect_stderr(null):
         yield
 
 

@@ -64,27 +64,26 @@ def execute(
         study.check()
     if command == "compare":  # before anything is trained
         _check_comparison(request, studies)
-    print(f"fedbench: {_outlook(request, studies)}", file=sys.stderr, flush=True)
+    print(f"fedbench: {_outlook(request, studies[0].config.rounds)}", file=sys.stderr, flush=True)
 
     found = [study.search() for study in studies]
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
-    text, chapter = _write_search(studies, found, shlex.join(["fedbench", command, *own, *overrides]))
+    text, chapter = _write_search(found, shlex.join(["fedbench", command, *own, *overrides]))
     print(f"\n{text}")
-    chosen = [(study, tuned) for study, tuned in zip(studies, found, strict=True) if tuned.best is not None]
-    complete = len(chosen) == len(studies)
+    chosen = [tuned for tuned in found if tuned.best is not None]
+    complete = len(chosen) == len(found)
     if command == "tune":
         return CommandResult(0 if complete else 1, _folder(studies) / PAGE)
 
     if len(chosen) < 2:
         raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
-    configs = [study.config for study, _ in chosen for _ in request.table_seeds]
-    batch = RunBatch(table_runs(request, chosen), composer.config, config_dir, debug)
-    executor.execute(batch, configs)
+    batch = RunBatch(_table_runs(chosen), composer.config, config_dir, debug)
+    executor.execute(batch, [tuned.study.config for tuned in chosen for _ in request.table_seeds])
     for result in batch.results:
         if result.error:
             print(f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}", file=sys.stderr)
     runs = [read_run(result.path) for result in batch.results if result.path is not None]
-    text, page = _write_comparison(request, studies, runs, chapter)
+    text, page = _write_comparison(studies, runs, chapter)
     print(f"\n{text}")
     complete = complete and all(result.status == "done" for result in batch.results)
     return CommandResult(0 if complete else 1, page)
@@ -103,85 +102,80 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
     choice("metric", request.metric, [*measured, *sorted(own)])
 
 
-def _outlook(request: TuningRequest, studies: Sequence[Study]) -> str:
+def _outlook(request: TuningRequest, rounds: int) -> str:
     """Return how many runs there are at most, and what the seeds of a comparison can decide."""
-    methods = len(studies)
-    trials = request.budget * len(request.seeds) * methods
-    plan = f"at most {trials} runs of {studies[0].config.rounds} rounds to tune"
+    methods = len(request.methods)
+    plan = f"at most {request.budget * len(request.seeds) * methods} runs of {rounds} rounds to tune"
     seeds = len(request.table_seeds)
     if not seeds:
         return f"{plan}; a score chooses values, and decides nothing between methods, for which type compare"
     tests = methods * (methods - 1) // 2 if request.baseline is None else methods - 1
     needed = least_blocks(2 * tests, 0.05) or 0
-    can = "can" if needed <= seeds else "can never"
-    hint = "" if needed <= seeds else f", seeds={needed} could"
-    return (
-        f"{plan} and {seeds * methods} to compare; "
-        f"{seeds} seeds {can} decide {plural(tests, 'difference')} at 5 %{hint}"
-    )
+    decide = f"decide {plural(tests, 'difference')} at 5 %"
+    outlook = f"can {decide}" if needed <= seeds else f"can never {decide}, seeds={needed} could"
+    return f"{plan} and {seeds * methods} to compare; {seeds} seeds {outlook}"
 
 
-def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
+def _write_search(found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
     """Write tables, a page and the config file of searches.
 
-    Returns:
-        The table and where all is, and the chapter of the page.
-
     Args:
-        studies: The searches, of one request.
-        found: What they have found.
+        found: The results of the searches of one request.
         command: The command as typed.
+
+    Returns:
+        The table and the names of the files, and the chapter of the page.
     """
-    study, config, folder = studies[0], studies[0].config, _folder(studies)
-    text, chapter = tuned_markdown(study, found, command), tuned_chapter(study, found, command)
-    files = {
-        "tuned.md": text,
-        "tuned.json": tuned_json(study, found, command),
-        PAGE: page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
-    }
+    study = found[0].study
+    config = study.config
+    folder = _folder([tuned.study for tuned in found])
+    text = tuned_markdown(study, found, command)
+    chapter = tuned_chapter(study, found, command)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        replace_file(folder / name, content)
-    if methods := ",".join(t.method for t in found if t.best is not None):
+    replace_file(folder / "tuned.md", text)
+    replace_file(folder / "tuned.json", tuned_json(study, found, command))
+    replace_file(folder / PAGE, page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,))))
+    if methods := ",".join(tuned.study.method for tuned in found if tuned.best is not None):
         conf = config.results_dir / TUNING / "conf"
         file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, tuned_experiment(studies, found, command))
+        replace_file(file, tuned_experiment(found, command))
         use = f"-m experiment=tuned/{folder.name} algo={methods} seed={','.join(map(str, range(TABLE_SEEDS)))}"
         text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
     return f"{text}\nwritten: {folder / PAGE}", chapter
 
 
 def _folder(studies: Sequence[Study]) -> Path:
-    """The directory of the tables: named after the data set or experiment, and a digest of the searches."""
-    config, facts = studies[0].config, "".join(f"{s.method}{s.folder.name}" for s in studies)
+    """Return the directory of the tables: named after the data set or experiment, and a digest of the searches."""
+    config = studies[0].config
+    facts = "".join(f"{study.method}{study.folder.name}" for study in studies)
     name = f"{config.task_name.replace('/', '_')}_{hashlib.sha256(facts.encode()).hexdigest()[:6]}"
     return config.results_dir / TUNING / "tables" / name
 
 
-def table_runs(request: TuningRequest, chosen: Sequence[tuple[Study, Tuned]]) -> list[list[str]]:
-    """The overrides of the runs of the table: chosen values, all training examples, the seeds of the table."""
-    tuned_on = f"tuned_on={as_value(list(request.seeds))}"
+def _table_runs(chosen: Sequence[Tuned]) -> list[list[str]]:
+    """Return the overrides of the runs of the table: chosen values, all training examples, the seeds of the table."""
     runs = []
-    for study, tuned in chosen:
-        assert tuned.best is not None
-        values = [f"{key}={as_value(value)}" for key, value in tuned.best.values.items()]
-        runs += [[*study.after, *values, tuned_on, f"seed={seed}"] for seed in request.table_seeds]
+    for tuned in chosen:
+        request = tuned.study.request
+        values = [f"{key}={as_value(value)}" for key, value in tuned.values.items()]
+        tuned_on = f"tuned_on={as_value(list(request.seeds))}"
+        runs += [[*tuned.study.after, *values, tuned_on, f"seed={seed}"] for seed in request.table_seeds]
     return runs
 
 
-def _write_comparison(
-    request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter
-) -> tuple[str, Path]:
-    """Write the comparison and the page, and return the comparison with where all is, and the page.
+def _write_comparison(studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter) -> tuple[str, Path]:
+    """Write the comparison and the page.
 
     Args:
-        request: What was asked for.
         studies: The searches.
         runs: The runs of the table, which the page compares; its other tables have all runs of the directory.
         tuning: The chapter on the searches.
+
+    Returns:
+        The comparison with the names of the files, and the page.
     """
-    config, folder = studies[0].config, _folder(studies)
+    config, request, folder = studies[0].config, studies[0].request, _folder(studies)
     compared = compare(runs, "algo", request.metric, request.baseline)
     text = compared_text(compared)
     replace_file(folder / "compared.md", text + "\n")

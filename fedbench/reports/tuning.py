@@ -39,7 +39,7 @@ def tuned_facts(study: Study, found: Sequence[Tuned], command: str) -> list[tupl
         ("budget", budget),
         ("trials", f"{request.sampler}, by Optuna {OPTUNA_VERSION}{_PRUNING[request.pruning]}"),
     ]
-    return [*facts, ("selection", selection), *((f"space of {t.method}", _space(t)) for t in found)]
+    return [*facts, ("selection", selection), *((f"space of {t.study.method}", _space(t)) for t in found)]
 
 
 def tuned_chapter(study: Study, found: Sequence[Tuned], command: str) -> Chapter:
@@ -65,7 +65,7 @@ def tuned_json(study: Study, found: Sequence[Tuned], command: str) -> str:
     for t in found:
         trials = [{"values": trial.values, "scores": trial.scores} for trial in t.trials]
         chosen = None if t.best is None else t.best.number
-        methods[t.method] = {"space": [axis.text for axis in t.space], "trials": trials, "chosen": chosen}
+        methods[t.study.method] = {"space": [axis.text for axis in t.study.space], "trials": trials, "chosen": chosen}
     facts = {"command": command, "metric": study.metric.name, "rounds": config.rounds, "budget": request.budget}
     facts |= {"seeds": request.seeds, "sampler": request.sampler, "pruning": request.pruning, "optuna": OPTUNA_VERSION}
     return json.dumps(facts | {"validation": config.data.validation, "methods": methods}, indent=1) + "\n"
@@ -78,8 +78,9 @@ def _chosen(study: Study, found: Sequence[Tuned]) -> Table:
         values, score = "all trials diverged or failed", Cell("–")
         if best is not None:
             values, score = keys_text(best.values), _score(study.metric, best)
-        edge = ", ".join(f"{key} ({end})" for key, end in tuned.edges.items())
-        rows.append((tuned.method, len(tuned.trials), whole, values, score, edge))
+        ends = [(axis.key, axis.edge(tuned.values[axis.key])) for axis in tuned.study.space if tuned.values]
+        edge = ", ".join(f"{key} ({end})" for key, end in ends if end is not None)
+        rows.append((tuned.study.method, len(tuned.trials), whole, values, score, edge))
     heads = ("method", "trials", "to the end", "chosen", study.metric.axis, "at the edge of its range")
     notes = ["a value at the edge of its range may be better outside: widen the range"]
     return table_of("Chosen values", heads, rows, notes=notes if any(row[-1] for row in rows) else [])
@@ -87,14 +88,14 @@ def _chosen(study: Study, found: Sequence[Tuned]) -> Table:
 
 def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
     """Return all trials of a method; scores of trials that ended early are of fewer rounds."""
-    keys = [axis.key for axis in tuned.space]
+    keys = [axis.key for axis in tuned.study.space]
     rows: list[Values] = []
     for trial in tuned.trials:
         values = [Cell(config_value(trial.values[key]), _number(trial.values[key])) for key in keys]
         score = _score(metric, trial, trial is tuned.best)
         rows.append((str(trial.number + 1), *values, trial.rounds, score))
     heads = ("trial", *keys, "rounds", metric.axis)
-    return table_of(f"Trials of {tuned.method}", heads, rows, "the chosen one is marked")
+    return table_of(f"Trials of {tuned.study.method}", heads, rows, "the chosen one is marked")
 
 
 def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
@@ -108,7 +109,7 @@ def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
 
 
 def _space(tuned: Tuned) -> str:
-    return " ".join(axis.text for axis in tuned.space)
+    return " ".join(axis.text for axis in tuned.study.space)
 
 
 def _number(value: Any) -> float | None:

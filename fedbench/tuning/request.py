@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError
@@ -16,8 +16,8 @@ from fedbench.runs.executors.local import LocalExecutor
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
 _THIS_MACHINE = LocalExecutor()
-_OURS: dict[str, tuple[str, ...]] = {"tune": ("budget", "seeds", "sampler", "pruning")}
-_OURS["compare"] = (*_OURS["tune"], "methods", "tuning_seeds", "metric", "baseline")
+_SEARCH = ("budget", "seeds", "sampler", "pruning")
+_KEYS = {"tune": ("algo", *_SEARCH), "compare": ("methods", "tuning_seeds", "metric", "baseline", *_SEARCH)}
 
 
 @dataclass(frozen=True)
@@ -50,56 +50,62 @@ class TuningRequest:
 
 
 def read_request(
-    word: Literal["tune", "compare"], args: Sequence[str], executor: Executor = _THIS_MACHINE
+    command: Literal["tune", "compare"], texts: Sequence[str], executor: Executor = _THIS_MACHINE
 ) -> TuningRequest:
-    """Return the request that arguments make.
+    """Return the request that the arguments of a command make.
 
     Args:
-        word: The command.
-        args: ``KEY=VALUE`` texts: keys of the command, and overrides of the runs.
-        executor: Executes the runs.
+        command: The command.
+        texts: Keys of the command, and overrides of the runs.
+        executor: Carries out the runs.
 
     Raises:
         RequestError: If a key or value is wrong.
     """
-    given = parse_overrides(args)
-    own = {o.key: list(o.values) or o.value for o in given if o.key in _OURS[word]}
-    overrides = tuple(o for o in given if o.key not in _OURS[word] and (o.key != "algo" or word == "compare"))
-    compare = word == "compare"
+    keys: dict[str, Any] = {}
+    overrides: list[Override] = []
+    for o in parse_overrides(texts):
+        if o.key in _KEYS[command]:
+            keys[o.key] = list(o.values) or o.value
+        else:
+            overrides.append(o)
+    seed_hint = "seeds=2"
+    if command == "compare":
+        seed_hint = f"seeds={TABLE_SEEDS} for those of the table, tuning_seeds=1 for those of tuning"
     for o in overrides:
         if o.key == "algo":
             raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
         if o.key == "seed":
-            names = (
-                f"seeds={TABLE_SEEDS} for those of the table, tuning_seeds=1 for those of tuning"
-                if compare
-                else "seeds=2"
-            )
-            raise RequestError(f"{o.text}: tuning has seeds of its own; type a number of them, such as {names}")
+            raise RequestError(f"{o.text}: tuning has seeds of its own; type a number of them, such as {seed_hint}")
         if o.key == "rounds" and o.sweeps:
             raise RequestError(f"{o.text}: trials are compared after the same number of rounds; type one value")
-    algos = [o for o in given if o.key == "algo"]
-    named = own.get("methods", []) if compare else [m for o in algos[-1:] for m in o.values or (o.value,)]
-    methods = tuple(map(str, named if isinstance(named, list) else [named]))
-    if len(methods) < 1 + compare or len(set(methods)) < len(methods):
-        example = "methods=fedavg,fedprox" if compare else "algo=fedprox"
-        raise RequestError(f"{word} needs {'different methods' if methods else 'a method'}, such as {example}")
-    name = "tuning_seeds" if compare else "seeds"
-    tuning = _seeds(name, own.get(name, 1), FIRST_TUNING_SEED)
-    table = _seeds("seeds", own.get("seeds", TABLE_SEEDS), 0) if compare else ()
+
+    named = keys.get("algo" if command == "tune" else "methods", [])
+    methods = [str(method) for method in (named if isinstance(named, list) else [named])]
+    least, example = (1, "algo=fedprox") if command == "tune" else (2, "methods=fedavg,fedprox")
+    if len(methods) < least or len(set(methods)) < len(methods):
+        raise RequestError(f"{command} needs {'different methods' if methods else 'a method'}, such as {example}")
+
+    table: tuple[int, ...] = ()
+    if command == "tune":
+        tuning = _seeds("seeds", keys.get("seeds", 1), FIRST_TUNING_SEED)
+    else:
+        tuning = _seeds("tuning_seeds", keys.get("tuning_seeds", 1), FIRST_TUNING_SEED)
+        table = _seeds("seeds", keys.get("seeds", TABLE_SEEDS), 0)
     if both := sorted(set(tuning) & set(table)):
         raise RequestError(f"seed {both[0]} is one of the table and one of tuning; they must be apart")
+    baseline = keys.get("baseline")
     return TuningRequest(
-        methods=methods,
-        overrides=overrides,
-        budget=validate("budget", own.get("budget", 20), Count),
+        methods=tuple(methods),
+        overrides=tuple(overrides),
+        budget=validate("budget", keys.get("budget", 20), Count),
         seeds=tuning,
-        sampler=choice("sampler", own.get("sampler", "random"), ("random", "tpe")),
-        pruning=choice("pruning", own.get("pruning", "none"), ("none", "halving")),
+        sampler=choice("sampler", keys.get("sampler", "random"), ("random", "tpe")),
+        pruning=choice("pruning", keys.get("pruning", "none"), ("none", "halving")),
         executor=executor,
         table_seeds=table,
-        metric=str(own.get("metric", "accuracy_mean")),
-        baseline=str(own["baseline"]) if "baseline" in own else None,
+        metric=str(keys.get("metric", "accuracy_mean")),
+        baseline=None if baseline is None else str(baseline),
     )
 
 

@@ -74,23 +74,19 @@ class Tuned:
     """The result of tuning one method.
 
     Attributes:
-        method: The method.
-        space: The axes along which it was tuned.
+        study: The search for the method.
         trials: All trials.
         best: The trial that is chosen; None if none was trained to the end without diverging.
     """
 
-    method: str
-    space: tuple[Axis, ...]
+    study: Study
     trials: tuple[Trial, ...]
     best: Trial | None
 
     @property
-    def edges(self) -> dict[str, str]:
-        """The keys whose chosen value lies at an end of its axis, with the end."""
-        values = {} if self.best is None else self.best.values
-        ends = {axis.key: axis.edge(values[axis.key]) for axis in self.space if axis.key in values}
-        return {key: end for key, end in ends.items() if end is not None}
+    def values(self) -> Values:
+        """The chosen values by key; none without a chosen trial."""
+        return {} if self.best is None else self.best.values
 
 
 @dataclass(frozen=True)
@@ -123,9 +119,9 @@ class Study:
     def metric(self) -> MetricInfo:
         """The metric that trials are judged by."""
         name = self.config.objective
-        clients = [k for k, m in CATALOGUE.items() if over_clients(k) and not m.needs]
-        known = ["val_loss", *(f"val_{k}" for k in clients)]  # metrics on validation examples
-        return metric_info(choice("objective", "val_accuracy_mean" if name == "auto" else name, known))
+        # metrics on validation examples
+        known = [f"val_{key}" for key, metric in CATALOGUE.items() if over_clients(key) and not metric.needs]
+        return metric_info(choice("objective", "val_accuracy_mean" if name == "auto" else name, ["val_loss", *known]))
 
     @cached_property
     def folder(self) -> Path:
@@ -221,7 +217,7 @@ class Study:
         trials = [self._trial(trial) for trial in study.trials[: self.request.budget]]
         whole = [trial for trial in trials if trial.rounds == self.config.rounds and trial.mean() is not None]
         best = max(whole, key=lambda trial: self.metric.sign * (trial.mean() or 0.0), default=None)
-        return Tuned(self.method, self.space, tuple(trials), best)
+        return Tuned(self, tuple(trials), best)
 
     @cached_property
     def _storage(self) -> JournalStorage:

@@ -164,10 +164,10 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
 def test_what_a_partition_is_stays(fed, tmp_path):
     typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear"]
     study = Study(read_request("tune", ["algo=fedavg", *typed]), "fedavg", Composer())
-    found = Tuned("fedavg", study.space, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}))
+    found = Tuned(study, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}))
     place = tmp_path / "experiment" / "tuned"
     place.mkdir(parents=True)
-    (place / "x.yaml").write_text(tuned_experiment([study], [found], "a command"))
+    (place / "x.yaml").write_text(tuned_experiment([found], "a command"))
     tuned = Composer(tmp_path).config(["experiment=tuned/x"])
     assert tuned.digest == compose_run([*typed, "algo=fedavg", "local.lr=0.5"]).digest
     assert tuned.names.model == "linear"

@@ -31,12 +31,6 @@ def test_a_sweep_has_a_limit(fed):
     )
 
 
-def test_a_command_has_a_limit(fed):
-    status, _, err = fed("data=synthetic_leaf", *["rounds=1"] * 200_000)
-    assert status == 2
-    assert err.startswith("fedbench: got 200001 arguments, at most 10000 are allowed; put settings into a file")
-
-
 @pytest.mark.parametrize("depth", [100, 400])
 @pytest.mark.parametrize("name", ["", "oc.env:"])
 def test_deep_interpolations_are_refused(depth, name):
