@@ -63,11 +63,11 @@ def every_seed(make, seeds=SEEDS):
 class Given(Evidence):
     """Runs by (setup, method) or (setup, method, value of its hyperparameter)."""
 
-    def __init__(self, runs, **found):
-        super().__init__([])
+    def __init__(self, paper, runs, **found):
+        super().__init__(paper, [])
         self.given, self.made = runs, found
 
-    def choices(self, paper, row):
+    def choices(self, row):
         names = ("participation", "alpha", "gamma", "lr", "epochs", "batch")
         key = (row.setup, row.algo, next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None))
         more = self.made.get(row.setup, self.made.get(row.algo, {}))
@@ -80,9 +80,9 @@ def claim(paper, name):
 
 def verdict(paper, name, runs, **found):
     """The verdict on a claim as if all rows were tuned alike."""
-    return judge(replace(papers()[paper], values={}), claim(paper, name), Given(runs, **found))
+    return judge(claim(paper, name), Given(replace(papers()[paper], values={}), runs, **found))
 
 
 def compare(paper, name, runs, **found):
-    p, c = papers()[paper], claim(paper, name)
-    return comparisons_of(p, c, c.check, Given(runs, **found))
+    c = claim(paper, name)
+    return comparisons_of(c, c.check, Given(papers()[paper], runs, **found))

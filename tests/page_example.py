@@ -58,13 +58,12 @@ def hostile_content(text=HOSTILE):
         contradictions={"x01": Contradiction(put(), put(), put())},
         setups=setups, methods=methods, tables={"table2": table},
     )  # fmt: skip
-    evidence = Evidence([])
     figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), ((put(), put()),))
-    printed = paper_table(paper, table, evidence)
+    printed = paper_table(table, Evidence(paper, []))
     first, *others = printed.blocks[0].lines
     broken = replace(first, found=replace(first.found, every=(SimpleNamespace(meta={"error": put()}, counts=False),)))
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
-    verdicts = ((claim, judge_readings(given, given.claims[claim.id], evidence)),)
+    verdicts = ((claim, judge_readings(given.claims[claim.id], Evidence(given, []))),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)
     grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))

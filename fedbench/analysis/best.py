@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from fedbench.analysis.compare import measured_metric
 from fedbench.analysis.settings import SeedBlock, blocks_of, rank
 from fedbench.analysis.table_model import Cell
 from fedbench.core.errors import RequestError
@@ -77,42 +78,38 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
             f"--by must be validation or a metric on validation examples, such as val_loss, got {by}; values that are "
             "chosen on test examples say nothing about new ones"
         )
-    shown = metric_info(metric)
     unjudged = [run for run in runs if run.counts and run.last_round().get(judge.name) is None]
     judged = [run for run in runs if run not in unjudged]
-    found = [best for block in blocks_of(judged or runs, key) if (best := _best(block, judge, shown)) is not None]
-    if not found:
+    if not judged:
+        raise RequestError(f"no run has {judge.name}; repeat the runs with data.validation=0.2")
+    counted = [run for run in judged if run.counts]
+    if not counted:
+        raise RequestError(f"no value of {key} has runs that are all done; finish them")
+    shown = measured_metric(metric, counted)
+    candidates = [_best(block, judge, shown) for block in blocks_of(judged, key)]
+    settings = tuple(best for best in candidates if best is not None)
+    if not settings:
         raise RequestError(f"no value of {key} has runs that are all done; finish them, or choose another key")
-    return BestValues(key, judge, shown, tuple(found), tuple(str(run.path) for run in unjudged))
+    return BestValues(key, judge, shown, settings, tuple(str(run.path) for run in unjudged))
 
 
 def _best(block: SeedBlock, judge: MetricInfo, shown: MetricInfo) -> BestValue | None:
-    by_value: dict[str, list[Run]] = {}
-    for s in sorted(block.settings, key=lambda s: rank(s.value)):
-        by_value.setdefault(s.name.removeprefix(f"{block.key}="), []).extend(s.runs)
-    whole = {value: runs for value, runs in by_value.items() if all(run.counts for run in runs)}
+    """Return the best value of one setting; None if no value has runs that are all done."""
+    settings = sorted(block.settings, key=lambda s: rank(s.value))
+    names = {s.name: s.name.removeprefix(f"{block.key}=") for s in settings}
+    whole = [s for s in settings if all(run.counts for run in s.runs)]
     if not whole:
         return None
-    judged = {value: Cell(tuple(_measured(run, judge) for run in runs)) for value, runs in whole.items()}
-    best = max(judged, key=lambda value: judge.sign * mean(judged[value].values))  # of equal ones, the first
-    tried, values = tuple(by_value), [s.value for s in block.settings]
-    number = next(s.value for s in block.settings if s.runs[0] in whole[best])
-    ordered = len(set(values)) > 2 and all(isinstance(v, int | float) for v in values)
+    judged = {s.name: Cell(tuple(s.numbers(judge).values())) for s in whole}
+    best = max(whole, key=lambda s: judge.sign * mean(judged[s.name].values))  # of equal ones, the first
+    values = [s.value for s in settings]
+    ordered = len(set(values)) > 2 and all(isinstance(value, int | float) for value in values)
     return BestValue(
         title=block.title,
-        value=best,
-        tried=tried,
-        judged=judged[best],
-        shown=Cell(tuple(_measured(run, shown) for run in whole[best])),
-        left_out=tuple(value for value in tried if value not in whole),
-        edge=ordered and number in (min(values), max(values)),
+        value=names[best.name],
+        tried=tuple(names.values()),
+        judged=judged[best.name],
+        shown=Cell(tuple(best.numbers(shown).values())),
+        left_out=tuple(name for full, name in names.items() if full not in judged),
+        edge=ordered and best.value in (min(values), max(values)),
     )
-
-
-def _measured(run: Run, metric: MetricInfo) -> float:
-    """Return a metric of a run's last round, in the printed unit."""
-    value = run.last_round().get(metric.name)
-    if value is None:
-        remedy = "; repeat the runs with data.validation=0.2" if metric.name.startswith("val_") else ""
-        raise RequestError(f"{run.path} has no {metric.name}{remedy}")
-    return metric.factor * float(value)

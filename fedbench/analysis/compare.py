@@ -151,36 +151,39 @@ def compare(
     """
     validate("alpha", alpha, OpenUnit, remedy="0.05 is usual")
     blocks = blocks_of(runs, key)
-    shown = [b for b in blocks if len(b.methods) > 1]
+    shown = [block for block in blocks if len(block.rows) > 1]
+    alone = [(block.title, block.content) for block in blocks if len(block.rows) < 2]
     if not shown:
-        contents = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
-        contents += f"; and {len(blocks) - _LISTED} more" if blocks[_LISTED:] else ""
+        contents = "; ".join(f"{title}: {content}" for title, content in alone[:_LISTED])
+        more = f"; and {len(alone) - _LISTED} more" if len(alone) > _LISTED else ""
         raise RequestError(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
-            f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
+            f"settings are equal; found {contents}{more}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
         )
-    done = [run for b in shown for _, run in b.done]
+    done = [run for block in shown for _, run in block.done]
     if not done:
         raise RequestError("all runs that could be compared diverged")
-    entry = _metric(metric, done)
-    rows = {s.name: s for b in shown for s in b.settings if s.name in b.methods}
-    names = tuple(sorted(rows, key=lambda name: (rank(rows[name].value), name)))
+    entry = measured_metric(metric, done)
+    rows = {name: s for block in shown for name, s in block.rows.items()}
+    names = sorted(rows, key=lambda name: (rank(rows[name].value), name))
     against = None if baseline is None else _baseline(baseline, rows)
-    numbers = [{n: b.numbers(entry, n) for n in names if n in b.methods} for b in shown]
+    numbers = [{name: block.rows[name].numbers(entry) for name in names if name in block.rows} for block in shown]
     return ComparedRuns(
         key=key,
         metric=entry,
-        names=names,
+        names=tuple(names),
         baseline=against,
         alpha=alpha,
-        blocks=tuple(_compared(b, n, entry, against, alpha) for b, n in zip(shown, numbers, strict=True)),
+        blocks=tuple(
+            _compared(block, by_method, entry, against, alpha) for block, by_method in zip(shown, numbers, strict=True)
+        ),
         over_blocks=_over_blocks(numbers, names, entry, alpha) if len(shown) > 1 else None,
-        alone=tuple((b.title, b.content) for b in blocks if len(b.methods) < 2),
-        without=len(runs) - sum(len(s.runs) for b in blocks for s in b.settings),
+        alone=tuple(alone),
+        without=len(runs) - sum(len(s.runs) for block in blocks for s in block.settings),
     )
 
 
-def _metric(name: str, runs: Sequence[Run]) -> MetricInfo:
+def measured_metric(name: str, runs: Sequence[Run]) -> MetricInfo:
     """Return the entry of a metric that runs have measured in their last round.
 
     Raises:
@@ -212,7 +215,7 @@ def _compared(
     least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])  # lower bounds of the adjusted p
     return ComparedBlock(
         title=block.title,
-        numbers={name: Cell(tuple(_finite(by_seed))) for name, by_seed in numbers.items()},
+        numbers={name: Cell(_finite(by_seed)) for name, by_seed in numbers.items()},
         differences=tuple(
             Difference(a, b, d, p, None if p > alpha else metric.sign * d.mean > 0)
             for ((a, b), d), p in zip(tested.items(), adjusted, strict=True)
@@ -220,27 +223,26 @@ def _compared(
         unpaired=tuple(pair for pair in pairs if pair not in tested),
         short=tuple(d.n for d, p in zip(tested.values(), least, strict=True) if p > alpha),
         without_baseline=baseline is not None and baseline not in numbers,
-        unequal=_unequal(block) if block.key == "algo" else {},
+        unequal=_unequal(block.rows) if block.key == "algo" else {},
         reduced=block.reduced(),
         unofficial=tuple(sorted({sentence for _, run in block.done for sentence in (*run.unofficial, *run.sampled)})),
-        lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
+        lost={name: s.lost for name, s in block.rows.items() if s.lost},
         left_out=block.left_out,
     )
 
 
-def _finite(by_seed: Mapping[int, float]) -> list[float]:
+def _finite(by_seed: Mapping[int, float]) -> tuple[float, ...]:
     """Return the numbers of the runs that did not diverge."""
-    return [v for v in by_seed.values() if not isnan(v)]
+    return tuple(number for number in by_seed.values() if not isnan(number))
 
 
-def _unequal(block: SeedBlock) -> dict[str, dict[str, str]]:
+def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
     """Return the keys of the local solver in which methods differ and that their names do not show, with the values."""
-    settings = {s.name: s for s, _ in block.done}
+    methods = {name: s.flat for name, s in rows.items() if s.counted}
     unequal = {}
-    for key in sorted(differing([s.flat for s in settings.values()])):
-        values = {name: config_value(s.flat.get(key)) for name, s in settings.items()}
-        if key.startswith("local.") and not all(f" {key}=" in name for name in values):
-            unequal[key] = values
+    for key in sorted(differing(list(methods.values()))):
+        if key.startswith("local.") and not all(f" {key}=" in name for name in methods):
+            unequal[key] = {name: config_value(flat.get(key)) for name, flat in methods.items()}
     return unequal
 
 
@@ -256,47 +258,52 @@ def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
     return str(choice("baseline", given, list(rows))) if given in rows or not fitting else fitting[0]
 
 
-def _difference(numbers: Numbers, a: str, b: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
-    """Return a minus b over the seeds that both have, or None if they share no seed.
+def _difference(numbers: Numbers, first: str, second: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
+    """Return first minus second over the seeds that both have, or None if they share no seed.
 
     A diverged run counts as worse than the other (``with_diverged``); a seed for which both diverged is left
     out. For a metric without a better direction, all pairs with a run that diverged are left out.
     """
-    both = numbers[a].keys() & numbers[b].keys()
-    lost, won = ({s for s in both if isnan(numbers[m][s]) and not isnan(numbers[o][s])} for m, o in ((a, b), (b, a)))
-    if metric.direction is None:
-        lost, won = set(), set()
-    differences = {s: d for s in sorted(both) if not isnan(d := numbers[a][s] - numbers[b][s])}
+    a, b = numbers[first], numbers[second]
+    pairs = {seed: (a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())}
+    differences = {seed: one - two for seed, (one, two) in pairs.items() if not isnan(one - two)}
+    lost: list[int] = []
+    won: list[int] = []
+    if metric.direction is not None:
+        lost = [seed for seed, (one, two) in pairs.items() if isnan(one) and not isnan(two)]
+        won = [seed for seed, (one, two) in pairs.items() if isnan(two) and not isnan(one)]
     counted = with_diverged(differences, lost, won, metric.sign)
     if not counted:
         return None
-    found = paired(counted.values(), level)
-    return found if any(differences.values()) or not (lost or won) else without_scale(found)
+    test = paired(counted.values(), level)
+    return without_scale(test) if (lost or won) and not any(differences.values()) else test
 
 
 def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: MetricInfo, alpha: float) -> OverBlocks:
+    """Return comparisons of the methods over several blocks."""
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
-    pairs: list[int] = []
+    short: list[int] = []
     for a, b in combinations(names, 2):
         first, second = (a, b) if metric.sign > 0 else (b, a)  # positive where a is better
         found = [_difference(n, first, second, metric) for n in blocks if a in n and b in n]
-        if gained := [d for d in found if d is not None]:
-            win, tie, loss = win_tie_loss(gained, alpha)
-            counts[a, b], counts[b, a] = (win, tie, loss), (loss, tie, win)
-            pairs += [d.n for d in gained]
-    full = [n for n in blocks if len(n) == len(names)]
-    ranked = len(names) > 2 and len(full) > 1
+        if tests := [test for test in found if test is not None]:
+            win, tie, loss = win_tie_loss(tests, alpha)
+            counts[a, b] = win, tie, loss
+            counts[b, a] = loss, tie, win
+            short += [test.n for test in tests if 2 * least_p(test.n) > alpha]
+    full = [numbers for numbers in blocks if len(numbers) == len(names)]
+    scores = [_scores(numbers, metric) for numbers in full]
     return OverBlocks(
         counts,
-        tuple(n for n in pairs if 2 * least_p(n) > alpha),
+        tuple(short),
         len(full),
-        friedman([_scores(n, names, metric) for n in full]) if ranked else None,
-        any(isnan(x) for n in full for by_seed in n.values() for x in by_seed.values()),
+        friedman(scores) if len(names) > 2 and len(full) > 1 else None,
+        any(isnan(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()),
     )
 
 
-def _scores(numbers: Numbers, names: Sequence[str], metric: MetricInfo) -> list[float]:
+def _scores(numbers: Numbers, metric: MetricInfo) -> list[float]:
     """Return a score per method, higher is better; a method with a diverged run has a score below all others."""
-    means = {n: metric.sign * mean(v) for n in names if len(v := _finite(numbers[n])) == len(numbers[n])}
-    last = min(means.values(), default=0.0) - 1
-    return [means.get(n, last) for n in names]
+    scores = [metric.sign * mean(by_seed.values()) for by_seed in numbers.values()]
+    last = min((score for score in scores if not isnan(score)), default=0.0) - 1
+    return [last if isnan(score) else score for score in scores]

@@ -41,16 +41,14 @@ def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
 
     Higher is better where a metric has no direction.
     """
-    table = run.rounds()
-    numbers, found = table["round"].to_numpy(), {}
+    rounds = run.rounds()
+    best = {}
     for name in names:
-        values = values_of(table, name)
-        if values is not None and (known := np.isfinite(values)).any():
-            lost = math.inf if lower_is_better(name) else -math.inf
-            filled = np.where(known, values, lost)
-            at = int(filled.argmin() if lower_is_better(name) else filled.argmax())
-            found[name] = int(numbers[at]), float(values[at])
-    return found
+        curve = curve_of(rounds, name)
+        if len(curve):
+            at = int(curve.argmin() if lower_is_better(name) else curve.argmax())
+            best[name] = int(curve.index[at]), float(curve.iloc[at])
+    return best
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
@@ -60,24 +58,15 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
         rounds: A row per evaluated round, with a column ``round``.
         field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
     """
-    values = values_of(rounds, field)
-    if values is None:
+    metric = metric_info(field)
+    needed = metric.needs or (field,)
+    if not set(needed) <= set(rounds):
         return pd.Series(dtype=float)
-    known = np.isfinite(values)
-    name = None if metric_info(field).formula is not None else field
-    return pd.Series(values[known], index=pd.Index(rounds["round"].to_numpy()[known], name="round"), name=name)
-
-
-def values_of(rounds: pd.DataFrame, field: str) -> np.ndarray | None:
-    """Return a metric at each row of some rounds, not finite where it was not measured; None if it never was."""
-    entry = metric_info(field)
-    needed = entry.needs or (field,)
-    if not all(key in rounds for key in needed):
-        return None
     columns = [rounds[key].to_numpy(dtype=float) for key in needed]
     with np.errstate(all="ignore"):  # what overflows is not finite
-        values: np.ndarray = columns[0] if entry.formula is None else entry.formula(*columns)
-    return values
+        values = columns[0] if metric.formula is None else metric.formula(*columns)
+    curve = pd.Series(values, index=pd.Index(rounds["round"], name="round"))
+    return curve[np.isfinite(curve)]
 
 
 # ---- of any runs
@@ -133,36 +122,41 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
         RequestError: If a key is unknown, or no run measured it.
         DamagedRun: If a run cannot be read.
     """
-    found = []
+    curves = []
     for block in blocks_of(runs, by):
         for name, members in block.lines.items():
-            if (curve := _curve(block.title, name, members, x, y)) is not None:
-                found.append(curve)
-    if not found:
+            curve = _curve(block.title, name, members, x, y)
+            if curve is not None:
+                curves.append(curve)
+    if not curves:
         raise RequestError(_not_measured(runs, x, y))
-    return found
+    return curves
 
 
 def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunCurve | None:
     """Return the curve of the runs of one setting, a run per seed; None if none of them measured it."""
     _, added, factor = position(x)
-    values, places = {}, {}
-    for i, run in enumerate(runs):
-        rounds = run.curves([key for name in (y, *added) for key in metric_info(name).needs or (name,)])
-        curve, where = curve_of(rounds, y), [curve_of(rounds, name) for name in added]
-        if len(curve) and all(map(len, where)):
-            values[i] = curve
-            place = pd.concat(where, axis=1).sum(axis=1, min_count=1) if where else curve.index.to_series()
-            places[i] = factor * place.reindex(curve.index)
+    fields = [key for field in (y, *added) for key in metric_info(field).needs or (field,)]
+    values = []
+    places = []
+    for run in runs:
+        rounds = run.curves(fields)
+        curve = curve_of(rounds, y)
+        parts = [curve_of(rounds, field) for field in added]
+        if len(curve) and all(map(len, parts)):
+            place = curve.index.to_series()
+            if parts:
+                place = pd.concat(parts, axis=1).sum(axis=1, min_count=1).reindex(curve.index)
+            values.append(curve)
+            places.append(factor * place)
     if not values:
         return None
-    table, at = pd.DataFrame(values), pd.DataFrame(places)
     return RunCurve(
         setting=setting,
         name=name,
         algo=str(runs[0].meta["algo"]),
-        x=at.mean(axis=1).to_numpy(float),
-        y=table.to_numpy(float).T * metric_info(y).factor,
+        x=pd.concat(places, axis=1).sort_index().mean(axis=1).to_numpy(float),
+        y=pd.concat(values, axis=1).sort_index().to_numpy(float).T * metric_info(y).factor,
     )
 
 
@@ -172,11 +166,14 @@ def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
     if not done:
         return f"none of {len(runs)} runs is done"
     last = done[0].last_round()
-    derived = (n for n, m in CATALOGUE.items() if m.needs and all(last.get(k) is not None for k in m.needs))
-    known = sorted({*(k for k, v in last.items() if v is not None and k != "round"), *derived})
-    flag, name = ("--x", x) if y in known else ("--y", y)
-    known = [*_POSITIONS, *known] if flag == "--x" else known
-    return f"{flag} {name} was not measured; these runs have {', '.join(dict.fromkeys(known))}{nearest(name, known)}"
+    measured = {key for key, value in last.items() if value is not None} - {"round"}
+    derived = {name for name, m in CATALOGUE.items() if m.needs and measured.issuperset(m.needs)}
+    known = sorted(measured | derived)
+    flag, name = ("--y", y)
+    if y in known:
+        flag, name = ("--x", x)
+        known = list(dict.fromkeys([*_POSITIONS, *known]))
+    return f"{flag} {name} was not measured; these runs have {', '.join(known)}{nearest(name, known)}"
 
 
 def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -23,7 +22,7 @@ from fedbench.analysis.departures import (
     unit_of,
 )
 from fedbench.config.identity import setting
-from fedbench.core.config_values import config_value
+from fedbench.core.config_values import Tree, config_value
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
@@ -73,17 +72,19 @@ class MatchedRuns:
     @property
     def diverged(self) -> set[Unit]:
         """The units whose runs ended with numbers that are not finite."""
-        return {unit for unit, what in self.others if what == "diverged"}
+        return {unit for unit, outcome in self.others if outcome == "diverged"}
 
     @property
     def errors(self) -> list[str]:
         """Messages of the errors that ended runs."""
-        return list(dict.fromkeys(" ".join(r.meta["error"].split()) for r in self.every if r.meta.get("error")))
+        messages = [run.meta["error"] for run in self.every if run.meta.get("error")]
+        return list(dict.fromkeys(" ".join(message.split()) for message in messages))
 
     @property
     def splits(self) -> list[int]:
         """Splits of the data whose runs do not count under the reading."""
-        return sorted({unit.split for unit in (unit_of(r) for r in self.every if r.counts) if unit not in self.runs})
+        units = {unit_of(run) for run in self.every if run.counts}
+        return sorted({unit.split for unit in units - self.runs.keys()})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
         """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
@@ -91,14 +92,15 @@ class MatchedRuns:
         if name is None:
             return {}
         curves = {unit: _curve(run, name) for unit, run in self.runs.items()}
-        return {unit: c for unit, c in curves.items() if len(c)}
+        return {unit: curve for unit, curve in curves.items() if len(curve)}
 
     def final(self, field: str) -> dict[Unit, float]:
         """Return the last value of a field per unit, or the best one where best rounds are read."""
         curves = self.curve(field)
         if self.reading.round != "best":
-            return {unit: float(c.iloc[-1]) for unit, c in curves.items()}
-        return {unit: float(c.min() if lower_is_better(field) else c.max()) for unit, c in curves.items()}
+            return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
+        sign = metric_info(field).sign
+        return {unit: sign * float((sign * curve).max()) for unit, curve in curves.items()}
 
     def measured(self, metric: PrintedMetric) -> dict[Unit, float]:
         """Return the value of a metric per unit as the row's table reports it."""
@@ -111,94 +113,95 @@ class MatchedRuns:
             metric: The metric as the paper prints it.
             which: Round in the paper's table, ``last`` or ``best``.
         """
-        name = self.reading.field(metric.field)
-        if name is None or (self.reading.round == "best" and name.startswith("client:")):
+        field = self.reading.field(metric.field)
+        if field is None or (self.reading.round == "best" and field.startswith("client:")):
             return {}  # runs keep the clients of the last round only
-        read, at = (
-            replace(metric, field=name),
-            which if self.reading.round == "adopted" else self.reading.round,
-        )
-        found = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
-        return {unit: value * metric.factor for unit, value in found.items() if value is not None}
-
-    def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
-        if metric.field.startswith("client:"):
-            return run.accuracy_of(int(metric.field[7:]))
-        if metric.target is not None:
-            reached = rounds_to(_curve(run, metric.field), metric.target, lower_is_better(metric.field))
-            return reached if math.isfinite(reached) else None
-        if metric.rounds is not None:
-            return mean_between(_curve(run, metric.field), *metric.rounds, _length(run))
-        if which == "best":
-            found = best_rounds(run, (metric.field,))
-            return found[metric.field][1] if found else None
-        value = run.last_round().get(metric.field)
-        return None if value is None else float(value)
+        read = replace(metric, field=field)
+        if self.reading.round != "adopted":
+            which = self.reading.round
+        values = {unit: _value(run, read, which) for unit, run in self.runs.items()}
+        return {unit: value * metric.factor for unit, value in values.items() if value is not None}
 
 
-def _curve(run: Run, name: str) -> pd.Series:
+def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
+    """Return a metric of a run in the unit of the run; None if it was not measured or its target not reached."""
+    field = metric.field
+    if field.startswith("client:"):
+        return run.accuracy_of(int(field.removeprefix("client:")))
+    if metric.target is not None:
+        reached = rounds_to(_curve(run, field), metric.target, lower_is_better(field))
+        return reached if math.isfinite(reached) else None
+    if metric.rounds is not None:
+        whole, own = run.meta["departures"].get("rounds", (1, 1))
+        return mean_between(_curve(run, field), *metric.rounds, own / whole)
+    if which == "best":
+        _, value = best_rounds(run, (field,)).get(field, (0, None))
+        return value
+    last: float | None = run.last_round().get(field)
+    return last
+
+
+def _curve(run: Run, field: str) -> pd.Series:
     """Return a field of a run over its rounds, worked out once: claims ask for it under every reading of a paper."""
-    if name not in run.series:
-        run.series[name] = curve_of(run.curves(metric_info(name).needs or (name,)), name)
-    return run.series[name]
+    if field not in run.series:
+        run.series[field] = curve_of(run.curves(metric_info(field).needs or (field,)), field)
+    return run.series[field]
 
 
-def _length(run: Run) -> float:
-    """Return the rounds of a run as a share of those of its experiment."""
-    whole, own = run.meta["departures"].get("rounds", (1, 1))
-    return float(own / whole)
+# ---- which runs match a row
 
 
 class Evidence:
-    """The runs of a directory, which can be searched for those that match a row.
+    """A paper and runs, which can be searched for those that match a row of the paper.
 
     Args:
+        paper: The paper.
         runs: The runs.
         reading: How they are read.
     """
 
-    def __init__(self, runs: Iterable[Run], reading: Reading = ADOPTED) -> None:
-        self.runs = list(runs)
+    def __init__(self, paper: Paper, runs: Iterable[Run], reading: Reading = ADOPTED) -> None:
+        self.paper = paper
         self.reading = reading
-        self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
-        self._readings = {reading: self}  # shared by all of them
+        # both are shared by all readings of the same runs
+        self._by_method: dict[tuple[str, str], list[Run]] = {}
+        self._choices: dict[tuple[Any, ...], list[MatchedRuns]] = {}
+        for run in runs:
+            method = str(run.meta["experiment"]), run.meta["algo"]
+            self._by_method.setdefault(method, []).append(run)
 
     def under(self, reading: Reading) -> Evidence:
         """Return the same runs under another reading."""
-        if reading not in self._readings:
-            other = copy.copy(self)
-            other.reading, other._choices = reading, {}
-            self._readings[reading] = other
-        return self._readings[reading]
+        other = copy.copy(self)
+        other.reading = reading
+        return other
 
-    @cached_property
-    def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
-        found: dict[tuple[str, str], list[Run]] = {}
-        for run in self.runs:
-            found.setdefault((str(run.meta["experiment"]), run.meta["algo"]), []).append(run)
-        return found
-
-    def find(self, paper: Paper, row: Row) -> MatchedRuns:
+    def find(self, row: Row) -> MatchedRuns:
         """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return self._read(paper, row)[0]
+        return self._read(row)[0]
 
-    def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
+    def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
 
         If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
         can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
-        choices = [self._read(paper, r) for r in rows]
-        ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
-        present = [c for c in ended if c]
-        common = set(present[0]).intersection(*present) if present else set()
+        choices = [self._read(row) for row in rows]
+        ended = []
+        for settings in choices:
+            with_outcome = [runs for runs in settings if runs.runs or runs.diverged]
+            ended.append({runs.cuts: runs for runs in reversed(with_outcome)})
+        ranked = [list(reversed(by_cuts)) for by_cuts in ended if by_cuts]
+        common = set(ranked[0]).intersection(*ranked) if ranked else set()
         if not common:
-            return [c[0] for c in choices]
-        best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
-        return [c[best][1] if c else every[-1] for c, every in zip(ended, choices, strict=True)]
+            return [settings[0] for settings in choices]
+        best = min(common, key=lambda cuts: (sum(order.index(cuts) for order in ranked), cuts))
+        empty = [settings[-1] for settings in choices]
+        return [by_cuts.get(best, none) for by_cuts, none in zip(ended, empty, strict=True)]
 
-    def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
+    def _read(self, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row as they are read, best first, followed by an empty one."""
+        paper = self.paper
         hyper = "".join(f" {key}={value}" for key, value in row.hyperparameters.items())
         return [
             replace(
@@ -210,27 +213,31 @@ class Evidence:
                 name=f"{paper.methods[row.algo].label}{hyper}",
                 round=_printed_round(paper, row),
             )
-            for runs in (*self.choices(paper, row), MatchedRuns({}))
+            for runs in (*self.choices(row), MatchedRuns({}))
         ]
 
-    def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
+    def choices(self, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
-        best = _printed_round(paper, row) == "best"
-        if self.reading.round != "adopted":
-            best = self.reading.round == "best"
-        key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
+        paper, reading = self.paper, self.reading
+        which = _printed_round(paper, row) if reading.round == "adopted" else reading.round
+        hyper = json.dumps(row.hyperparameters, sort_keys=True)
+        key = row.setup, row.algo, hyper, which, reading.splits, reading.variant
         if key not in self._choices:
             setup = paper.setups[row.setup]
-            algo, wanted = wanted_under(paper, row, self.reading)
-            here = [r for r in self._by_setting.get((setup.experiment, algo), []) if _matches(r, wanted, setup)]
-            groups = [(counted, group) for group in _settings(here) if (counted := self._counted(group))]
-            groups.sort(key=lambda pair: _quality(pair[0], wanted), reverse=True)
-            self._choices[key] = [_matched_runs(counted, group, wanted, setup, best) for counted, group in groups]
+            algo, wanted = wanted_under(paper, row, reading)
+            runs = self._by_method.get((setup.experiment, algo), [])
+            settings = _settings(run for run in runs if _matches(run, wanted, setup))
+            matched = []
+            for members in settings:
+                counted = members
+                if reading.splits == "fixed":  # the split of the experiment
+                    counted = [run for run in members if SPLIT not in run.meta["departures"]]
+                if counted:
+                    rank = _quality(counted, wanted)
+                    matched.append((rank, _matched(counted, members, wanted, setup, which)))
+            matched.sort(key=lambda pair: pair[0], reverse=True)
+            self._choices[key] = [runs for _, runs in matched]
         return self._choices[key]
-
-    def _counted(self, group: Sequence[Run]) -> list[Run]:
-        """Return the runs of a setting that the reading counts: those of the experiment's split, or of all."""
-        return [r for r in group if self.reading.splits == "drawn" or SPLIT not in r.meta["departures"]]
 
 
 def _printed_round(paper: Paper, row: Row) -> str:
@@ -239,66 +246,60 @@ def _printed_round(paper: Paper, row: Row) -> str:
     return next((table.round for table in tables), "last")
 
 
-def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, dict[str, Any]]:
+def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
     """Return the algorithm and the config keys of a row under a reading."""
-    algo, wanted = paper.methods[row.algo].algo, paper.overrides(row)
-    if (variant := paper.readings.variant(reading.variant, row.setup)) is None:
+    algo = paper.methods[row.algo].algo
+    wanted = paper.overrides(row)
+    variant = paper.readings.variant(reading.variant, row.setup)
+    if variant is None:
         return algo, wanted
     return variant.algos.get(row.algo, algo), {**wanted, **variant.keys(row.algo)}
 
 
-def _settings(runs: Iterable[Run]) -> list[list[Run]]:
+def _settings(runs: Iterable[Run]) -> Iterable[list[Run]]:
     """Return runs by setting, whatever their seed and the split of their data."""
-    by_hash: dict[str, list[Run]] = {}
+    keys: dict[str, str] = {}  # by hash, of which most runs share one
+    groups: dict[str, list[Run]] = {}
     for run in runs:
-        by_hash.setdefault(run.meta["hash"], []).append(run)
-    found: dict[str, list[Run]] = {}
-    for members in by_hash.values():
-        first = members[0]
-        keys = {k: v for k, v in setting(first.config).items() if k != SPLIT}
-        contents = [first.meta.get("files"), first.meta.get("code"), first.meta.get("revision")]
-        found.setdefault(json.dumps([keys, contents], sort_keys=True), []).extend(members)
-    return list(found.values())
+        digest = run.meta["hash"]
+        if digest not in keys:
+            facts: list[Any] = [run.meta.get(name) for name in ("files", "code", "revision")]
+            facts.append({k: v for k, v in setting(run.config).items() if k != SPLIT})
+            keys[digest] = json.dumps(facts, sort_keys=True)
+        groups.setdefault(keys[digest], []).append(run)
+    return groups.values()
 
 
-def _matches(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
-    config = run.flat
-    if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
-        return False
-    return all(_reducible(k, there, here, config, setup) for k, (there, here) in _departures(run, wanted).items())
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
-
-
-def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the keys in which a run differs from its row, apart from the split: key -> [paper, run]."""
-    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted and k != SPLIT}
-    if "rounds" in wanted and run.config["rounds"] != wanted["rounds"]:
-        out["rounds"] = [wanted["rounds"], run.config["rounds"]]
-    return out
-
-
-def _reducible(key: str, there: Any, here: Any, config: Mapping[str, Any], setup: Setup) -> bool:
-    if key in _AMOUNTS:
-        if here is None:
+def _matches(run: Run, wanted: Tree, setup: Setup) -> bool:
+    """Return whether a run is one of a row, or a reduced one."""
+    for key, value in wanted.items():
+        own = run.flat.get(key)
+        if key != "rounds" and (own != value or isinstance(own, bool) != isinstance(value, bool)):
             return False
-        most = _epochs_in_steps(config, setup) if key == "local.steps" and there is None else _most(there or math.inf)
-        return _most(here) <= most
-    if key == "data.clients" and None not in (there, here):
-        return int(here) <= int(there)
+    changes = _departures(run, wanted)
+    return all(_reducible(run, key, change, setup) for key, change in changes.items())
+
+
+def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
+    """Return the keys in which a run differs from its row, apart from the split: key -> [paper, run]."""
+    departures = run.meta["departures"].items()
+    changes = {key: change for key, change in departures if key not in wanted and key != SPLIT}
+    if wanted.get("rounds", run.config["rounds"]) != run.config["rounds"]:
+        changes["rounds"] = [wanted["rounds"], run.config["rounds"]]
+    return changes
+
+
+def _reducible(run: Run, key: str, change: Sequence[Any], setup: Setup) -> bool:
+    """Return whether a run with another value of a key than printed is a reduced run of a row."""
+    printed, value = change
     if key == "participation":
-        clients = float(config.get("data.clients") or setup.clients or math.inf)
-        return _share(here, clients) <= _share(there, float(setup.clients or clients))
+        clients = float(run.flat.get("data.clients") or setup.clients or math.inf)
+        return _share(value, clients) <= _share(printed, float(setup.clients or clients))
+    if key in _AMOUNTS and value is None:
+        return False
+    if key in (*_AMOUNTS, "data.clients") and None not in (printed, value):
+        return _largest(value) <= _largest(printed)
     return key.startswith(_REDUCIBLE) or key in _LESS_DATA
-
-
-def _epochs_in_steps(config: Mapping[str, Any], setup: Setup) -> float:
-    """Return the number of local steps that a run's epochs are for a client of the setup's mean size."""
-    batch = config["local.batch_size"]
-    size = setup.examples_per_client if batch == "full" else int(batch)
-    return _most(config["local.epochs"]) * max(1, math.ceil(setup.examples_per_client / size))
 
 
 def _share(value: Any, clients: float) -> float:
@@ -306,34 +307,38 @@ def _share(value: Any, clients: float) -> float:
     return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
 
 
-def _most(value: Any) -> float:
+def _largest(value: Any) -> float:
+    """Return a number, or the upper end of a range."""
     return float(max(value) if isinstance(value, list) else value)
 
 
-def _quality(group: Sequence[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
-    done, cut = [r for r in group if r.counts], bool(_departures(group[0], wanted))
-    # a run that diverged has an outcome too: a shorter run that did not diverge must not replace it
+def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
+    """Return by what settings of a row are ordered: ended, unreduced, long, with many runs, late."""
     return (
-        any(r.done for r in group),
-        not cut,
-        int(group[0].config["rounds"]),
-        len(done),
-        max(r.meta["started"] for r in group),
+        # a run that diverged has an outcome too: a shorter run that did not diverge must not replace it
+        any(run.done for run in runs),
+        not _departures(runs[0], wanted),
+        runs[0].config["rounds"],
+        sum(run.counts for run in runs),
+        max(run.meta["started"] for run in runs),
     )
 
 
-def _matched_runs(
-    group: Sequence[Run], every: Sequence[Run], wanted: Mapping[str, Any], setup: Setup, best: bool
-) -> MatchedRuns:
+def _matched(counted: Sequence[Run], every: Sequence[Run], wanted: Tree, setup: Setup, which: str) -> MatchedRuns:
     """Return the runs of a setting that count; ``every`` has those of all splits."""
-    done, others = counted_and_others(group)
-    departures = _departures(group[0], wanted)
-    found = config_departures(departures, group[0].meta["model"], setup)
-    cuts = {k: config_value(here) for k, (_, here) in departures.items()}
-    spacing = max(r.config.get("eval_every", 1) for r in group)
-    if best and spacing > 1:  # the experiments of such tables evaluate every round
+    done, others = counted_and_others(counted)
+    changes = _departures(counted[0], wanted)
+    cuts = {key: config_value(value) for key, (_, value) in changes.items()}
+    spacing = max(run.config.get("eval_every", 1) for run in counted)
+    if which == "best" and spacing > 1:  # the experiments of such tables evaluate every round
         cuts["eval_every"] = str(spacing)
+    config = config_departures(changes, counted[0].meta["model"], setup)
     data = data_departures(done.values())
-    departs = (*found, *data)
-    reduced = (*found, *seed_departures(done, others, setup.seeds), *data)
-    return MatchedRuns(done, others, reduced, tuple(sorted(cuts.items())), tuple(every), departs)
+    return MatchedRuns(
+        done,
+        others,
+        reduced=(*config, *seed_departures(done, others, setup.seeds), *data),
+        cuts=tuple(sorted(cuts.items())),
+        every=tuple(every),
+        departs=(*config, *data),
+    )

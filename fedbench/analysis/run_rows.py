@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fedbench.analysis.curves import best_rounds, loss_curves, low_and_high
 from fedbench.analysis.departures import departures
 from fedbench.core.config_values import config_value
@@ -18,7 +20,7 @@ from fedbench.runs.run import Fields, Run
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 
 
-def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
+def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
     """Return a row per run.
 
     ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted key>``. Metrics are those
@@ -26,50 +28,38 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
     ``best_<metric>`` and ``best_round``. Lists are JSON text, and a column whose values are of different types is text
     as typed on the command line.
     """
-    configs = _of_one_type([{f"config.{key}": value for key, value in run.flat.items()} for run in runs])
-    measured = _of_one_type([run.last_round() if run.done else {} for run in runs])
-    return [
-        {
-            "path": str(run.path.relative_to(folder)),
-            **{k: run.meta.get(k) for k in _IDENTITY},
-            "reduced": "; ".join(departures([run])),
-            **config,
-            **last,
-            **(_best(run) if run.done else {}),
-        }
-        for run, config, last in zip(runs, configs, measured, strict=True)
-    ]
+    rows = []
+    for run in runs:
+        row: Fields = {"path": str(run.path.relative_to(folder))}
+        row |= {key: run.meta.get(key) for key in _IDENTITY}
+        row["reduced"] = "; ".join(departures([run]))
+        row |= {f"config.{key}": value for key, value in run.flat.items()}
+        if run.done:
+            row |= run.last_round()
+            for name, (at, value) in best_rounds(run, of_best_rounds(row["experiment"])).items():
+                row |= {"best_round": at, f"best_{name}": value}
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for name in map(str, table):
+        types = {float if type(value) is int else type(value) for value in table[name].dropna()}
+        if types not in ({float}, {bool}, {str}):
+            table[name] = table[name].map(_text, na_action="ignore")
+    return table
 
 
-def _of_one_type(rows: Sequence[Fields]) -> list[Fields]:
-    """Return rows that all have every key, with values of one type."""
-    kinds: dict[str, set[type]] = {key: set() for row in rows for key in row}
-    for row in rows:
-        for key, value in row.items():
-            if value is not None:
-                kinds[key].add(float if type(value) is int else type(value))
-    plain = {key for key, found in kinds.items() if found in ({float}, {bool}, {str})}
-    return [{key: _value(row.get(key), key in plain) for key in kinds} for row in rows]
-
-
-def _value(value: Any, plain: bool) -> Any:
-    if value is None or plain:
-        return value
-    return json.dumps(value) if isinstance(value, list | tuple | dict) else config_value(value)
-
-
-def _best(run: Run) -> Fields:
-    found = best_rounds(run, of_best_rounds(run.meta["experiment"]))
-    values: Fields = {f"best_{field}": value for field, (_, value) in found.items()}
-    return {"best_round": next(iter(found.values()))[0], **values} if found else {}
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, list) else config_value(value)
 
 
 def of_best_rounds(experiment: str | None) -> list[str]:
     """Return the metrics of which a table of the experiment prints the best round."""
-    if (home := home_of(experiment)) is None:
+    home = home_of(experiment)
+    if home is None:
         return []
-    tables = (t for t in home.paper.tables.values() if t.round == "best" and home.setup.id in t.setups)
-    return list(dict.fromkeys(home.paper.metrics[column].field for table in tables for column in table.columns))
+    tables = home.paper.tables.values()
+    best = [table for table in tables if table.round == "best" and home.setup.id in table.setups]
+    metrics = (home.paper.metrics[column] for table in best for column in table.columns)
+    return list(dict.fromkeys(metric.field for metric in metrics))
 
 
 # ---- what a bundle keeps
@@ -82,13 +72,21 @@ def kept_of(run: Run) -> Kept:
     the clients of the best rounds that tables print, and at all rounds the two clients that a figure shows; of a run of
     no paper, everything but most rounds.
     """
-    home, experiment = home_of(run.meta["experiment"]), run.meta["experiment"]
-    rounds = {int(run.rounds()["round"].iloc[0]), *(number for number, _ in best_rounds(run, CATALOGUE).values())}
+    experiment = run.meta["experiment"]
+    home = home_of(experiment)
+    best = {number for number, _ in best_rounds(run, CATALOGUE).values()}
+    rounds = {int(run.rounds()["round"].iloc[0]), *best}
     if home is None:
         return Kept(rounds=rounds)
     printed = {number for number, _ in best_rounds(run, of_best_rounds(experiment)).values()}
-    shows_two = any(f.kind == "two_clients" and home.setup.id in f.setups for f in home.paper.figures.values())
+    figures = [f for f in home.paper.figures.values() if home.setup.id in f.setups]
+    shows_two = any(figure.kind == "two_clients" for figure in figures)
     two = []
     if shows_two and run.has_clients and not loss_curves(run.clients()).empty:
         two = [curve.name for curve in low_and_high(run.clients())]
-    return Kept(curves=curve_fields(home.paper), rounds=rounds, client_rounds=printed, clients=two)
+    return Kept(
+        curves=curve_fields(home.paper),
+        rounds=rounds,
+        client_rounds=printed,
+        clients=two,
+    )

@@ -93,12 +93,8 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
         differences: Finite differences [n], n >= 1.
         level: Confidence of the interval, in (0, 1).
 
-    Raises:
-        ValueError: If there are no differences.
     """
     numbers = [float(d) for d in differences]
-    if not numbers:
-        raise ValueError("there are no pairs; the test needs at least one")
     low, high = interval(numbers, level) or (None, None)
     greater, less = _sign_flips(np.array(numbers))
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
@@ -119,21 +115,25 @@ def with_diverged(
         won: Pairs in which the second side has no number.
         sign: 1 if higher is better, -1 if lower is better.
     """
-    widest = sign * (max(map(abs, differences.values()), default=0.0) or 1.0)
+    largest = max(map(abs, differences.values()), default=0.0)
+    widest = sign * (largest or 1.0)
     return {**differences, **dict.fromkeys(lost, -widest), **dict.fromkeys(won, widest)}
 
 
-def without_scale(found: Paired) -> Paired:
+def without_scale(test: Paired) -> Paired:
     """Return statistics of pairs that differ only where a run diverged.
 
     The differences give no scale: a mean other than 0 is infinite and has no interval.
     """
-    return replace(found, mean=copysign(inf, found.mean), low=None, high=None) if found.mean else found
+    if not test.mean:
+        return test
+    return replace(test, mean=copysign(inf, test.mean), low=None, high=None)
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:
     """Return the shares of sign assignments of d [n] with a sum at least, and at most, the observed one."""
-    observed, slack = float(d.sum()), ROUNDING * float(np.abs(d).sum())
+    observed = float(d.sum())
+    slack = ROUNDING * float(np.abs(d).sum())
     if len(d) <= ENUMERATED:
         sums = np.zeros(1)
         for x in d:
@@ -169,11 +169,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong rejection at α, however
     the tests depend on each other. There may be no p-values.
     """
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = highest
-    return adjusted
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    factors = np.arange(len(p), 0, -1)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
+    numbers: list[float] = adjusted.tolist()
+    return numbers
 
 
 def kendall(values: Sequence[float]) -> float:
@@ -182,9 +184,9 @@ def kendall(values: Sequence[float]) -> float:
     It is the share of the pairs in which the later value is larger, minus the share in which it is smaller. Infinite
     values count as the largest or the smallest.
     """
-    v = np.asarray(values, dtype=float)
-    first, second = np.triu_indices(len(v), 1)
-    return float(np.mean((v[second] > v[first]).astype(float) - (v[second] < v[first])))
+    _, ranks = np.unique(values, return_inverse=True)
+    first, second = np.triu_indices(len(ranks), 1)
+    return float(np.mean(np.sign(ranks[second] - ranks[first])))
 
 
 def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
@@ -196,15 +198,10 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
 
     Args:
         scores: Finite scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
-
-    Raises:
-        ValueError: If the scores are not a finite table of at least 2 blocks and 3 methods.
     """
     from scipy import stats  # late: it takes a second
 
     table = np.asarray(scores, dtype=float)
-    if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
-        raise ValueError(f"scores must be finite, of at least 2 blocks and 3 methods, got the shape {table.shape}")
     blocks, methods = table.shape
     ranks = stats.rankdata(-table, axis=1).mean(axis=0)
     # scipy divides by zero where every block is one tie
@@ -222,12 +219,7 @@ def win_tie_loss(differences_per_block: Iterable[Paired], alpha: float) -> tuple
         differences_per_block: Statistics per block, positive where the first method is better.
         alpha: Level in (0, 1) of the two-sided sign-flip test in a block, not adjusted for the number of blocks.
     """
-    win = tie = loss = 0
-    for d in differences_per_block:
-        if d.two_sided > alpha:
-            tie += 1
-        elif d.greater < d.less:
-            win += 1
-        else:
-            loss += 1
-    return win, tie, loss
+    tests = list(differences_per_block)
+    decided = [test for test in tests if test.two_sided <= alpha]
+    won = sum(test.greater < test.less for test in decided)
+    return won, len(tests) - len(decided), len(decided) - won

@@ -36,17 +36,16 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
     if not tests:
         return []
     flips = _Flips(tests, ahead)
-    observed = [flips.observed(test) for test in tests]
-    order = sorted(range(len(tests)), key=lambda i: observed[i])
+    observed = np.array([flips.observed(test) for test in tests])
+    order = np.argsort(observed, kind="stable")
     lowest = np.full(flips.number, np.inf)
-    found = [0.0] * len(tests)
+    adjusted = np.empty(len(tests))
     for i in reversed(order):
         lowest = np.minimum(lowest, flips.ranks(tests[i]))
-        found[i] = float(np.mean(lowest <= observed[i] + ROUNDING))
-    highest = 0.0
-    for i in order:
-        highest = found[i] = max(highest, found[i])
-    return found
+        adjusted[i] = np.mean(lowest <= observed[i] + ROUNDING)
+    adjusted[order] = np.maximum.accumulate(adjusted[order])
+    p_values: list[float] = adjusted.tolist()
+    return p_values
 
 
 class _Flips:
@@ -73,34 +72,31 @@ class _Flips:
         """
         if parts := test.run_parts:
             counts = np.rint(np.min([self.ranks(part) for part in parts], axis=0))
-            times = 1 if test.every == self._ahead else len(parts)
-            bounded: np.ndarray = np.minimum(self.number, counts * times) - _TIE
+            bounded: np.ndarray = np.minimum(self.number, counts * self._factor(test)) - _TIE
             return bounded
-        sums, slack = self._sums(test)
+        leads = np.array(list(test.differences.values())) * (1 if self._ahead else -1)
+        columns = [self._columns[block] for block in test.differences]
+        chunks = range(0, self.number, CHUNK)
+        sums = np.concatenate([self._signs[at : at + CHUNK, columns].astype(float) @ leads for at in chunks])
+        slack = ROUNDING * float(np.abs(leads).sum())  # by which equal sums may differ
         counts = self.number - np.searchsorted(np.sort(sums), sums - slack, side="left")
-        ranks: np.ndarray = counts - _TIE * sums / self._scale(test)
+        # the largest sum that leads with this Σd² can have; 1 if all are 0
+        scale = sqrt(len(self._columns) * float(np.sum(leads**2))) or 1.0
+        ranks: np.ndarray = counts - _TIE * sums / scale
         return ranks
 
     def observed(self, test: Comparison) -> float:
         """Return how extreme a test is as observed, on the scale of ``ranks``."""
-        if parts := test.run_parts:
-            counts = [float(np.rint(self.observed(part))) for part in parts]
-            every = test.every == self._ahead
-            combined = max(counts) if every else min(float(self.number), len(counts) * min(counts))
-            return combined + _TIE
-        sums, slack = self._sums(test)
-        return float(np.count_nonzero(sums >= sums[0] - slack) - _TIE * sums[0] / self._scale(test))
+        parts = test.run_parts
+        if not parts:
+            return float(self.ranks(test)[0])
+        counts = [float(np.rint(self.observed(part))) for part in parts]
+        most = max(counts) if test.every == self._ahead else min(counts)
+        return min(self.number, most * self._factor(test)) + _TIE
 
-    def _sums(self, test: Comparison) -> tuple[np.ndarray, float]:
-        """Return the sums of leads under all assignments, and by how much equal sums may differ from rounding."""
-        columns = [self._columns[block] for block in test.differences]
-        leads = np.array(list(test.differences.values())) * (1 if self._ahead else -1)
-        parts = (self._signs[at : at + CHUNK, columns].astype(float) for at in range(0, self.number, CHUNK))
-        return np.concatenate([signs @ leads for signs in parts]), ROUNDING * float(np.abs(leads).sum())
-
-    def _scale(self, test: Comparison) -> float:
-        """Return √(blocks Σd²), the largest sum that leads with this Σd² can have; 1 if all are 0."""
-        return sqrt(len(self._columns) * sum(lead**2 for lead in test.differences.values())) or 1.0
+    def _factor(self, test: Comparison) -> int:
+        """Return by what the most extreme of several parts is multiplied: their number where one is enough."""
+        return 1 if test.every == self._ahead else len(test.run_parts)
 
 
 def _assignments(blocks: int) -> np.ndarray:

@@ -81,13 +81,17 @@ class Cell:
         """The 95 % prediction interval of a further run; None for fewer than two seeds."""
         if self.bounds is None:
             return None
-        centre, half = sum(self.bounds) / 2, (self.bounds[1] - self.bounds[0]) / 2 * sqrt(self.n + 1)
-        return centre - half, centre + half
+        low, high = self.bounds
+        center = (low + high) / 2
+        half = (high - low) / 2 * sqrt(self.n + 1)
+        return center - half, center + half
 
     @property
     def difference(self) -> float | None:
         """Measured minus printed; None if one of them is missing."""
-        return None if self.printed is None or self.mean is None else self.mean - self.printed.mean
+        if self.printed is None or self.mean is None:
+            return None
+        return self.mean - self.printed.mean
 
     @property
     def agreement(self) -> str:
@@ -109,8 +113,10 @@ class Cell:
         if self.bounds is None:
             return "single"
         assert self.printed is not None
-        wide = self.printed.std or 0.0
-        return "inside" if self.bounds[0] - wide <= self.printed.mean <= self.bounds[1] + wide else "outside"
+        spread = self.printed.std or 0.0
+        low, high = self.bounds
+        inside = low - spread <= self.printed.mean <= high + spread
+        return "inside" if inside else "outside"
 
 
 @dataclass(frozen=True)
@@ -221,38 +227,34 @@ class Coverage:
 
 def coverage(tables: Iterable[TableData]) -> Coverage:
     """Return the coverage of tables of papers."""
-    cells: dict[Any, tuple[Line, Cell]] = {}
+    cells: dict[tuple[Any, ...], tuple[Line, Cell]] = {}
     for table in tables:
         for block in table.blocks:
+            experiment = block.setup.experiment if block.setup else ""
             for line in block.lines:
+                wanted = repr(sorted(line.wanted.items()))
                 for column, cell in zip(table.columns, line.cells, strict=True):
+                    place = experiment, line.algo, wanted, column.name, cell.printed
                     if cell.printed is not None:
-                        cells.setdefault(_place(block, line, column, cell), (line, cell))
+                        cells.setdefault(place, (line, cell))
     measured = [(line, cell) for line, cell in cells.values() if cell.values]
     full = sum(line.status == "full" for line, _ in measured)
     return Coverage(
-        full,
-        len(measured) - full,
-        len(cells) - len(measured),
-        Counter(cell.agreement for _, cell in measured),
+        full=full,
+        reduced=len(measured) - full,
+        not_run=len(cells) - len(measured),
+        agreement=Counter(cell.agreement for _, cell in measured),
     )
-
-
-def _place(block: RowGroup, line: Line, column: Column, cell: Cell) -> tuple[Any, ...]:
-    """Return what two cells that print the same number have in common."""
-    experiment = block.setup.experiment if block.setup else ""
-    return experiment, line.algo, repr(sorted(line.wanted.items())), column.name, cell.printed
 
 
 def splits(block: RowGroup) -> str:
     """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
-    found = {run.flat.get("data.seed") for line in block.lines for run in line.found.runs.values()}
-    if not found:
-        return ""
-    if found == {None}:
-        return "every seed draws its own data split"
-    numbers = ", ".join(str(seed) for seed in sorted(s for s in found if s is not None))
-    if len(found) == 1:
-        return f"all seeds share one data split (data.seed={numbers})"
-    own = "; other runs draw their own" if None in found else ""
+    runs = [run for line in block.lines for run in line.found.runs.values()]
+    seeds = {run.flat.get("data.seed") for run in runs}
+    if seeds <= {None}:
+        return "every seed draws its own data split" if seeds else ""
+    if len(seeds) == 1:
+        return f"all seeds share one data split (data.seed={seeds.pop()})"
+    numbers = ", ".join(sorted(str(seed) for seed in seeds - {None}))
+    own = "; other runs draw their own" if None in seeds else ""
     return f"data splits: data.seed={numbers}{own}"

@@ -73,8 +73,7 @@ class Setup(Entry):
     Attributes:
         clients: Number of clients; None if the paper does not state it.
         seeds: Number of seeds over which the paper averages; 1 if the paper does not state it.
-        examples_per_client: Mean number of training examples of a client. It gives the number of steps of the local
-            epochs, which shows whether a run with ``local.steps`` is reduced.
+        examples_per_client: Mean number of training examples of a client, for estimates of times.
         departs: Parts of the printed setting that fedbench does not implement, as text; such a setup is never full.
     """
 

@@ -76,7 +76,7 @@ def paper_figures(paper: Paper, evidence: Evidence, root: Path, folder: Path) ->
 def paper_figure(paper: Paper, figure: Figure, evidence: Evidence, root: Path, folder: Path) -> list[DrawnFigure]:
     """Draw a figure if runs exist, those of a setup reduced alike if possible, and return its one or more pictures."""
     by_setup = [[row for row in figure.rows if row.setup == setup] for setup in figure.setups]
-    rows = [pair for of in by_setup for pair in zip(of, evidence.comparable(paper, of), strict=True)]
+    rows = [pair for of in by_setup for pair in zip(of, evidence.comparable(of), strict=True)]
     shown = _Shown(paper, figure, rows, root)
     tuning = figure.tuning
     view = DrawnFigure(

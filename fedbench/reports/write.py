@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
 
-import pandas as pd
-
 from fedbench.analysis.build_tables import paper_table, run_tables
 from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
@@ -46,7 +44,6 @@ class Collected:
     Attributes:
         store: The results directory.
         runs: The runs of the report.
-        evidence: The same, by the rows of papers that they match.
         damaged: Messages about runs that are left out.
         papers: Reports about the papers, without figures.
         tables: Tables of runs that match no row of a paper.
@@ -55,7 +52,6 @@ class Collected:
 
     store: Results
     runs: Sequence[Run]
-    evidence: Evidence
     damaged: list[str]
     papers: list[PaperReport]
     tables: list[TableData]
@@ -150,11 +146,10 @@ def _collect(
         raise RequestError("\n".join([message, *(f"left out: {text}" for text in damaged)]))
     if publish:
         runs = [as_published(run) for run in runs]
-    evidence = Evidence(runs)
-    reports = [_paper_report(paper, runs, evidence) for paper in _begun(runs, papers)]
+    reports = [_paper_report(paper, runs) for paper in _begun(runs, papers)]
     tables = run_tables(runs, [table for report in reports for table in report.tables])
     compared = None if compare is None else compare(runs)
-    return Collected(store, runs, evidence, damaged, reports, tables, compared)
+    return Collected(store, runs, damaged, reports, tables, compared)
 
 
 def _begun_in(folder: Path) -> list[str]:
@@ -175,13 +170,14 @@ def _begun(runs: Sequence[Run], named: Sequence[str] = ()) -> list[Paper]:
     return [paper for paper in known_papers().values() if paper.id in begun]
 
 
-def _paper_report(paper: Paper, runs: Sequence[Run], evidence: Evidence) -> PaperReport:
+def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
     """Return the report about a paper, without figures."""
+    evidence = Evidence(paper, runs)
     return PaperReport(
         paper,
-        tables=tuple(paper_table(paper, table, evidence) for table in paper.tables.values()),
+        tables=tuple(paper_table(table, evidence) for table in paper.tables.values()),
         figures=(),
-        claims=tuple((claim, judge_readings(paper, claim, evidence)) for claim in paper.claims.values()),
+        claims=tuple((claim, judge_readings(claim, evidence)) for claim in paper.claims.values()),
         runs=tuple(run for run in runs if _paper_of(run) == paper.id),
     )
 
@@ -215,7 +211,7 @@ def _write(collected: Collected, target: Path, publish: bool, chapters: tuple[Ch
         linked = not publish and collected.store.bundle is None
         replace_file(new / PAGE, page(content, target if linked else None))
         with replacing(new / "runs.parquet") as part:
-            pd.DataFrame(run_rows(runs, collected.store.root)).to_parquet(part, index=False)
+            run_rows(runs, collected.store.root).to_parquet(part, index=False)
         if publish:
             _write_bundle(collected, new)
 
@@ -224,7 +220,10 @@ def _draw(collected: Collected, folder: Path) -> Content:
     """Draw the figures of a report into a directory, and return the content of its page."""
     place = collected.store.place
     papers = [
-        replace(report, figures=tuple(paper_figures(report.paper, collected.evidence, place, folder)))
+        replace(
+            report,
+            figures=tuple(paper_figures(report.paper, Evidence(report.paper, report.runs), place, folder)),
+        )
         for report in collected.papers
     ]
     tables = collected.tables

@@ -17,8 +17,8 @@ from fedbench.runs.results import Results
 
 def tables(root, paper, *names):
     p = papers()[paper]
-    evidence = Evidence(Results(root))
-    return [paper_table(p, p.tables[name], evidence) for name in names]
+    evidence = Evidence(p, Results(root))
+    return [paper_table(p.tables[name], evidence) for name in names]
 
 
 def test_a_number_that_two_tables_print_is_counted_once(tmp_path):

@@ -154,8 +154,6 @@ def test_pairs_carry_their_interval():
     assert (paired([1, 2, 3]).low, paired([1, 2, 3]).high) == interval([1, 2, 3])
     assert (paired([1, 2, 3], 0.5).low, paired([1, 2, 3], 0.5).high) == interval([1, 2, 3], 0.5)
     assert (paired([4]).low, paired([4]).high) == (None, None)
-    with pytest.raises(ValueError, match="at least one"):
-        paired([])
 
 
 # ---- many tests at once
@@ -223,12 +221,6 @@ def test_ranks_know_the_order_inside_a_block_only(blocks, methods, seed):
     assert turned.ranks == pytest.approx([methods + 1 - r for r in f.ranks])
     assert (turned.p, turned.statistic) == (pytest.approx(f.p), pytest.approx(f.statistic))
     assert sum(f.ranks) == pytest.approx(methods * (methods + 1) / 2)
-
-
-@pytest.mark.parametrize("scores", [[[1, 2, 3]], [[1, 2], [1, 2]], [1, 2, 3], [[1, 2, 3], [1, math.nan, 3]]])
-def test_friedman_refuses_what_has_no_ranks(scores):
-    with pytest.raises(ValueError, match="at least 2 blocks and 3 methods"):
-        friedman(scores)
 
 
 def test_a_block_is_won_if_its_two_sided_p_is_at_most_alpha():

@@ -461,7 +461,7 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, compos
             "departures": departures, "status": "running", "started": "", "sources": [],
         }  # fmt: skip
         run = Run(Path("nowhere"), config.tree, meta)
-        (found,) = Evidence([run]).choices(job.paper, job.row)
+        (found,) = Evidence(job.paper, [run]).choices(job.row)
         split = config.tree["data"]["seed"] or 0  # drawn with the seed where it is null
         assert found.others == ((Unit(split, 0), "not finished"),), job.setting
 

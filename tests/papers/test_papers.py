@@ -325,7 +325,7 @@ def test_claims_name_what_exists(paper):
         if isinstance(c.check, PropertyTest):
             path, name = c.check.test.split("::")
             assert name in {n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)}
-        v = judge(p, c, Evidence([]))  # finds the rows that it compares
+        v = judge(c, Evidence(p, []))  # finds the rows that it compares
         assert v.word != "not testable" or c.check is None, c.id
 
 

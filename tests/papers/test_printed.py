@@ -27,7 +27,7 @@ class Printed(MatchedRuns):
 
 
 class Tables(Evidence):
-    def choices(self, paper, row):
+    def choices(self, row):
         return [Printed({}, given=row.values)] if row.values else []
 
 
@@ -41,7 +41,7 @@ def of_runs(check):
     ids=lambda x: getattr(x, "id", x),
 )
 def test_printed_says_what_the_check_makes_of_the_printed_numbers(paper, claim):
-    found = judge(papers()[paper], claim, Tables([])).comparisons
+    found = judge(claim, Tables(papers()[paper], [])).comparisons
     means = [c.mean for c in found if c.mean is not None]
     if not means:
         assert claim.printed == "not tabulated"

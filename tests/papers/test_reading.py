@@ -43,7 +43,7 @@ def write(tmp_path, text=EXAMPLE, name="example"):
 def paper(path: Path):
     made = read_paper(path)
     for claim in made.claims.values():
-        judge(made, claim, Evidence([]))
+        judge(claim, Evidence(made, []))
     return made
 
 
@@ -51,7 +51,7 @@ def test_the_documented_example_is_a_paper(tmp_path):
     p = paper(write(tmp_path))
     assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == ("example", ["table1", "table2"], ["figure1"], 6)
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
-    verdicts = [judge(p, c, Evidence([])) for c in p.claims.values()]
+    verdicts = [judge(c, Evidence(p, [])) for c in p.claims.values()]
     assert [v.word for v in verdicts] == ["not run"] * 5 + ["not testable"]
     totals = [len(v.comparisons) for v in verdicts[:5]]
     assert totals == [4, 1, 2, 1, 4]  # setups x metrics; ranks; 2 methods; 1; setups x measures
@@ -143,7 +143,7 @@ def test_a_function_that_does_not_exist(tmp_path, monkeypatch):
     made = read_paper(write(tmp_path))
     monkeypatch.delattr(OWN_CHECKS, "c04_fedavg_falls_less")
     with pytest.raises(RequestError, match="needs a function c04_... in fedbench/analysis/claims/example.py") as error:
-        judge(made, made.claims["c04"], Evidence([]))
+        judge(made.claims["c04"], Evidence(made, []))
     assert str(error.value).startswith("example.yaml: claims: c04: ")
 
 
@@ -156,9 +156,9 @@ def test_a_row_that_does_not_exist(tmp_path):
 def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path, monkeypatch):
     """Only a RequestError is a fault of the file; a function that is wrong ends with its own error."""
     made = read_paper(write(tmp_path))
-    monkeypatch.setattr(OWN_CHECKS, "c04_fedavg_falls_less", lambda paper, evidence: 1 // 0)
+    monkeypatch.setattr(OWN_CHECKS, "c04_fedavg_falls_less", lambda evidence: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        judge(made, made.claims["c04"], Evidence([]))
+        judge(made.claims["c04"], Evidence(made, []))
 
 
 def test_fields_are_those_that_runs_have():

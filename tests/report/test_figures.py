@@ -34,7 +34,7 @@ KINDS = {
 def drawn(root, paper, figure):
     """The views of a figure."""
     p = papers()[paper]
-    return paper_figure(p, p.figures[figure], Evidence(Results(root)), root, root / "pictures")
+    return paper_figure(p, p.figures[figure], Evidence(p, Results(root)), root, root / "pictures")
 
 
 def runs_of(root, paper, figure, rows=None, **more):
@@ -149,7 +149,7 @@ def test_labels_are_drawn_from_counts(tmp_path):
 
 def test_sketches_are_left_out_and_what_lacks_runs_is_empty(tmp_path):
     for paper, p in papers().items():
-        views = {v.name: v for v in paper_figures(p, Evidence([]), tmp_path, tmp_path / "pictures")}
+        views = {v.name: v for v in paper_figures(p, Evidence(p, []), tmp_path, tmp_path / "pictures")}
         assert set(views) == {f"{paper}/{f.id}" for f in p.figures.values() if f.kind != "schematic"}
         for name, view in views.items():
             assert view.svg == ""

@@ -133,7 +133,7 @@ def test_every_page_begins_with_a_picture(shelf):
 
 def test_a_number_that_several_tables_share_is_one_point(tmp_path):
     fill(tmp_path)
-    table = paper_table(PAPER, PAPER.tables["table1"], Evidence(list(Results(tmp_path))))
+    table = paper_table(PAPER.tables["table1"], Evidence(PAPER, list(Results(tmp_path))))
     pages = [whole_page(Content("", (PaperReport(PAPER, tables, (), ()),))) for tables in ((table,), (table,) * 3)]
     said = f">{sum(len(row.values) for row in ROWS)} printed percentages and what was measured"
     assert [page.count(said) for page in pages] == [1, 1]

@@ -111,13 +111,9 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
     return config
 
 
-def evidence(root):
-    return Evidence(Results(root))
-
-
 def shown_table(root, paper, table):
     p = papers()[paper]
-    return paper_table(p, p.tables[table], evidence(root))
+    return paper_table(p.tables[table], Evidence(p, Results(root)))
 
 
 def shown(cell, column, seeds):

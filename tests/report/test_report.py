@@ -135,7 +135,7 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     assert all("data.seed" not in d for line in table.lines for d in line.found.reduced)
     runs = list(Results(tmp_path))
     paper = papers()["adafedadam"]
-    printed = paper_table(paper, paper.tables["table5"], Evidence(runs))
+    printed = paper_table(paper.tables["table5"], Evidence(paper, runs))
     assert [list(line.found.runs) for line in printed.lines if line.found.runs] == [[unit(0)]]
     (note,) = [n for n in notes_of(printed) if "split" in n]
     assert "Synthetic, vanilla SGD: the table has the runs on the split" in note

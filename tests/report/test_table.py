@@ -112,7 +112,7 @@ def test_numbers_in_full_precision_by_hand():
 def test_everything_on_record_can_be_read_back(paper):
     """Without a run: what is printed stands where it belongs in all three files."""
     p = papers()[paper]
-    tables = [paper_table(p, t, Evidence([])) for t in p.tables.values()]
+    tables = [paper_table(t, Evidence(p, [])) for t in p.tables.values()]
     for data, table in zip(tables, p.tables.values(), strict=True):
         rows = read_csv(table_csv(data))
         ordered = [r for s in table.setups for r in table.rows if r.setup == s]
@@ -130,7 +130,7 @@ def test_everything_on_record_can_be_read_back(paper):
             assert [len(t) - 1 for _, t in found] == [sum(r.setup == s for r in table.rows) for s in table.setups]
             assert all(r[-1] == "not run" for _, t in found for r in t[1:])
     report = PaperReport(
-        p, tuple(tables), (), tuple((c, {ADOPTED: judge(p, c, Evidence([]))}) for c in p.claims.values())
+        p, tuple(tables), (), tuple((c, {ADOPTED: judge(c, Evidence(p, []))}) for c in p.claims.values())
     )
     ((_, claims),) = markdown_tables(claims_markdown(report))
     assert [c[0] for c in claims[1:]] == list(p.claims)

@@ -284,8 +284,7 @@ def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
     fake(tmp_path, None, "qfedavg", {"local.batch_size": 10, "algo.q": 1, "algo.L": None}, seeds=(0,))
     best = "fedcada/table1_device_cifar10_iid"
     fake(tmp_path, best, "fedavg", {"algo.q": 0.5}, seeds=(0,))
-    write_rows = run_rows(list(Results(tmp_path)), tmp_path)
-    pd.DataFrame(write_rows).to_parquet(tmp_path / "runs.parquet")
+    run_rows(list(Results(tmp_path)), tmp_path).to_parquet(tmp_path / "runs.parquet")
     rows = pd.read_parquet(tmp_path / "runs.parquet").set_index("path")
     one, two = (next(r for p, r in rows.iterrows() if f"synthetic_leaf/{algo}/" in p) for algo in ("fedavg", "qfedavg"))
     assert (one["config.local.epochs"], one["config.local.batch_size"], two["config.local.batch_size"]) == (

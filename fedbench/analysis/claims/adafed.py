@@ -23,22 +23,21 @@ from fedbench.analysis.claims.curve_claims import (
     runs_of,
     tail,
 )
-from fedbench.analysis.claims.table_claims import Cells
+from fedbench.analysis.claims.table_claims import own_and_best_other
 from fedbench.analysis.curves import low_and_high, rounds_to
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.papers.schema import Paper
 
 _TARGET = 0.4  # mean accuracy in c18 and c67
 
 
-def c14_lead_grows_with_skew(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c14_lead_grows_with_skew(evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed's lead over the best other method in STD, as a ratio, is larger on skewed FEMNIST."""
-    cells = Cells(paper, evidence)
+    paper = evidence.paper
     ratios: dict[str, PerUnit] = {}
     sides: list[MatchedRuns] = []
     for setup in ("femnist_skewed", "femnist_original"):
-        numbers, runs = cells.own_and_best_other("table3", setup, "adafed", "std_clients")
+        numbers, runs = own_and_best_other(evidence, "table3", setup, "adafed", "std_clients")
         title = paper.setups[setup].title
         ratios[title] = {unit: best / own for unit, (own, best) in numbers.items() if own}
         sides += runs
@@ -50,16 +49,16 @@ def c14_lead_grows_with_skew(paper: Paper, evidence: Evidence) -> list[Compariso
     return [above(label, leads(ratios[larger], ratios[smaller], 1.0), sides)]
 
 
-def c16_high_loss_falls_by_more(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c16_high_loss_falls_by_more(evidence: Evidence) -> list[Comparison]:
     """Test that the loss of the client that starts highest falls by more than that of the client that starts lowest."""
 
     def lead(low: pd.Series, high: pd.Series) -> float:
         return float((high.iloc[0] - high.iloc[-1]) - (low.iloc[0] - low.iloc[-1]))
 
-    return _two_clients(paper, evidence, "the drop of the high loss beyond that of the low one", lead)
+    return _two_clients(evidence, "the drop of the high loss beyond that of the low one", lead)
 
 
-def c65_losses_end_alike(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c65_losses_end_alike(evidence: Evidence) -> list[Comparison]:
     """Test that over the last tenth of the rounds both losses differ by less than a tenth of the larger one."""
 
     def room(low: pd.Series, high: pd.Series) -> float:
@@ -67,15 +66,13 @@ def c65_losses_end_alike(paper: Paper, evidence: Evidence) -> list[Comparison]:
         return 0.1 * max(one, two) - abs(one - two)
 
     label = "the final gap between both losses below a tenth of the larger one"
-    return _two_clients(paper, evidence, label, room)
+    return _two_clients(evidence, label, room)
 
 
-def _two_clients(
-    paper: Paper, evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.Series], float]
-) -> list[Comparison]:
+def _two_clients(evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.Series], float]) -> list[Comparison]:
     """Return, per setup of Figure 3, the comparison of a number of the two clients' losses with 0."""
     out = []
-    for shown in figure_runs(paper, "figure3", evidence).values():
+    for shown in figure_runs(evidence, "figure3").values():
         runs = runs_of(shown, "adafed")
         losses = {unit: low_and_high(run.clients()) for unit, run in runs.runs.items()}
         # a single round shows no trend
@@ -84,13 +81,13 @@ def _two_clients(
     return out
 
 
-def c18_fewest_rounds_to_target(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed needs fewer rounds to a mean accuracy of 40 % than each other method.
 
     A run that ends below 40 % needs at least one round more than it has. A seed with which neither run gets there does
     not count, and if there are no other seeds the comparison is undecided.
     """
-    (shown,) = figure_runs(paper, "figure5", evidence).values()
+    (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
     mine = _rounds_to_target(adafed)
     out = []
@@ -112,13 +109,13 @@ def c18_fewest_rounds_to_target(paper: Paper, evidence: Evidence) -> list[Compar
     return out
 
 
-def c67_rounds_to_target_as_printed(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c67_rounds_to_target_as_printed(evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed reaches a mean accuracy of 40 % in rounds 360 to 440 and each other method in 810 to 990.
 
     These are the 400 and 900 rounds of the paper, which it reads off a picture, with a slack of a tenth. A run that has
     at least the band's rounds and never reaches 40 % counts as outside; a shorter one is left out.
     """
-    (shown,) = figure_runs(paper, "figure5", evidence).values()
+    (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
     out = []
     for runs in shown:
@@ -143,9 +140,9 @@ def _stopped_first(runs: Sequence[tuple[float, float]]) -> bool:
     return min(rounds, other_rounds) >= min(end, other_end)
 
 
-def c66_full_batch_is_smoothest(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c66_full_batch_is_smoothest(evidence: Evidence) -> list[Comparison]:
     """Test that the length of the direction, as a share of its first value, is smoothest for one full-batch epoch."""
-    (shown,) = figure_runs(paper, "figure4", evidence).values()
+    (shown,) = figure_runs(evidence, "figure4").values()
     rough = {runs: {unit: roughness(c / c.iloc[0]) for unit, c in runs.curve("update_norm").items()} for runs in shown}
     smooth = shown[-1]  # the row with a full batch and a single epoch
     out = []

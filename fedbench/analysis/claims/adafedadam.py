@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, joined
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
-from fedbench.analysis.claims.table_claims import Cells
+from fedbench.analysis.claims.table_claims import own_and_best_other
 from fedbench.analysis.matching import Evidence
 from fedbench.core.metrics import metric_info
 from fedbench.papers.checks import Selection
-from fedbench.papers.schema import Paper
 
 _BASELINES = ("fedavg", "fedadam", "fednova", "qfedavg")
 _SPREAD = metric_info("error_rsd_weighted")
@@ -16,9 +15,9 @@ _ERRORS = (metric_info("error_mean_weighted"), _SPREAD)
 _UNSTABLE = 5.0  # points of accuracy behind the best method
 
 
-def c17_dominates_each_baseline(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c17_dominates_each_baseline(evidence: Evidence) -> list[Comparison]:
     """Test that for each baseline some value of alpha gives AdaFedAdam a lower mean and a lower spread of the error."""
-    (shown,) = figure_runs(paper, "figure3", evidence).values()
+    (shown,) = figure_runs(evidence, "figure3").values()
     front = [runs for runs in shown if Selection("adafedadam").fits(runs.row)]
     last = {(runs, field): runs.final(field.name) for runs in shown for field in _ERRORS}
     fields = " and ".join(field.label for field in _ERRORS)
@@ -37,15 +36,15 @@ def c17_dominates_each_baseline(paper: Paper, evidence: Evidence) -> list[Compar
     return out
 
 
-def c23_baselines_are_unstable(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c23_baselines_are_unstable(evidence: Evidence) -> list[Comparison]:
     """Test that each baseline is more than 5 points of mean accuracy behind the best method on some data set."""
-    cells = Cells(paper, evidence)
+    paper = evidence.paper
     out = []
     for algo in _BASELINES:
         name = paper.methods[algo].label
         parts = []
         for setup in paper.tables["table5"].setups:
-            numbers, runs = cells.own_and_best_other("table5", setup, algo, "avg")
+            numbers, runs = own_and_best_other(evidence, "table5", setup, algo, "avg")
             lag = {unit: best - own - _UNSTABLE for unit, (own, best) in numbers.items()}
             label = f"{name} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
             parts.append(above(label, lag, runs))
@@ -53,9 +52,9 @@ def c23_baselines_are_unstable(paper: Paper, evidence: Evidence) -> list[Compari
     return out
 
 
-def c24_spread_stops_falling(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c24_spread_stops_falling(evidence: Evidence) -> list[Comparison]:
     """Test that from alpha 4 to 8 the relative spread of the error falls by less than half of its fall from 1 to 4."""
-    (shown,) = figure_runs(paper, "figure3", evidence).values()
+    (shown,) = figure_runs(evidence, "figure3").values()
     runs = [runs_of(shown, "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)]
     spreads = aligned(*(measured(side, "final", _SPREAD.name) for side in runs))
     room = {  # falls are negative

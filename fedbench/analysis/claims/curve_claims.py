@@ -16,7 +16,6 @@ from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
-from fedbench.papers.schema import Paper
 
 PerUnit = dict[Unit, float]
 
@@ -79,14 +78,13 @@ _LABELS = {
 }
 
 
-def figure_runs(
-    paper: Paper, figure: str, evidence: Evidence, setups: Sequence[str] = ()
-) -> dict[str, list[MatchedRuns]]:
+def figure_runs(evidence: Evidence, name: str, setups: Sequence[str] = ()) -> dict[str, list[MatchedRuns]]:
     """Return the runs that a figure shows by setup, on some of its setups or on all."""
+    figure = evidence.paper.figures[name]
     shown = {}
-    for setup in setups or paper.figures[figure].setups:
-        rows = [row for row in paper.figures[figure].rows if row.setup == setup]
-        shown[setup] = evidence.comparable(paper, rows)
+    for setup in setups or figure.setups:
+        rows = [row for row in figure.rows if row.setup == setup]
+        shown[setup] = evidence.comparable(rows)
     return shown
 
 
@@ -183,10 +181,10 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
 # ---- checks
 
 
-def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
+def curve_comparisons(evidence: Evidence, check: Curves) -> list[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
     out = []
-    for shown in figure_runs(paper, check.figure, evidence, check.setups).values():
+    for shown in figure_runs(evidence, check.figure, check.setups).values():
         better = selected(shown, *check.better)
         worse = [runs for runs in selected(shown, *check.worse) if runs not in better]
         for measure, field in product(check.measure, check.fields):
@@ -225,7 +223,7 @@ def _compared(
     return replace(comparison, unit=_scale(measure, field)[1])
 
 
-def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
+def limit_comparisons(evidence: Evidence, check: Limit) -> list[Comparison]:
     """Return comparisons of a measure of some runs of a figure with a bound."""
     sign, side, bound = -1.0, "at most", check.at_most
     if bound is None:
@@ -234,7 +232,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     factor, unit = _scale(check.measure, check.field)
     what = f"{metric_info(check.field).label} ({_LABELS.get(check.measure, check.measure)})"
     out = []
-    for shown in figure_runs(paper, check.figure, evidence).values():
+    for shown in figure_runs(evidence, check.figure).values():
         for runs in selected(shown, *check.methods):
             sides = [runs]
             if check.reference is None:

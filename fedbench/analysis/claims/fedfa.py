@@ -7,7 +7,7 @@ from itertools import product
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
-from fedbench.analysis.claims.table_claims import Cells, rank_correlations
+from fedbench.analysis.claims.table_claims import compare_rows, rank_correlations, row_of
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.schema import Paper, Row
 
@@ -20,13 +20,13 @@ _SYNTHETIC = (  # from IID to the most mixed
 _FIELDS = ("accuracy_mean", "train_loss")
 
 
-def c07_less_stable_with_heterogeneity(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c07_less_stable_with_heterogeneity(evidence: Evidence) -> list[Comparison]:
     """Test that FedAvg's curves become less stable with heterogeneity.
 
     For accuracy and training loss: the rank correlation of the setbacks with the order of the four synthetic sets. A
     run that diverged is less stable than any other.
     """
-    shown = figure_runs(paper, "figure2", evidence, _SYNTHETIC)
+    shown = figure_runs(evidence, "figure2", _SYNTHETIC)
     steps = [runs_of(runs, "fedavg") for runs in shown.values()]
     out = []
     for field in _FIELDS:
@@ -36,14 +36,14 @@ def c07_less_stable_with_heterogeneity(paper: Paper, evidence: Evidence) -> list
     return out
 
 
-def c15_higher_mean_with_larger_variance(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c15_higher_mean_with_larger_variance(evidence: Evidence) -> list[Comparison]:
     """Test that in Figure 7 or 8 some alpha has a higher mean accuracy and a larger variance than 0.5, or neither.
 
     Neither: the mean is lower and the variance smaller.
     """
     parts = []
     for figure, setup in (("figure7", "synthetic_1_1"), ("figure8", "mnist")):
-        shown = figure_runs(paper, figure, evidence)[setup]
+        shown = figure_runs(evidence, figure)[setup]
         half = runs_of(shown, "fedfa", alpha=0.5)
         for tenths, (side, sign) in product(range(11), (("above", 1.0), ("below", -1.0))):
             alpha = tenths / 10
@@ -59,16 +59,17 @@ def c15_higher_mean_with_larger_variance(paper: Paper, evidence: Evidence) -> li
     return [joined("a higher mean with a larger variance", parts, every=False)]
 
 
-def c20_small_rate_is_stabler_and_worse(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> list[Comparison]:
     """Test that at rate 0.001 the curves of both baselines are more stable than at 0.01, and lower on average.
 
     More stable: smaller setbacks of accuracy and training loss. Worse convergence: a lower mean accuracy over the
     rounds.
     """
+    paper = evidence.paper
     out = []
     for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
         rows = [_first_row(paper, figure, setup, algo) for figure in ("figure4", "figure2")]
-        slow, fast = evidence.comparable(paper, rows)
+        slow, fast = evidence.comparable(rows)
         name = f"{paper.methods[algo].label} at rate 0.001 against 0.01 on {slow.setup}"
         for field in _FIELDS:
             a, b = (measured(runs, "setbacks", field) for runs in (slow, fast))
@@ -79,17 +80,17 @@ def c20_small_rate_is_stabler_and_worse(paper: Paper, evidence: Evidence) -> lis
     return out
 
 
-def c24_weights_are_fairer_than_equal(paper: Paper, evidence: Evidence) -> list[Comparison]:
+def c24_weights_are_fairer_than_equal(evidence: Evidence) -> list[Comparison]:
     """Test that FedFa's weights make it fairer: against equal weights, everything else alike, on heterogeneous sets.
 
     A smaller variance and a more accurate worst 20 % of clients.
     """
-    cells = Cells(paper, evidence)
+    paper = evidence.paper
     out = []
     for setup in (*_SYNTHETIC[1:], "femnist"):
-        weighted = cells.row("table2", setup, "fedfa")
+        weighted = row_of(paper, "table2", setup, "fedfa")
         equal = _first_row(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
-        out += [cells.compare(weighted, equal, metric) for metric in ("var_clients", "worst20")]
+        out += [compare_rows(evidence, weighted, equal, metric) for metric in ("var_clients", "worst20")]
     return out
 
 

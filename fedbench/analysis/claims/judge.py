@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fedbench.analysis.claims import table_claims
 from fedbench.analysis.claims.comparison import Comparison, joined
@@ -27,13 +27,21 @@ from fedbench.papers.checks import (
     WithinBand,
 )
 from fedbench.papers.readings import ADOPTED, Reading
-from fedbench.papers.schema import Claim, Paper
+from fedbench.papers.schema import Claim
 
 Readings: TypeAlias = Mapping[Reading, Verdict]
-OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
+OwnCheck: TypeAlias = Callable[[Evidence], list[Comparison]]
+_COMPARISONS: dict[type, Callable[[Evidence, Any], list[Comparison]]] = {
+    Compare: table_claims.compare,
+    Trend: table_claims.trend,
+    Averages: table_claims.averages,
+    WithinBand: table_claims.within_band,
+    Curves: curve_comparisons,
+    Limit: limit_comparisons,
+}
 
 
-def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
+def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """Return the verdict on a claim of a paper.
 
     Raises:
@@ -47,27 +55,26 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
                 how = "shown" if shows == "holds" else "refuted"
                 return Verdict(shows, f"a property of the method, {how} by {test}", "test")
             case EqualRows() as check:
-                return table_claims.equal_rows(paper, check)
+                return table_claims.equal_rows(evidence.paper, check)
             case _:
-                return decide(comparisons_of(paper, claim, claim.check, evidence))
+                return decide(comparisons_of(claim, claim.check, evidence))
     except RequestError as error:
-        raise RequestError(f"{paper.id}.yaml: claims: {claim.id}: {error}") from error
+        raise RequestError(f"{evidence.paper.id}.yaml: claims: {claim.id}: {error}") from error
 
 
-def judge_readings(paper: Paper, claim: Claim, evidence: Evidence) -> Readings:
+def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
     """Return the verdict on a claim under each reading of its paper, the adopted one first.
 
     A reading that changes none of the numbers of one that is nearer to the adopted one is left out.
 
     Args:
-        paper: The paper.
         claim: The claim.
-        evidence: The runs.
+        evidence: The paper and the runs.
     """
-    adopted = judge(paper, claim, evidence.under(ADOPTED))
+    adopted = judge(claim, evidence.under(ADOPTED))
     if adopted.basis != "runs" or adopted.word == "not testable":
         return {ADOPTED: adopted}
-    verdicts = {reading: judge(paper, claim, evidence.under(reading)) for reading in paper.readings.every()}
+    verdicts = {reading: judge(claim, evidence.under(reading)) for reading in evidence.paper.readings.every()}
     numbers = {reading: _numbers(verdict.outcome) for reading, verdict in verdicts.items()}
     kept = {}
     for reading, verdict in verdicts.items():
@@ -107,29 +114,16 @@ def _numbers(verdict: Verdict) -> list[object]:
     return [(c.label, c.mean, c.greater, c.less, c.n, c.blocks) for c in verdict.comparisons]
 
 
-def comparisons_of(paper: Paper, claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
+def comparisons_of(claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
     """Return the comparisons of a check of a claim, not judged."""
-    cells = table_claims.Cells(paper, evidence)
-    match check:
-        case Several(checks=checks):
-            parts = [c for part in checks for c in comparisons_of(paper, claim, part, evidence)]
-            return [joined(check.label, parts, check.kind == "all")] if check.label else parts
-        case Compare():
-            return table_claims.compare(cells, check)
-        case Trend():
-            return table_claims.trend(cells, check)
-        case Averages():
-            return table_claims.averages(cells, check)
-        case Curves():
-            return curve_comparisons(paper, check, evidence)
-        case WithinBand():
-            return table_claims.within_band(cells, check)
-        case Limit():
-            return limit_comparisons(paper, check, evidence)
-        case Function():
-            return own_check(paper.id, claim.id)(paper, evidence)
-        case _:
-            raise RequestError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
+    if isinstance(check, Several):
+        parts = [c for part in check.checks for c in comparisons_of(claim, part, evidence)]
+        return [joined(check.label, parts, check.kind == "all")] if check.label else parts
+    if isinstance(check, Function):
+        return own_check(evidence.paper.id, claim.id)(evidence)
+    if type(check) not in _COMPARISONS:
+        raise RequestError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
+    return _COMPARISONS[type(check)](evidence, check)
 
 
 def own_check(paper: str, claim: str) -> OwnCheck:

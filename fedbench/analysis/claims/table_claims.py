@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, product
 from statistics import mean
 from typing import Any
@@ -29,79 +29,79 @@ from fedbench.papers.checks import Averages, Compare, EqualRows, Trend, WithinBa
 from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
-@dataclass(frozen=True)
-class Cells:
-    """The measured numbers of a paper's tables."""
+def rows_of(paper: Paper, table: str, setup: str) -> list[Row]:
+    """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
+    return [row for row in paper.tables[table].rows if row.setup == setup]
 
-    paper: Paper
-    evidence: Evidence
 
-    def rows(self, table: str, setup: str) -> list[Row]:
-        """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
-        return [row for row in self.paper.tables[table].rows if row.setup == setup]
+def row_of(paper: Paper, table: str, setup: str, algo: str, **hyper: Any) -> Row:
+    """Return the first row of a method with the given hyperparameters.
 
-    def row(self, table: str, setup: str, algo: str, hyper: Mapping[str, Any] | None = None) -> Row:
-        """Return the first row of a method with the given hyperparameters.
+    Raises:
+        RequestError: If no such row exists.
+    """
+    for row in rows_of(paper, table, setup):
+        if row.algo == algo and hyper.items() <= row.hyperparameters.items():
+            return row
+    given = "".join(f" with {key} {value}" for key, value in hyper.items())
+    raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
 
-        Raises:
-            RequestError: If no such row exists.
-        """
-        wanted = hyper or {}
-        for row in self.rows(table, setup):
-            if row.algo == algo and wanted.items() <= row.hyperparameters.items():
-                return row
-        given = "".join(f" with {key} {value}" for key, value in wanted.items())
-        raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
 
-    def own_and_best_other(
-        self, table: str, setup: str, algo: str, metric: str
-    ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
-        """Return the number of a method and the best one of all others by unit, and the runs of all rows.
+def own_and_best_other(
+    evidence: Evidence, table: str, setup: str, algo: str, metric: str
+) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
+    """Return the number of a method and the best one of all others by unit, and the runs of all rows.
 
-        A unit counts only if every row has it: the best number may be the one that is missing.
-        """
-        m = self.paper.metrics[metric]
-        rows = self.rows(table, setup)
-        runs = self.evidence.comparable(self.paper, rows)
-        values = {row.algo: side.measured(m) for row, side in zip(rows, runs, strict=True)}
-        best = min if m.direction == "lower" else max
-        numbers = aligned(values.pop(algo), *values.values())
-        return {unit: (own, best(others)) for unit, (own, *others) in numbers.items()}, runs
+    A unit counts only if every row has it: the best number may be the one that is missing.
+    """
+    m = evidence.paper.metrics[metric]
+    rows = rows_of(evidence.paper, table, setup)
+    runs = evidence.comparable(rows)
+    values = {row.algo: side.measured(m) for row, side in zip(rows, runs, strict=True)}
+    best = min if m.direction == "lower" else max
+    numbers = aligned(values.pop(algo), *values.values())
+    return {unit: (own, best(others)) for unit, (own, *others) in numbers.items()}, runs
 
-    def compare(self, better: Row, worse: Row, metric: str, by: float = 0.0, label: str = "") -> Comparison:
-        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
-        Args:
-            better: A row.
-            worse: A row.
-            metric: The metric.
-            by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
-            label: Description of the comparison; empty for one by what is compared.
-        """
-        m = self.paper.metrics[metric]
-        one, two = self.evidence.comparable(self.paper, (better, worse))
-        text = label or self._label(better, worse, m, by)
-        numbers = one.measured(m), two.measured(m)
-        return replace(contest(text, *numbers, _sign(m), one, two, margin=-by), unit=_unit(m))
+def compare_rows(
+    evidence: Evidence, better: Row, worse: Row, metric: str, by: float = 0.0, label: str = ""
+) -> Comparison:
+    """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
-    def _label(self, better: Row, worse: Row, metric: PrintedMetric, by: float) -> str:
-        """Return what is compared; rows are named in full unless they are two methods in one setup."""
-        elsewhere = better.setup != worse.setup
-        full = elsewhere or better.algo == worse.algo
-        one, two = (self._name(row, full) for row in (better, worse))
-        where = "" if elsewhere else f" on {self.paper.setups[better.setup].title}"
-        amount = _sign(metric) * by
-        handicap = f" {'less' if amount > 0 else 'plus'} {abs(amount):g}" if by else ""
-        return f"{metric.label} of {one}{handicap} against {two}{where}"
+    Args:
+        evidence: The runs.
+        better: A row.
+        worse: A row.
+        metric: The metric.
+        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+        label: Description of the comparison; empty for one by what is compared.
+    """
+    m = evidence.paper.metrics[metric]
+    one, two = evidence.comparable((better, worse))
+    text = label or _label(evidence.paper, better, worse, m, by)
+    numbers = one.measured(m), two.measured(m)
+    return replace(contest(text, *numbers, _sign(m), one, two, margin=-by), unit=_unit(m))
 
-    def _name(self, row: Row, full: bool) -> str:
-        name = self.paper.methods[row.algo].label
-        if not full:
-            return name
-        for key, value in row.hyperparameters.items():
-            if isinstance(value, float):
-                name += f" {key}={value:g}"
-        return f"{name} ({self.paper.setups[row.setup].title})"
+
+def _label(paper: Paper, better: Row, worse: Row, metric: PrintedMetric, by: float) -> str:
+    """Return what is compared; rows are named in full unless they are two methods in one setup."""
+    elsewhere = better.setup != worse.setup
+    full = elsewhere or better.algo == worse.algo
+    one, two = (_name(paper, row, full) for row in (better, worse))
+    where = "" if elsewhere else f" on {paper.setups[better.setup].title}"
+    amount = _sign(metric) * by
+    handicap = f" {'less' if amount > 0 else 'plus'} {abs(amount):g}" if by else ""
+    return f"{metric.label} of {one}{handicap} against {two}{where}"
+
+
+def _name(paper: Paper, row: Row, full: bool) -> str:
+    name = paper.methods[row.algo].label
+    if not full:
+        return name
+    for key, value in row.hyperparameters.items():
+        if isinstance(value, float):
+            name += f" {key}={value:g}"
+    return f"{name} ({paper.setups[row.setup].title})"
 
 
 def _sign(metric: PrintedMetric) -> float:
@@ -114,54 +114,55 @@ def _unit(metric: PrintedMetric) -> str:
     return info.difference_unit if metric.factor == info.factor else ""
 
 
-def compare(cells: Cells, check: Compare) -> list[Comparison]:
+def compare(evidence: Evidence, check: Compare) -> list[Comparison]:
     """Return the comparisons of each better method with each worse one, or with itself at another place.
 
     Where the methods on both sides are the same ones, a pair of them is one comparison of two parts.
     """
     if check.by < 0 and set(check.better) == set(check.worse):
-        return _close_together(cells, check)
-    table = check.table
+        return _close_together(evidence, check)
+    paper, table = evidence.paper, check.table
     out = []
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
-        own = cells.row(table, setup, algo)
+        own = row_of(paper, table, setup, algo)
         if check.at is not None:
-            rivals = [cells.row(check.at.table, check.at.setup, algo)]
+            rivals = [row_of(paper, check.at.table, check.at.setup, algo)]
         elif check.worse:
-            rivals = [cells.row(table, setup, other) for other in check.worse if other != algo]
+            rivals = [row_of(paper, table, setup, other) for other in check.worse if other != algo]
         else:
-            rivals = [row for row in cells.rows(table, setup) if row is not own]
-        out += [cells.compare(own, rival, metric, check.by, check.label) for rival in rivals]
+            rivals = [row for row in rows_of(paper, table, setup) if row is not own]
+        out += [compare_rows(evidence, own, rival, metric, check.by, check.label) for rival in rivals]
     return out
 
 
-def _close_together(cells: Cells, check: Compare) -> list[Comparison]:
+def _close_together(evidence: Evidence, check: Compare) -> list[Comparison]:
     """Return a comparison per pair of methods: two one-sided tests that each is less behind the other than ``by``."""
-    paper = cells.paper
+    paper = evidence.paper
     out = []
     for setup, metric, pair in product(check.setups, check.metrics, combinations(check.better, 2)):
-        one, two = (cells.row(check.table, setup, algo) for algo in pair)
-        parts = [cells.compare(*sides, metric, check.by) for sides in ((one, two), (two, one))]
+        one, two = (row_of(paper, check.table, setup, algo) for algo in pair)
+        parts = [compare_rows(evidence, *sides, metric, check.by) for sides in ((one, two), (two, one))]
         names = " and ".join(paper.methods[algo].label for algo in pair)
         label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
         out.append(joined(f"{label} on {paper.setups[setup].title}", parts, every=True))
     return out
 
 
-def trend(cells: Cells, check: Trend) -> list[Comparison]:
+def trend(evidence: Evidence, check: Trend) -> list[Comparison]:
     """Return, per method, the rank correlation of the metric with the steps."""
-    metric = cells.paper.metrics[check.metric]
+    paper = evidence.paper
+    metric = paper.metrics[check.metric]
     rising = check.trend == "increasing"
-    where = f" on {cells.paper.setups[check.setup].title}" if check.setup else ""
+    where = f" on {paper.setups[check.setup].title}" if check.setup else ""
     out = []
     for algo in check.algo:
-        runs = cells.evidence.comparable(cells.paper, _steps(cells, check, algo))
+        runs = evidence.comparable(_steps(paper, check, algo))
         values = [step.measured(metric) for step in runs]
         correlations = rank_correlations(runs, values, -_sign(metric) * math.inf)
         if not rising:
             correlations = {unit: -tau for unit, tau in correlations.items()}
         label = (
-            f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} "
+            f"rank correlation of {metric.label} of {paper.methods[algo].label} "
             f"with {check.over}{where}, {'rising' if rising else 'falling'}"
         )
         out.append(tested(label, correlations, runs))
@@ -181,27 +182,28 @@ def rank_correlations(
     return {unit: kendall(numbers) for unit, numbers in aligned(*outcomes).items()}
 
 
-def _steps(cells: Cells, check: Trend, algo: str) -> list[Row]:
+def _steps(paper: Paper, check: Trend, algo: str) -> list[Row]:
     """Return the rows of a method in the order of the steps."""
     if check.setup is None:
-        return [cells.row(check.table, setup, algo) for setup in check.order]
-    rows = [row for row in cells.rows(check.table, check.setup) if row.algo == algo]
+        return [row_of(paper, check.table, setup, algo) for setup in check.order]
+    rows = [row for row in rows_of(paper, check.table, check.setup) if row.algo == algo]
     if len(rows) < 2 or any(check.over not in row.hyperparameters for row in rows):
         raise RequestError(f"{check.table} needs at least two rows of {algo} on {check.setup}, all with {check.over}")
     return sorted(rows, key=lambda row: row.hyperparameters[check.over])
 
 
-def averages(cells: Cells, check: Averages) -> list[Comparison]:
+def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
     """Return how far the rows of one side are ahead of those of the other, averaged over pairs of rows.
 
     Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts if all rows have it.
     """
-    m = cells.paper.metrics[check.metric]
+    paper = evidence.paper
+    m = paper.metrics[check.metric]
     sides = [
-        [cells.row(side.table, *place) for place in product(side.setups, side.algos)]
+        [row_of(paper, side.table, *place) for place in product(side.setups, side.algos)]
         for side in (check.better, check.worse)
     ]
-    pairs = [cells.evidence.comparable(cells.paper, pair) for pair in zip(*sides, strict=True)]
+    pairs = [evidence.comparable(pair) for pair in zip(*sides, strict=True)]
     ahead = [leads(one.measured(m), two.measured(m), _sign(m)) for one, two in pairs]
     differences = {unit: mean(found) - check.by for unit, found in aligned(*ahead).items()}
 
@@ -213,19 +215,20 @@ def averages(cells: Cells, check: Averages) -> list[Comparison]:
     return [replace(compared, unit=_unit(m), untuned=untuned)]
 
 
-def within_band(cells: Cells, check: WithinBand) -> list[Comparison]:
+def within_band(evidence: Evidence, check: WithinBand) -> list[Comparison]:
     """Return the comparison of a row's number with a band (``between``).
 
     A run that has at least the band's rounds and never reaches its target counts as outside; a shorter one is left out.
     """
-    m = cells.paper.metrics[check.metric]
-    row = cells.row(check.table, check.setup, check.algo, check.hyperparameters)
-    runs = cells.evidence.find(cells.paper, row)
+    paper = evidence.paper
+    m = paper.metrics[check.metric]
+    row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
+    runs = evidence.find(row)
     values = runs.measured(m)
     unreached = runs.curve(m.field).keys() - values.keys() if m.target is not None else set()
     missed = {unit for unit in unreached if runs.runs[unit].config["rounds"] >= check.high}
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
-    label = f"{m.label} of {cells.paper.methods[check.algo].label}{hyper}"
+    label = f"{m.label} of {paper.methods[check.algo].label}{hyper}"
     return [replace(between(label, values, check.low, check.high, runs, missed), unit=_unit(m))]
 
 
@@ -238,13 +241,12 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
     Raises:
         RequestError: If a compared row or number does not exist.
     """
-    cells = Cells(paper, Evidence([]))
     table, other = check.tables
     compared = list(product(check.setups, check.algo, check.metrics))
     differing = []
     for setup, algo, metric in compared:
-        one = cells.row(table, setup, algo)
-        two = cells.row(other, setup, algo, check.hyperparameters)
+        one = row_of(paper, table, setup, algo)
+        two = row_of(paper, other, setup, algo, **check.hyperparameters)
         for row in (one, two):
             if metric not in row.values:
                 raise RequestError(f"the row of {row.algo} on {setup} prints no {metric}")

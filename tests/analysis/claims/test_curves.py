@@ -92,11 +92,11 @@ def constant(value, field="accuracy_mean"):
 class Given(Evidence):
     """Runs by (setup, method, value of the hyperparameter p)."""
 
-    def __init__(self, runs, **found):
-        super().__init__([])
+    def __init__(self, paper, runs, **found):
+        super().__init__(paper, [])
         self.given, self.made = runs, found
 
-    def choices(self, paper, row):
+    def choices(self, row):
         key = (row.setup, row.algo, row.hyperparameters.get("p"))
         return [MatchedRuns(by_unit(self.given.get(key, {})), **self.made.get(row.algo, {}))]
 
@@ -121,13 +121,13 @@ def read(check, of):
 
 def verdict(check, runs, rows=THREE, setups=("a",), **found):
     of = paper(rows, setups)
-    return judge(of, Claim("c", "", "", read(check, of), ""), Given(runs, **found))
+    return judge(Claim("c", "", "", read(check, of), ""), Given(of, runs, **found))
 
 
 def compare(check, runs, rows=THREE, setups=("a",), **found):
     compared = curve_comparisons if check["kind"] == "curves" else limit_comparisons
     of = paper(rows, setups)
-    return compared(of, read(check, of), Given(runs, **found))
+    return compared(Given(of, runs, **found), read(check, of))
 
 
 CURVES = {"kind": "curves", "better": "new", "worse": "others", "fields": ["accuracy_mean"]}

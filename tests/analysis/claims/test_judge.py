@@ -58,11 +58,11 @@ class Numbers(MatchedRuns):
 class Given(Evidence):
     """Numbers by (setup, method, hyperparameter or None): a list is the last average of each seed."""
 
-    def __init__(self, numbers, metric="avg", which="last", **found):
-        super().__init__([])
+    def __init__(self, paper, numbers, metric="avg", which="last", **found):
+        super().__init__(paper, [])
         self.numbers, self.key, self.made = numbers, (metric, which), found
 
-    def choices(self, paper, row):
+    def choices(self, row):
         hyper = row.hyperparameters.get("gamma", row.hyperparameters.get("epochs"))
         values = self.numbers.get((row.setup, row.algo, hyper))
         if values is None:
@@ -80,7 +80,7 @@ def claim_of(check, paper=PAPER):
 
 
 def verdict(numbers, check, column="avg", which="last", paper=PAPER, **made):
-    return judge(paper, claim_of(check), Given(numbers, column, which, **made))
+    return judge(claim_of(check), Given(paper, numbers, column, which, **made))
 
 
 def word(*given, **more):
@@ -128,7 +128,7 @@ def test_a_verdict_is_a_word_and_its_counts(numbers, kind, counts):
 
 
 def test_a_claim_that_compares_nothing_is_not_testable():
-    v = judge(PAPER, Claim("c", "", "", None, "supports"), Evidence([]))
+    v = judge(Claim("c", "", "", None, "supports"), Evidence(PAPER, []))
     assert (v.word, v.counts, v.comparisons) == ("not testable", False, ())
     assert decide([]).word == "not testable"
 
@@ -523,13 +523,13 @@ def test_each_table_has_its_own_round():
     ahead = {**check, "table": "t3", "setups": "b", "at": {"table": "t1", "setup": "a"}}
 
     class Both(Given):
-        def choices(self, paper, row):
+        def choices(self, row):
             numbers = {("avg", "best"): by_unit(UP), ("avg", "last"): by_unit(LOW)}
             return [Numbers(dict.fromkeys(by_unit(UP)), given=numbers)]
 
-    assert judge(PAPER, claim_of(ahead), Both({})).word == "holds"
+    assert judge(claim_of(ahead), Both(PAPER, {})).word == "holds"
     turned = {**check, "table": "t1", "setups": "a", "at": {"table": "t3", "setup": "b"}}
-    assert judge(PAPER, claim_of(turned), Both({})).word == "fails"
+    assert judge(claim_of(turned), Both(PAPER, {})).word == "fails"
     v = verdict({}, {**BEST, "table": "t3"})
     assert v.word == "not run"
     best = verdict({("a", m, 2): UP if m == "new" else LOW for m in METHODS}, {**BEST, "table": "t3"}, which="best")
@@ -638,13 +638,13 @@ def claims(*kinds):
 
 @pytest.mark.parametrize(("paper", "claim"), claims(EqualRows), ids=lambda v: getattr(v, "id", ""))
 def test_claims_on_printed_numbers_come_out_as_transcribed(paper, claim):
-    v = judge(paper, claim, Evidence([]))
+    v = judge(claim, Evidence(paper, []))
     assert v.word == {"supports": "holds", "contradicts": "fails"}[claim.printed]
 
 
 def of_paper(paper, claim):
     p = papers()[paper]
-    return judge(p, p.claims[claim], Evidence([]))
+    return judge(p.claims[claim], Evidence(p, []))
 
 
 def test_the_numbers_that_differ_are_named():
@@ -666,16 +666,16 @@ def test_a_spread_that_differs_is_a_number_that_differs():
     one, two = (table(n, [Row("new", "a", {}, v)]) for n, v in (("p", row), ("q", row | {"avg": Reported(1.0, 0.2)})))
     paper = replace(PAPER, tables={"p": one, "q": two})
     check = {"kind": "equal_rows", "tables": ["p", "q"], "algo": "new", "setups": ["a"], "metrics": ["avg", "std"]}
-    v = judge(paper, claim_of(check, paper), Evidence([]))
+    v = judge(claim_of(check, paper), Evidence(paper, []))
     assert (v.word, v.evidence) == ("fails", "printed numbers differ: average % 1 ± 0.1 and 1 ± 0.2 on a")
     same = {**check, "tables": ["p", "p"]}
-    assert judge(paper, claim_of(same, paper), Evidence([])).evidence == "all 2 printed numbers agree"
+    assert judge(claim_of(same, paper), Evidence(paper, [])).evidence == "all 2 printed numbers agree"
 
 
 def test_without_runs_nothing_is_decided_but_what_needs_none():
     for p in papers().values():
         for c in p.claims.values():
-            v = judge(p, c, Evidence([]))
+            v = judge(c, Evidence(p, []))
             if c.check is None:
                 assert v.word == "not testable"
             elif not isinstance(c.check, PropertyTest | EqualRows):

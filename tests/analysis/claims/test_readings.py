@@ -70,11 +70,11 @@ def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=No
 
 
 def verdict(root, reading, **more):
-    return judge(paper(**more), claim(), Evidence(Results(root)).under(reading))
+    return judge(claim(), Evidence(paper(**more), Results(root)).under(reading))
 
 
 def of(root, *setups, **more):
-    return judge_readings(paper(**more), claim(*setups), Evidence(Results(root)))
+    return judge_readings(claim(*setups), Evidence(paper(**more), Results(root)))
 
 
 def tally(v):
@@ -160,10 +160,8 @@ def test_a_variant_sets_keys_of_one_method(tmp_path, common, lead):
 def test_a_variant_changes_only_its_setups(tmp_path):
     write(tmp_path, "new", 0.1, setup="two")
     write(tmp_path, "old", 0.0, setup="two")
-    evidence = Evidence(Results(tmp_path))
-    words = {
-        name: judge(paper(), claim("two"), evidence.under(Reading(variant=name))).word for name in ("kept", "slow")
-    }
+    evidence = Evidence(paper(), Results(tmp_path))
+    words = {name: judge(claim("two"), evidence.under(Reading(variant=name))).word for name in ("kept", "slow")}
     assert words == {"kept": "not run", "slow": "holds"}
 
 
@@ -194,10 +192,10 @@ def test_a_split_has_the_seeds_that_both_methods_have(tmp_path):
 def test_other_splits_are_the_same_setting_and_do_not_count(tmp_path):
     write(tmp_path, "new", 0.1)
     write(tmp_path, "new", 0.1, split=3, seeds=(0, 1))
-    found = Evidence(Results(tmp_path)).find(paper(), ROWS[0])
+    found = Evidence(paper(), Results(tmp_path)).find(ROWS[0])
     assert list(found.runs) == [Unit(0, s) for s in range(6)]
     assert (found.reduced, found.cuts, found.splits, len(found.every)) == ((), (), [3], 8)
-    drawn = Evidence(Results(tmp_path)).under(Reading(splits="drawn")).find(paper(), ROWS[0])
+    drawn = Evidence(paper(), Results(tmp_path)).under(Reading(splits="drawn")).find(ROWS[0])
     assert list(drawn.runs) == [*(Unit(0, s) for s in range(6)), Unit(3, 0), Unit(3, 1)]
     assert (drawn.reduced, drawn.cuts, drawn.splits) == ((), (), [])
 
@@ -217,10 +215,10 @@ def test_curves_are_read_too(tmp_path, measure):
     write(tmp_path, "new", 0.1, unweighted=-0.1, best=0.3)
     write(tmp_path, "old", 0.0, best=0.4)
     check = Curves("f", (Selection("new"),), (Selection("old"),), (measure,), ("accuracy_mean_weighted",), ("one",))
-    evidence, of_figure = Evidence(Results(tmp_path)), Claim("c", "", "", check, "supports")
+    evidence, of_figure = Evidence(paper(), Results(tmp_path)), Claim("c", "", "", check, "supports")
 
     def mean(**reading):
-        return judge(paper(), of_figure, evidence.under(Reading(**reading))).worst.mean
+        return judge(of_figure, evidence.under(Reading(**reading))).worst.mean
 
     # the area is the mean of -10 and the last value; a round does not change it
     assert mean() == pytest.approx({"final": 10, "area": 0}[measure])
