@@ -393,7 +393,7 @@ def test_a_share_of_the_rounds_of_the_other(rounds, word):
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ({"measure": "rounds", "share": 1.0}, "share: must be less than 1; got 1.0"),
+        ({"measure": "rounds", "share": 1.0}, "share: must be < 1, got 1.0"),
         ({"measure": "area", "share": 0.5}, "share needs numbers of which less is better.* got area of accuracy_mean"),
     ],
 )

@@ -325,8 +325,8 @@ KNOWN = {"setups": {"one": None}, "methods": {"new": None}}
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"weighting": {"half": "x"}}, "weighting: half: must be 'unweighted' or 'weighted'; got 'half'"),
-        ({"splits": {"fixed": "x"}}, "splits: fixed: must be 'drawn'; got 'fixed'"),
+        ({"weighting": {"half": "x"}}, "weighting: half: must be one of unweighted, weighted; got 'half'"),
+        ({"splits": {"fixed": "x"}}, "splits: fixed: must be drawn, got 'fixed'"),
         ({"round": ["best"]}, "round: must be a valid dictionary"),
         ({"seeds": []}, "unknown key 'seeds'"),
         ({"variants": [{"id": "v", "title": "", "why": ""}]}, "it changes nothing"),
