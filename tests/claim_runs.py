@@ -28,11 +28,11 @@ class Run:
     def clients(self):
         return pd.DataFrame(self._clients)
 
-    def clients_at(self):
+    def last_clients(self):
         return self.clients().query("round == round.max()")
 
     def accuracy_of(self, client):
-        end = self.clients_at().dropna(subset="accuracy")
+        end = self.last_clients().dropna(subset="accuracy")
         return dict(zip(end["client"], end["accuracy"], strict=True)).get(client)
 
     def last_round(self):

@@ -251,7 +251,7 @@ def client_panels(title: str, lines: dict[str, tuple[Look, Sequence[Run]]]) -> l
     histogram, ranks = [], []
     edges = np.linspace(0, 100, 21)
     for label, (look, runs) in lines.items():
-        known = [run.clients_at()["accuracy"].dropna().to_numpy(float) for run in runs if run.has_clients]
+        known = [run.last_clients()["accuracy"].dropna().to_numpy(float) for run in runs if run.has_clients]
         if known:
             y = np.sort(100 * np.concatenate(known))
             share = 100 * np.histogram(y, edges)[0] / max(1, len(y))

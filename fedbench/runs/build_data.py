@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,11 +33,11 @@ def shared_data(config: RunConfig) -> FederatedDataset:
     """
     facts = config.identity.facts
     key = repr((config.data, config.data_dir, facts["files"], facts["code"], config.engine.precision))
-    found = _kept.pop(key, None) or federated(config)
-    _kept[key] = found
+    data = _kept.pop(key, None) or federated(config)
+    _kept[key] = data
     while len(_kept) > 1 and sum(d.x.nbytes + d.y.nbytes for d in _kept.values()) > _MOST_BYTES:
         del _kept[next(iter(_kept))]
-    return found
+    return data
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -47,32 +46,33 @@ def federated(config: RunConfig) -> FederatedDataset:
     Raises:
         RequestError: If files are missing, or the request does not fit the data.
     """
-    data = config.data
-    if data.clients:  # a client takes a kilobyte at least
-        refuse_too_large(f"{data.clients} clients", 1000 * data.clients, "lower data.clients")
+    section = config.data
+    if section.clients:  # a client takes a kilobyte at least
+        refuse_too_large(f"{section.clients} clients", 1000 * section.clients, "lower data.clients")
     examples = read_examples(config)
-    rule = data.partition
+    rule = section.partition
     given = None if rule is None else _given(rule, examples)
     if rule and given is None and examples.owner is not None:
         raise RequestError(f"data={config.names.data} assigns examples to clients itself; remove data.partition")
-    assembled = assemble(
+    data = assemble(
         examples,
         partition=None if rule is None or given is not None else _partition(rule),
-        clients=data.clients,
-        split=data.split,
-        local_test=data.local_test,
-        test_clients=data.test_clients,
-        seed=data.seed,
+        clients=section.clients,
+        split=section.split,
+        local_test=section.local_test,
+        test_clients=section.test_clients,
+        seed=section.seed,
         given=given,
     )
-    changed = "data.noise" if data.noise.clients else "data.validation" if data.validation else None
-    if changed and assembled.shares_examples:
-        raise RequestError(
-            f"{changed} needs examples that belong to one client each, since it would change those of others; set "
-            "data.partition.as_published=false"
-        )
-    noisy = with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
-    return with_validation(noisy, data.validation, data.seed) if data.validation else noisy
+    for key, changes in (("data.noise", section.noise.clients), ("data.validation", section.validation)):
+        if changes and data.shares_examples:
+            raise RequestError(
+                f"{key} needs examples that belong to one client each, since it would change those of others; set "
+                "data.partition.as_published=false"
+            )
+    if section.noise.clients:
+        data, _ = with_label_noise(data, section.noise, section.seed)
+    return with_validation(data, section.validation, section.seed) if section.validation else data
 
 
 def read_examples(config: RunConfig) -> Examples:
@@ -81,16 +81,21 @@ def read_examples(config: RunConfig) -> Examples:
     Raises:
         RequestError: If files are missing or malformed.
     """
-    data = config.data
-    given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
-    # generated examples are rounded to the run's own type as they are made
-    given["feature_dtype"] = "float64" if config.engine.precision == "float64" else "float32"
-    with mirrors(data.mirrors):
-        found: Examples = call(data.source, "data.source", **given)
-    source = function_of(data.source.target, "data.source")
+    section = config.data
+    with mirrors(section.mirrors):
+        examples: Examples = call(
+            section.source,
+            "data.source",
+            data_dir=config.data_dir,
+            seed=section.seed,
+            download=section.download,
+            # generated examples are rounded to the run's own type as they are made
+            feature_dtype="float64" if config.engine.precision == "float64" else "float32",
+        )
+    source = function_of(section.source.target, "data.source")
     if is_own(source):
-        _check_examples(found, source)
-    return found
+        _check_examples(examples, f"data.source: {place_of(source)} returned")
+    return examples
 
 
 def as_given(data: FederatedDataset) -> Given:
@@ -108,64 +113,68 @@ def _given(rule: Component, examples: Examples) -> Given | None:
     function = function_of(rule.target, "data.partition")
     if "held_out" not in inspect.signature(function).parameters:
         return None
-    found, where = call(rule, "data.partition", y=examples.y, held_out=examples.tested), place_of(function)
-    if not isinstance(found, Given):
+    given = call(rule, "data.partition", y=examples.y, held_out=examples.tested)
+    place = f"data.partition: {place_of(function)}"
+    if not isinstance(given, Given):
         raise RequestError(
-            f"data.partition: {where} returned {type(found).__name__}; a rule that takes held_out must return a Given "
+            f"{place} returned {type(given).__name__}; a rule that takes held_out must return a Given "
             "(fedbench.data.partitions.given)"
         )
-    return checked(found, len(examples.y), f"data.partition: {where}") if is_own(function) else found
+    return checked(given, len(examples.y), place) if is_own(function) else given
 
 
 def _partition(rule: Component) -> Partition:
+    """Return the function of a rule that divides the training examples, its result checked if it is the user's own."""
     function = function_of(rule.target, "data.partition")
-    where = f"data.partition: {place_of(function)}"
+    place = f"data.partition: {place_of(function)}"
 
-    def parts(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        found = call(rule, "data.partition", y=y, clients=clients, rng=rng)
+    def partition(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        parts = call(rule, "data.partition", y=y, clients=clients, rng=rng)
         if not is_own(function):
-            return list(found)
-        if not isinstance(found, list | tuple) or len(found) != clients:
-            got = len(found) if isinstance(found, list | tuple) else type(found).__name__
-            raise RequestError(f"{where} returned {got}; expected a list of {clients} arrays, one per client")
-        given = Given(tuple(map(str, range(clients))), found)
-        return list(checked(given, len(y), where, empty=True).train)
+            return list(parts)
+        if not isinstance(parts, list | tuple) or len(parts) != clients:
+            returned = len(parts) if isinstance(parts, list | tuple) else kind(parts)
+            raise RequestError(f"{place} returned {returned}; expected a list of {clients} arrays, one per client")
+        given = Given(tuple(map(str, range(clients))), parts)
+        return list(checked(given, len(y), place, empty=True).train)
 
-    return parts
+    return partition
 
 
-def _check_examples(e: object, source: Callable[..., Any]) -> None:
+def _check_examples(examples: object, place: str) -> None:
     """Check that the arrays that a source of the user's own has returned fit together.
+
+    Args:
+        examples: What it has returned.
+        place: Beginning of messages: the function, and that it has returned.
 
     Raises:
         RequestError: Naming the function, the array and the fault.
     """
-    where = f"data.source: {place_of(source)} returned"
-    if not isinstance(e, Examples):
-        raise RequestError(f"{where} {kind(e)}; expected fedbench.data.examples.Examples")
-    count, clients = len(e.y), len(e.names)
-    numbers = isinstance(e.x, np.ndarray) and e.x.dtype.kind in "biuf" and np.isfinite(e.x).all()
-    split = e.held_out is None or kind(e.held_out) == f"[{count}] bool"
-    owned = e.owner is None or (_within(e.owner, clients) and e.owner.shape == (count,))
-    rules = (
-        (
-            "y",
-            _within(e.y, e.classes),
-            f"a NumPy array of integers from 0 to classes - 1 = {e.classes - 1}",
-        ),
-        ("x", numbers and len(e.x) == count, f"a NumPy array of finite numbers, one entry per label, {count}"),
-        ("held_out", split, f"[{count}] bool, True for test examples"),
-        ("owner", owned, f"integers of shape [{count}], indices into names, of which there are {clients}"),
-    )
-    for name, fits, expected in rules:
+    if not isinstance(examples, Examples):
+        raise RequestError(f"{place} {kind(examples)}; expected fedbench.data.examples.Examples")
+
+    def check(name: str, fits: bool, expected: str) -> None:
+        array = getattr(examples, name)
         if not fits:
-            value = getattr(e, name)
-            whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size
-            span = f", {value.min()} to {value.max()}" if whole else ""
-            raise RequestError(f"{where} {name} {kind(value)}{span}; expected {expected}")
+            span = f", {array.min()} to {array.max()}" if _are_integers(array) else ""
+            raise RequestError(f"{place} {name} {kind(array)}{span}; expected {expected}")
+
+    x, y, owner, held_out = examples.x, examples.y, examples.owner, examples.held_out
+    largest, clients = examples.classes - 1, len(examples.names)
+    labels = _are_integers(y) and y.min() >= 0 and y.max() <= largest
+    check("y", labels, f"a NumPy array of integers from 0 to classes - 1 = {largest}")
+    count = len(y)
+    numbers = isinstance(x, np.ndarray) and x.dtype.kind in "biuf" and np.isfinite(x).all()
+    check("x", numbers and len(x) == count, f"a NumPy array of finite numbers, one entry per label, {count}")
+    marks = held_out is None or kind(held_out) == f"[{count}] bool"
+    check("held_out", marks, f"[{count}] bool, True for test examples")
+    within = owner is None or (
+        _are_integers(owner) and owner.shape == (count,) and owner.min() >= 0 and owner.max() < clients
+    )
+    check("owner", within, f"integers of shape [{count}], indices into names, of which there are {clients}")
 
 
-def _within(value: Any, end: int) -> bool:
-    """Whether these are integers from 0 to below ``end``, at least one."""
-    whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size
-    return bool(whole and value.min() >= 0 and value.max() < end)
+def _are_integers(value: Any) -> bool:
+    """Whether a value is an array of integers, at least one."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size > 0

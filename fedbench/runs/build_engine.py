@@ -54,69 +54,70 @@ def make_engine(
     Raises:
         RequestError: If compiled code is asked for and cannot be used.
     """
-    on_gpu, mode = task.device.type == "cuda", config.mode
+    on_gpu = task.device.type == "cuda"
     if not on_gpu:
         keep_memory()
-    kernel = _kernel(task, mode)
+    kernel = _kernel(task, config.mode)
+    mode = config.mode
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
         largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
         vectorised = task.traits.dense or (on_gpu and not is_own(type(task.model).forward))  # others may not be
         mode = "stacked" if vectorised and task.size < largest else "loop"
+
     share = data.num_clients if ranks.world_size == 1 else -(-cohort // ranks.world_size)  # of the clients of a round
     stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
-    alone = on_gpu or (mode == "stacked" and task.size < _SMALL)
-    workers = config.workers or (1 if alone else cores or available_cores())
-    chosen = config.cohort_size is None, config.workers is None
-    if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
+    one_thread = on_gpu or (mode == "stacked" and task.size < _SMALL)
+    workers = config.workers or (1 if one_thread else cores or available_cores())
+    automatic = config.cohort_size is None, config.workers is None
+    if kernel is None and any(automatic):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
-        size, workers = _fitting(
-            size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else LOCAL_WORLD_SIZE)
-        )
-    wanted = mode
-    mode, size, workers = ranks.broadcast((mode, size, workers))  # parts and sums depend on them
-    if wanted != mode:
-        raise RequestError(f"engine.mode={wanted} is what this machine can do, and the first process has {mode}")
+        free = int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else LOCAL_WORLD_SIZE)
+        size, workers = _fitting(size, workers, automatic, needed, free)
+
+    shared_mode, size, workers = ranks.broadcast((mode, size, workers))  # parts and sums depend on them
+    if mode != shared_mode:
+        raise RequestError(f"engine.mode={mode} is what this machine can do, and the first process has {shared_mode}")
     oracle = kernel or make_oracle(task, mode)
     if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:  # the work of other threads would be captured, too
         oracle = CapturedOracle(oracle)
-    return Engine(oracle, mode, size, workers, kernel, chosen[0], ranks)
+    return Engine(oracle, mode, size, workers, kernel, automatic[0], ranks)
 
 
-def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:
-    """Return the clients per chunk and the threads, halved until the chunks of all threads fit into ``room``.
+def _fitting(size: int, workers: int, automatic: tuple[bool, bool], needed: int, free: int) -> tuple[int, int]:
+    """Return the clients per chunk and the threads, halved until the chunks of all threads fit into the memory.
 
     Args:
         size: Clients per chunk that are best for speed, or that the user asked for.
         workers: Threads, likewise.
-        chosen: Whether each of the two may be changed, which the user's numbers may not.
+        automatic: Whether each of the two may be changed, which the user's numbers may not.
         needed: Bytes that the local phase of one client takes.
-        room: Bytes for the chunks.
+        free: Bytes for the chunks.
     """
-    while chosen[0] and size > 1 and size * workers * needed > room:
+    while automatic[0] and size > 1 and size * workers * needed > free:
         size //= 2
-    while chosen[1] and workers > 1 and size * workers * needed > room:
+    while automatic[1] and workers > 1 and size * workers * needed > free:
         workers //= 2
     return size, workers
 
 
 def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
-    """The compiled code for a task if it is asked for or suits, or None.
+    """Return the compiled code for a task if it is asked for or suits, or None.
 
     Raises:
         RequestError: If it is asked for and there is none.
     """
     if mode not in ("auto", "compiled"):
         return None
-    library = kernels().library if expressible(task) else None
-    if library is not None and (mode == "compiled" or task.size < _LARGE_COMPILED):
-        return DenseKernel(library, task)
+    reason = "it is for linear models and MLPs in float32 or float64 on a CPU"
+    if expressible(task):
+        library, reason = kernels().library, kernels().source
+        if library is not None and (mode == "compiled" or task.size < _LARGE_COMPILED):
+            return DenseKernel(library, task)
     if mode == "compiled":
-        dense = "it is for linear models and MLPs in float32 or float64 on a CPU"
-        why_not = kernels().source if expressible(task) else dense
-        raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
+        raise RequestError(f"engine.mode=compiled is not available: {reason}; use engine.mode=auto")
     return None
 
 

@@ -18,7 +18,7 @@ from types import FrameType
 from fedbench.core.errors import RequestError
 
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}  # torchrun has started this process, and others
 RANK, LOCAL_RANK = int(_GROUP.get("RANK", 0)), int(_GROUP.get("LOCAL_RANK", 0))  # its number, also on this machine

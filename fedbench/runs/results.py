@@ -56,11 +56,13 @@ class Results:
             yield from self.bundle.runs()
             return
         self.damaged = []
-        here = {run.path: run for run in self._own()}
-        finished = {key for run in here.values() if run.done for key in (run.path, run.identity)}
-        there = {path: run for name in self._names for path, run in self.published(name).items()}
-        new = {path: run for path, run in there.items() if not {path, run.identity} & finished}
-        yield from (run for _, run in sorted((here | new).items()))
+        runs = {run.path: run for run in self._own()}
+        finished = {key for run in runs.values() if run.done for key in (run.path, run.identity)}
+        for name in self._names:
+            for path, run in self.published(name).items():
+                if not {path, run.identity} & finished:
+                    runs[path] = run
+        yield from (run for _, run in sorted(runs.items()))
 
     def _own(self) -> Iterator[Run]:
         """Yield the runs in directories of their own that can be read, without copies."""

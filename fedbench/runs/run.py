@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -216,16 +216,16 @@ class Run:
         with _reading(self.path / "clients.parquet") as file:
             return pd.read_parquet(io.BytesIO(_content(file)))
 
-    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
-        """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
+    def last_clients(self) -> pd.DataFrame:
+        """Return the per-client table of the last kept round."""
         table = self.clients()
-        return table[table["round"].isin([table["round"].max(), *rounds])]
+        return table[table["round"].eq(table["round"].max())]
 
     def accuracy_of(self, client: int) -> float | None:
         """Return the accuracy of a client in the last kept round, in [0, 1]; None if it has none."""
-        table = self.clients_at()
-        found = table.loc[table["client"] == client, "accuracy"].dropna()
-        return float(found.iloc[0]) if len(found) else None
+        table = self.last_clients()
+        accuracy = table.loc[table["client"] == client, "accuracy"].dropna()
+        return float(accuracy.iloc[0]) if len(accuracy) else None
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic; None if the run has none."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import secrets
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,8 @@ class WandbTracker(Tracker):
     def start(self, path: Path, name: str, config: Fields) -> None:
         """Start the run; a resumed run continues under the id stored in its directory."""
         note = path / "wandb_id"
-        if _known_id(note, config) is None:
-            note.write_text(uuid.uuid4().hex[:8], encoding="utf-8")
+        run_id = _known_id(note, config) or secrets.token_hex(4)
+        note.write_text(run_id, encoding="utf-8")
         offline = os.environ.get("WANDB_MODE") == "offline"
         if "WANDB_MODE" not in os.environ and not self._wandb.login(prompt=False):
             offline = True
@@ -82,7 +82,7 @@ class WandbTracker(Tracker):
             name=name,
             config=config,
             dir=str(path),
-            id=note.read_text(encoding="utf-8"),
+            id=run_id,
             group=_setting_of(path),
             mode="offline" if offline else None,
             resume=None if offline else "allow",
@@ -106,8 +106,7 @@ class TensorboardTracker(Tracker):
     """
 
     def __init__(self) -> None:
-        _package("tensorboard")
-        self._events = importlib.import_module("torch.utils.tensorboard")
+        self._events = _package("torch.utils.tensorboard")
         self._writer: Any = None
 
     def start(self, path: Path, name: str, config: Fields) -> None:
@@ -147,10 +146,11 @@ class MlflowTracker(Tracker):
         mlflow = self._mlflow
         mlflow.set_experiment(self.project)
         note = path / "mlflow_id"
-        if (known := _known_id(note, config)) is not None:
-            mlflow.start_run(run_id=known)
+        known = _known_id(note, config)
+        run = mlflow.start_run(known, run_name=name)
+        if known is not None:
             return
-        note.write_text(mlflow.start_run(run_name=name).info.run_id, encoding="utf-8")
+        note.write_text(run.info.run_id, encoding="utf-8")
         mlflow.set_tag("setting", _setting_of(path))
         parameters = [(k, config_value(v)[:_MLFLOW_TEXT]) for k, v in leaves(config).items()]
         for first in range(0, len(parameters), _MLFLOW_PARAMETERS):
@@ -201,4 +201,4 @@ def _known_id(note: Path, config: Fields) -> str | None:
     """Return the id under which a tracker has followed this run; None for a new run, or one that is trained again."""
     if config.get("force") or not note.exists():
         return None
-    return note.read_text(encoding="utf-8").strip() or None
+    return note.read_text(encoding="utf-8") or None

@@ -79,7 +79,7 @@ def test_a_bundle_keeps_facts_best_rounds_curves_and_printed_clients(long, tmp_p
             one.curves(("accuracy_std",))
         assert one.clients()["round"].unique().tolist() == [40, 99]
         last = other.clients().query("round == 99").reset_index(drop=True)
-        pd.testing.assert_frame_equal(one.clients_at().reset_index(drop=True), last)
+        pd.testing.assert_frame_equal(one.last_clients().reset_index(drop=True), last)
         assert [one.accuracy_of(k) for k in range(6)] == [*last["accuracy"], None]
 
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_the_one_that_was_written_is_replaced(tmp_path):
     assert evidence(tmp_path / "out") == written
 
 
-def test_a_bundle_keeps_two_clients_at_all_rounds_where_a_figure_shows_them(tmp_path):
+def test_a_bundle_keeps_two_last_clients_all_rounds_where_a_figure_shows_them(tmp_path):
     """Those whose first training losses are the lowest and the highest."""
     losses = np.array([[3.0, 1.0, 2.0, 5.0], [2.0, 0.5, 1.0, 1.0], [1.0, 0.4, 0.5, 0.5]])
     for path in fake(tmp_path / "runs", "adafed/table1_cifar10_s1", "adafed", seeds=(0,)):

@@ -140,7 +140,7 @@ def _share(runs: MatchedRuns, threshold: float, below: bool) -> PerUnit:
     """Return the share of clients whose accuracy at the end, the only round with clients, is below or not."""
     if runs.reading.round == "best" or runs.reading.weighting == "weighted":
         return {}
-    last = {unit: run.clients_at()["accuracy"].dropna() for unit, run in runs.runs.items()}
+    last = {unit: run.last_clients()["accuracy"].dropna() for unit, run in runs.runs.items()}
     return {unit: float(((accuracy < threshold) == below).mean()) for unit, accuracy in last.items()}
 
 

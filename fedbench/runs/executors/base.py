@@ -110,9 +110,6 @@ class RunBatch:
 class Executor(Protocol):
     """Carries out runs somewhere. No result depends on where."""
 
-    def jobs_for(self, configs: Sequence[RunConfig]) -> int:
-        """Return how many of the runs with these configurations go on at a time; 1 if it is not known."""
-
     def warm_up(self) -> None:
         """Start slow preparations that can go on while the caller checks the runs."""
 

@@ -38,10 +38,6 @@ class LauncherExecutor:
 
     settings: Sequence[str]
 
-    def jobs_for(self, configs: Sequence[RunConfig]) -> int:
-        """Return 1: the launcher decides."""
-        return 1
-
     def warm_up(self) -> None:
         """Start nothing: the runs are in processes of the launcher."""
 

@@ -65,10 +65,6 @@ class RayExecutor:
     cpus: float = 1.0
     gpus: float | None = None
 
-    def jobs_for(self, configs: Sequence[RunConfig]) -> int:
-        """Return 1: nodes come and go."""
-        return 1
-
     def warm_up(self) -> None:
         """Start nothing: the nodes import what they need."""
 
