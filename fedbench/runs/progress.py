@@ -96,14 +96,13 @@ class RunDisplay(_Display):
             doing = "" if done else ", evaluating the initial model"
             print(f"fedbench: {title}: {begins} of {total}{doing}", file=sys.stderr, flush=True)
 
-    def advance(self, round: int, clients: int, row: Mapping[str, Any] | None, doing: str = "") -> None:
-        """Show that a round is over, or evaluated.
+    def advance(self, round: int, clients: int, row: Mapping[str, Any] | None) -> None:
+        """Show that a round is over.
 
         Args:
             round: Number of the round.
-            clients: Number of its clients; 0 if they have been counted.
+            clients: Number of its clients.
             row: What was measured of the model, or None.
-            doing: What comes next if that is no round.
         """
         if self._listener is not None:
             self._listener(round)
@@ -120,7 +119,7 @@ class RunDisplay(_Display):
         if not self._served:  # the time of the initial model is none of the rounds
             speed = f"evaluated in {duration(seconds)}"
             self.start = now
-        facts = self._measured + (doing or speed)
+        facts = self._measured + speed
         left = ""
         if round > self._done:
             left = f", {duration(seconds * (self.total - round) / (round - self._done))} left"

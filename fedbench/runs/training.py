@@ -215,11 +215,8 @@ class TrainingSession:
         display = RunDisplay(self.title, self.rounds, self.last.round if self.last else 0)
         with trace as step, display.bars:
             for snapshot in self.snapshots():
-                evaluates = self.evaluates(snapshot.round)
-                slow = evaluates and self.seconds["eval"] > 1 + snapshot.round  # a second each time
-                display.advance(snapshot.round, len(snapshot.cohort), None, "evaluating" if slow else "")
-                if evaluates:
-                    display.advance(snapshot.round, 0, self.record(snapshot))
+                row = self.record(snapshot) if self.evaluates(snapshot.round) else None
+                display.advance(snapshot.round, len(snapshot.cohort), row)
                 if not self.finite:
                     return
                 if snapshot.round < self.rounds:

@@ -65,11 +65,11 @@ def test_the_phase_before_the_first_round_is_named_at_once_and_its_time_after_it
         clock[0] = 200.0
         display.advance(0, 0, {"accuracy_mean": 0.5})
         clock[0] = 203.0
-        display.advance(1, 6, None, "evaluating")
+        display.advance(1, 6, None)
     assert first == "fedbench: a run: round 0 of 2, evaluating the initial model\n"
     assert capsys.readouterr().err.splitlines() == [
         "fedbench: a run: round 0 of 2, accuracy 50.0 % evaluated in 3 min",
-        "fedbench: a run: round 1 of 2, accuracy 50.0 % evaluating, 3 s left",
+        "fedbench: a run: round 1 of 2, accuracy 50.0 % 2.0 clients/s, 3 s left",
     ]
 
 

@@ -111,7 +111,8 @@ class Executor(Protocol):
     """Carries out runs somewhere. No result depends on where."""
 
     def warm_up(self) -> None:
-        """Start slow preparations that can go on while the caller checks the runs."""
+        """Start slow preparations that can go on while the caller checks the runs; by default there are none."""
+        return
 
     def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
         """Carry out runs and add their results to the batch; a failure never stops the others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
 from fedbench.config.schema import RunConfig
-from fedbench.runs.executors.base import RunBatch, RunResult
+from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.progress import hidden
 
@@ -29,7 +29,7 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True)
-class LauncherExecutor:
+class LauncherExecutor(Executor):
     """Carries out runs through a launcher of Hydra.
 
     Attributes:
@@ -37,9 +37,6 @@ class LauncherExecutor:
     """
 
     settings: Sequence[str]
-
-    def warm_up(self) -> None:
-        """Start nothing: the runs are in processes of the launcher."""
 
     def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
         """Carry out runs as one sweep of Hydra, and add their results to the batch when all have ended."""
@@ -52,11 +49,6 @@ class LauncherExecutor:
         ]
         for jobs in Composer(batch.config_dir).multirun(partial(_run, batch), typed):
             batch.results.extend(job.return_value for job in jobs)
-
-        (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's; logs of the launcher stay
-        with suppress(OSError):  # a directory that has something in it stays
-            folder.rmdir()
-            folder.parent.rmdir()
 
 
 def _run(batch: RunBatch, config: Any) -> RunResult:

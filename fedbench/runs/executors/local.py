@@ -25,7 +25,7 @@ from typing import NamedTuple
 import psutil
 
 from fedbench.config.schema import RunConfig
-from fedbench.runs.executors.base import PATIENCE, RunBatch, RunResult
+from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, hidden, run_progress
 
@@ -39,7 +39,7 @@ _idle = threading.Event()  # in a process of a pool: set while it has no run
 
 
 @dataclass(frozen=True)
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Carries out runs on this machine.
 
     Attributes:

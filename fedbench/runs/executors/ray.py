@@ -33,7 +33,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import NotWritten, replace_file, to_disk
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.cached_run import Outcome, continue_shorter
-from fedbench.runs.executors.base import PATIENCE, RunBatch, RunResult
+from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, RunProgress, hidden
 from fedbench.runs.run import CHECKPOINT, DONE, LOCK, MANIFEST, NODE, is_done, read_run
@@ -52,7 +52,7 @@ Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in i
 
 
 @dataclass(frozen=True)
-class RayExecutor:
+class RayExecutor(Executor):
     """Carries out runs on a Ray cluster.
 
     Attributes:
@@ -64,9 +64,6 @@ class RayExecutor:
     address: str | None = None
     cpus: float = 1.0
     gpus: float | None = None
-
-    def warm_up(self) -> None:
-        """Start nothing: the nodes import what they need."""
 
     def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
         """Carry out runs and add their results to the batch.
