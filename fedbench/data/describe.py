@@ -107,16 +107,13 @@ def _draw_images(data: FederatedDataset, title: str) -> Any:
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots(len(clients), columns, squeeze=False)
     for axis in axes.flat:
-        axis.axis("off")
+        axis.set(xticks=[], yticks=[], frame_on=False)
     for line, client in zip(axes, clients, strict=True):
+        line[0].set_ylabel(data.names[client])
         for axis, row in zip(line, data.train.of_clients(np.array([client])), strict=False):
             channels = data.x[row].numpy(force=True)
-            if len(channels) == 3:
-                axis.imshow(channels.transpose(1, 2, 0))
-            else:
-                axis.imshow(channels[0], cmap="gray")
+            picture = channels.transpose(1, 2, 0) if len(channels) == 3 else channels[0]
+            axis.imshow(picture, cmap="gray")
             axis.set_title(str(int(data.y[row])), fontsize=8, pad=2)
-        name = data.names[client]
-        line[0].text(-0.15, 0.5, name, rotation=90, va="center", ha="right", transform=line[0].transAxes)
     figure.suptitle(f"{title}: first training images of {len(clients)} clients", fontsize=10)
     return figure

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbench.core.errors import RequestError, WrongValue
-from fedbench.core.options import Number, Positive
-from fedbench.core.validation import validate
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
@@ -105,17 +103,15 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
         raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
     if classes is None:
         return np.arange(len(y)), y, count
-    labels = list(classes) if isinstance(classes, list | tuple) else []
-    known = all(type(label) is int and 0 <= label < count for label in labels)
-    if not labels or not known or len({*labels}) < len(labels):
+    if not classes or not {*classes} <= {*range(count)} or len({*classes}) < len(classes):
         raise RequestError(
             f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
             f"got {classes!r}"
         )
     new = np.full(count, -1)
-    new[labels] = np.arange(len(labels))
+    new[[*classes]] = np.arange(len(classes))
     rows = np.flatnonzero(new[y] >= 0)
-    return rows, new[y[rows]], len(labels)
+    return rows, new[y[rows]], len(classes)
 
 
 def are_labels(y: np.ndarray) -> bool:
@@ -153,15 +149,14 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
     return count
 
 
-def per_channel(key: str, value: object, channels: int, default: float) -> tuple[float, ...]:
-    """Return the value of a key, one number per channel, or the default for each channel if it is None.
+def per_channel(key: str, values: Sequence[float] | None, channels: int, default: float) -> tuple[float, ...]:
+    """Return the values of a key, one per channel; those of None are the default.
 
     Raises:
-        RequestError: If it is anything else, or a standard deviation is not above 0.
+        RequestError: If there is not one value per channel.
     """
-    if value is None:
+    if values is None:
         return (default,) * channels
-    if not isinstance(value, list | tuple) or len(value) != channels:
-        raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {value!r}")
-    kind = Positive if key == "std" else Number
-    return tuple(validate(f"{key}[{k}]", v, kind) for k, v in enumerate(value))
+    if len(values) != channels:
+        raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {values!r}")
+    return tuple(map(float, values))

@@ -106,7 +106,7 @@ def test_files_that_are_none(tmp_path):
         indices(Y, HELD_OUT, file=str(tmp_path / "p.csv"))
     with pytest.raises(RequestError, match=r"it has the columns client, row; needed are client and index"):
         read(tmp_path / "t.parquet", {"client": ["a"], "row": [1]})
-    with pytest.raises(RequestError, match=r"split is 'val' in a row; it must be train or test"):
+    with pytest.raises(RequestError, match=r"split must be train or test in every row"):
         read(tmp_path / "s.parquet", {"client": ["a"], "index": [1], "split": ["val"]})
 
 

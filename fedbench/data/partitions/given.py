@@ -159,14 +159,16 @@ def _read_table(path: Path) -> dict[str, Any]:
     table = pd.read_parquet(path)
     if not {"client", "index"} <= {*table}:
         raise ValueError(f"it has the columns {', '.join(map(str, table))}; needed are client and index")
-    if "split" not in table:
-        return {str(name): rows["index"].to_numpy() for name, rows in table.groupby("client", sort=False)}
-    unknown = {*map(str, table["split"])} - {"train", "test"}
-    if unknown:
-        raise ValueError(f"split is {min(unknown)!r} in a row; it must be train or test")
+    split = table.get("split")
+    if split is not None and not split.isin(["train", "test"]).all():
+        raise ValueError("split must be train or test in every row")
     clients: dict[str, Any] = {}
     for name, rows in table.groupby("client", sort=False):
-        clients[str(name)] = {split: rows["index"][rows["split"] == split].to_numpy() for split in ("train", "test")}
+        index = rows["index"]
+        if split is None:
+            clients[str(name)] = index.to_numpy()
+        else:
+            clients[str(name)] = {half: index[rows["split"] == half].to_numpy() for half in ("train", "test")}
     return clients
 
 

@@ -197,7 +197,7 @@ def half_classes(y: np.ndarray, clients: int, rng: Generator, *, classes: Sequen
             f"data.clients must be >= 2, got {clients}; use data/partition=stratified for a single group"
         )
     first = labels[: len(labels) // 2] if classes is None else classes
-    if not isinstance(first, list | tuple) or not set() < {*first} < {*labels}:
+    if not set() < {*first} < {*labels}:
         raise RequestError(
             f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} to {labels[-1]}, "
             f"got {classes!r}; null is the lower half"

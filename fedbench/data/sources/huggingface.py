@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from fedbench.core.errors import RequestError, install_hint, nearest
 from fedbench.core.files import reading, user_path
-from fedbench.core.options import Count
+from fedbench.core.options import Count, Number, Positive
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
@@ -28,8 +28,8 @@ def load(
     train: str = "train",
     test: str | None = "test",
     size: Count | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: Sequence[Number] | None = None,
+    std: Sequence[Positive] | None = None,
 ) -> Examples:
     """Read one column as inputs and one as labels.
 

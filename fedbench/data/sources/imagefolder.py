@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.core.options import Count
+from fedbench.core.options import Count, Number, Positive
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.sources._images import decode, labelled_files
 
@@ -20,8 +20,8 @@ def load(
     root: str,
     *,
     size: Count | None = None,
-    mean: Sequence[float] | None = (0.5, 0.5, 0.5),
-    std: Sequence[float] | None = (0.5, 0.5, 0.5),
+    mean: Sequence[Number] | None = (0.5, 0.5, 0.5),
+    std: Sequence[Positive] | None = (0.5, 0.5, 0.5),
 ) -> Examples:
     """Read images as RGB; labels are the class directories of ``train`` in alphabetical order.
 

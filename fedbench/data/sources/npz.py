@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import user_path
-from fedbench.core.options import Count
+from fedbench.core.options import Count, Number, Positive
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of, per_channel
 from fedbench.data.files.readers import read_npz
 
@@ -20,8 +20,8 @@ def load(
     file: str,
     *,
     classes: Count | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: Sequence[Number] | None = None,
+    std: Sequence[Positive] | None = None,
 ) -> Examples:
     """Read a .npz file as ``numpy.savez`` or ``savez_compressed`` writes it.
 
