@@ -130,7 +130,12 @@ def _notes(examples: Examples, train: Rows, test: Rows) -> tuple[str, ...]:
 
 
 def _natural(
-    examples: Examples, clients: int | None, split: float, local_test: str, seed: int, test_clients: int
+    examples: Examples,
+    clients: int | None,
+    split: float,
+    local_test: str,
+    seed: int,
+    test_clients: int,
 ) -> tuple[Rows, Rows, tuple[str, ...]]:
     """Return training rows, test rows and names of clients that the source itself names."""
     assert examples.owner is not None

@@ -76,8 +76,9 @@ class Rows:
             shuffle: Function that shuffles the rows of a client in place, given its number; called client by client.
         """
         index = self.index.numpy(force=True).copy()
-        for client, (start, n) in enumerate(zip(self.starts.tolist(), self.counts.tolist(), strict=True)):
-            shuffle(client, index[start : start + n])
+        ends = (self.starts + self.counts).tolist()
+        for client, start in enumerate(self.starts.tolist()):
+            shuffle(client, index[start : ends[client]])
 
         in_rest = np.arange(len(index)) >= np.repeat(self.starts + sizes, self.counts)
         ordered = index[np.lexsort((index, self.owners, in_rest))]
@@ -180,7 +181,8 @@ class FederatedDataset:
             return x if x.is_floating_point() else x.long()
         channels = (-1,) + (1,) * (len(self.shape) - 1)
         scale = 1 / (255 * self.std)
-        return x.to(self.dtype).mul_(scale.view(channels)).sub_((self.mean / self.std).view(channels))
+        shift = self.mean / self.std
+        return x.to(self.dtype).mul_(scale.view(channels)).sub_(shift.view(channels))
 
     def labels(self, rows: Tensor) -> Tensor:
         """Return the labels of ``rows [...]``; of sequences with a label per token [..., length]."""
@@ -240,5 +242,5 @@ def with_validation(data: FederatedDataset, fraction: float, seed: int) -> Feder
 
 def share_of(counts: np.ndarray, fraction: float) -> np.ndarray:
     """Return int(fraction n) for counts n [N]."""
-    share: np.ndarray = (fraction * counts + 1e-9).astype(np.int64)  # 0.7 * 10 is a little less than 7
-    return share
+    share = fraction * counts + 1e-9  # 0.7 * 10 is a little less than 7
+    return share.astype(np.int64)

@@ -11,7 +11,8 @@ import numpy as np
 from fedbench.core.errors import RequestError, WrongValue
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
-_FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
+_FEW = 1000  # classes that are accepted without data.classes
+_SPARSE = 10  # most labels per label that occurs, for more classes
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,11 @@ _FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 
 
 def prepared(
-    data_dir: Path, name: str, paths: Sequence[Path], options: Mapping[str, object], make: Callable[[], Examples]
+    data_dir: Path,
+    name: str,
+    paths: Sequence[Path],
+    options: Mapping[str, object],
+    make: Callable[[], Examples],
 ) -> Examples:
     """Return the examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
 
@@ -49,7 +53,8 @@ def prepared(
     with reading(name):
         files = sorted(stamp for path in paths for stamp in _stamps(path))
     depends = {"format": _FORMAT, "fedbench": __version__, "files": files, **options}
-    digest = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    text = json.dumps(depends, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
     with ExitStack() as stack:
         with suppress(OSError):  # a directory that cannot be written is read all the same
@@ -102,7 +107,9 @@ def _read(folder: Path) -> Examples:
     facts = read_with_checksum(folder / "facts.json")
     checksums = facts.pop("arrays")
     check_files(folder, checksums)
-    fields: dict[str, Any] = {Path(name).stem: np.load(folder / name, mmap_mode="c") for name in checksums}
+    fields: dict[str, Any] = {}
+    for name in checksums:
+        fields[Path(name).stem] = np.load(folder / name, mmap_mode="c")
     for key, value in facts.items():
         fields[key] = tuple(value) if isinstance(value, list) else value
     return Examples(**fields)

@@ -46,7 +46,10 @@ class Remote:
         """Return all addresses in the order to try: mirrors first, for files whose checksum is known."""
         if self.hash is None:
             return self.urls
-        mirrors = (*_mirrors.get(), *os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split())
+        mirrors = (
+            *_mirrors.get(),
+            *os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split(),
+        )
         return (*(f"{base.rstrip('/')}/{self.path}" for base in mirrors), *self.urls)
 
 
@@ -142,7 +145,11 @@ class Files:
                         failures = _retrieve(remote, path)
             if not path.is_file():
                 problem = f"{path.name} could not be downloaded ({'; '.join(failures)})"
-                raise self._failure(f"{problem}; try again later, name a mirror in data.mirrors", missing[k:], data_dir)
+                raise self._failure(
+                    f"{problem}; try again later, name a mirror in data.mirrors",
+                    missing[k:],
+                    data_dir,
+                )
 
     def _failure(self, problem: str, remotes: Sequence[Remote], data_dir: Path) -> MissingFiles:
         wanted = []
@@ -251,7 +258,11 @@ def unpack(archive: Path, target: Path) -> None:
         RequestError: If the archive is corrupt or of another format, has a member that is refused, or ``target``
             cannot be written.
     """
-    with reading(archive, f"cannot be unpacked into {target}", "if it is corrupt, remove it to download it again"):
+    with reading(
+        archive,
+        f"cannot be unpacked into {target}",
+        "if it is corrupt, remove it to download it again",
+    ):
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as folder:
             content = Path(folder) / "content"  # with the usual permissions, unlike a temporary directory

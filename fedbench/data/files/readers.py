@@ -78,8 +78,11 @@ def read_pickle(path: Path) -> dict[Any, Any]:
         # every value before this one has a number, in order; another number would reserve memory for all up to it
         if tuples > _DEEPEST or ("PUT" in opcode.name and (argument or 0) > count):
             raise pickle.UnpicklingError("it is nested too deeply or out of order")
-    loaded = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
-    return {key: _array(value) if isinstance(value, _Call) else value for key, value in loaded.items()}
+    loaded: dict[Any, Any] = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+    for key, value in loaded.items():
+        if isinstance(value, _Call):
+            loaded[key] = _array(value)
+    return loaded
 
 
 class _ArraysOnly(pickle.Unpickler):

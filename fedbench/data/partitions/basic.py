@@ -124,7 +124,12 @@ def lognormal_sizes(
 
 
 def power_law_sizes(
-    y: np.ndarray, clients: int, rng: Generator, *, exponent: NonNegative = 1.0, min_size: Count = 10
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    exponent: NonNegative = 1.0,
+    min_size: Count = 10,
 ) -> Owned:
     """Deal random examples in amounts that fall as a power of the rank.
 

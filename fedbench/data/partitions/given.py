@@ -65,7 +65,9 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
 
     train = read(given.train)
     test = [] if given.test is None else read(given.test)
-    shared = [] if given.shared is None else [_positions(given.shared, count, f"{where}: the shared test examples")]
+    shared = []
+    if given.shared is not None:
+        shared.append(_positions(given.shared, count, f"{where}: the shared test examples"))
     lists = [*train, *test, *shared]
     owners = [*names, *(names if test else ()), "all clients"]  # of each list
 
@@ -79,7 +81,8 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
             f"{where}: example {positions[first]} is listed twice, for {owners[places[first]]} and for "
             f"{owners[places[second]]}; every example has at most one place"
         )
-    idle = [name for k, name in enumerate(names) if not len(train[k]) and not (test and len(test[k]))]
+    owning = {owner for owner, rows in zip(owners, lists, strict=False) if len(rows)}
+    idle = [name for name in names if name not in owning]
     if idle and not empty:
         raise RequestError(f"{where}: without examples: {shown(idle)}; remove these clients")
     return Given(names, train, test or None, shared[0] if shared else None)
@@ -119,7 +122,7 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
     path = user_path("data.partition.file", file)
     fault = "of data.partition.file cannot be read as indices per client"
     with reading(path, fault, f"it must be a .json or .parquet file that holds {_FORMS}"):
-        content = _read_table(path) if path.suffix == ".parquet" else json.loads(path.read_text(encoding="utf-8"))
+        content = _read_table(path) if path.suffix == ".parquet" else json.loads(path.read_bytes())
         given = _given(content)
         "".join(given.names).encode()  # without lone surrogates
     expected = content.get("examples") if isinstance(content, Mapping) and "clients" in content else None
@@ -144,8 +147,9 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
         raise RequestError(f"a partition is written to a .json file, got {path.name}")
     clients: dict[str, Any] = {}
     for k, name in enumerate(given.names):
-        train = given.train[k].tolist()
-        clients[name] = train if given.test is None else {"train": train, "test": given.test[k].tolist()}
+        clients[name] = given.train[k].tolist()
+        if given.test is not None:
+            clients[name] = {"train": clients[name], "test": given.test[k].tolist()}
     content = {"data": data, "examples": examples, "clients": clients}
     if given.shared is not None:
         content["shared_test"] = given.shared.tolist()

@@ -250,7 +250,8 @@ def bernoulli_dirichlet(
     """
 
     def cut_classes(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return rng.multinomial(sizes, restrict_shares(shares, _bernoulli(shares.shape, p, rng), rng))
+        held = _bernoulli(shares.shape, p, rng)
+        return rng.multinomial(sizes, restrict_shares(shares, held, rng))
 
     return deal_dirichlet(cut_classes, y, clients, rng, alpha=alpha, min_size=min_size)
 

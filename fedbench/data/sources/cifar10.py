@@ -31,7 +31,15 @@ _ARCHIVE = Remote(
     ),
     "md5:c58f30108f718f92721af3b95e74349a",
 )
-FILES = (Files("CIFAR-10", [[f"cifar-10-batches-py/{name}" for name in _SUMS]], [_ARCHIVE], into=".", sums=_SUMS),)
+FILES = (
+    Files(
+        "CIFAR-10",
+        [[f"cifar-10-batches-py/{name}" for name in _SUMS]],
+        [_ARCHIVE],
+        into=".",
+        sums=_SUMS,
+    ),
+)
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:

@@ -10,7 +10,10 @@ from fedbench.data.examples import Examples
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.sources.cifar10 import read_batches
 
-_SUMS = {"train": "md5:16019d7e3df5f24257cddd939b257f8d", "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"}
+_SUMS = {
+    "train": "md5:16019d7e3df5f24257cddd939b257f8d",
+    "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
 _ARCHIVE = Remote(
     "cifar-100-python.tar.gz",
     (

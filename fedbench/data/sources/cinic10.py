@@ -13,7 +13,18 @@ from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.sources._images import decode, labelled_files
 
 _PARTS = ("train", "valid", "test")
-_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 _ARCHIVE = Remote(
     "CINIC-10.tar.gz",
     (
@@ -58,7 +69,11 @@ def _read(folders: list[Path], valid: str) -> Examples:
         y=labels[index],
         classes=len(_CLASSES),
         held_out=tested[index],
-        mean=(0.47889522, 0.47227842, 0.43047404),  # of the training images, from the authors' README
+        mean=(
+            0.47889522,
+            0.47227842,
+            0.43047404,
+        ),  # of the training images, from the authors' README
         std=(0.24205776, 0.23828046, 0.25874835),
         sources=(f"CINIC-10: {len(files)} images; without published checksums",),
     )

@@ -23,7 +23,12 @@ _LABELS = {str(label) for label in range(_CLASSES)}
 
 def _files(train: str) -> Files:
     """Return the tables of training images and of their labels, then of test images and of their labels."""
-    tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
+    tables = [
+        f"{train}_train_key_list.txt",
+        f"{train}_label_kv.txt",
+        "clean_test_key_list.txt",
+        "clean_label_kv.txt",
+    ]
     layouts = [[f"{folder}/{table}" for table in tables] for folder in ("clothing1m", "clothing1M")]
     return Files(
         "Clothing1M",
@@ -66,7 +71,8 @@ def load(
     keys, y = _listed(paths[0], paths[1])
     tested, test_y = _listed(paths[2], paths[3])
     if images is not None and images < len(keys):
-        rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
+        rng = data_generator(seed, DataPurpose.IMAGES)
+        rows = np.sort(rng.choice(len(keys), images, replace=False))
         keys = [keys[row] for row in rows]
         y = y[rows]
     files = [paths[0].parent / key for key in keys + tested]

@@ -28,7 +28,10 @@ _SIDE = 28
 _ARCHIVES = [
     Remote(
         f"femnist/{name}.zip",
-        (f"https://s3.amazonaws.com/nist-srd/SD19/{name}.zip", f"https://nist-srd.s3.amazonaws.com/SD19/{name}.zip"),
+        (
+            f"https://s3.amazonaws.com/nist-srd/SD19/{name}.zip",
+            f"https://nist-srd.s3.amazonaws.com/SD19/{name}.zip",
+        ),
         f"md5:{md5}",
     )
     for name, md5 in (
@@ -45,7 +48,11 @@ _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
 
 
 def load(
-    data_dir: Path, *, form: Literal["auto", "leaf", "nist"] = "auto", pool: bool = False, download: bool = True
+    data_dir: Path,
+    *,
+    form: Literal["auto", "leaf", "nist"] = "auto",
+    pool: bool = False,
+    download: bool = True,
 ) -> Examples:
     """Read images of 28 x 28; every writer is a client.
 
@@ -72,7 +79,13 @@ def load(
             "sample, or use data.source.form=nist"
         )
     if trained and form != "nist":
-        return prepared(data_dir, "femnist", [*trained, *tested], {"pool": pool}, lambda: _leaf(trained, tested, pool))
+        return prepared(
+            data_dir,
+            "femnist",
+            [*trained, *tested],
+            {"pool": pool},
+            lambda: _leaf(trained, tested, pool),
+        )
     paths = _NIST.find(data_dir, download=download)
     return prepared(data_dir, "femnist-nist", paths, {}, lambda: _nist(*paths))
 
@@ -118,7 +131,11 @@ def _nist(by_class: Path, by_write: Path) -> Examples:
     genuine = _NIST.genuine([by_class, by_write])
     note = "official files" if genuine else "not the official files (md5 differs)"
     with (
-        reading(f"{by_class} or {by_write}", "is corrupt or not an archive", "remove it to download it again"),
+        reading(
+            f"{by_class} or {by_write}",
+            "is corrupt or not an archive",
+            "remove it to download it again",
+        ),
         zipfile.ZipFile(by_class) as classes,
         zipfile.ZipFile(by_write) as writers,
     ):

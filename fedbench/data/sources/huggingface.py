@@ -65,7 +65,10 @@ def load(
     if type(parts[0].features[x]).__name__ == "Image":
         inputs = _images(parts, x, size)
         channels = inputs.shape[1]
-        scale = {"mean": per_channel("mean", mean, channels, 0.5), "std": per_channel("std", std, channels, 0.5)}
+        scale = {
+            "mean": per_channel("mean", mean, channels, 0.5),
+            "std": per_channel("std", std, channels, 0.5),
+        }
     else:
         inputs = _column(parts, x, np.float32)
         if inputs.ndim == 1:

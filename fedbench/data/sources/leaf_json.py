@@ -37,7 +37,8 @@ def load(
     Raises:
         RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
-    parts = [_part(user, None if test is None else False) for user in users_of(json_files(train, "data.train"))]
+    held_out = None if test is None else False
+    parts = [_part(user, held_out) for user in users_of(json_files(train, "data.train"))]
     if test is not None:
         parts += [_part(user, True) for user in users_of(json_files(test, "data.test"))]
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
@@ -61,8 +62,8 @@ def load(
 def _part(user: User, held_out: bool | None) -> Part:
     """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
     inputs, labels = user.x, user.y
-    if not isinstance(inputs, list) or not isinstance(labels, list) or not len(inputs) == len(labels) == user.size:
-        counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (inputs, labels)]
+    counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (inputs, labels)]
+    if counts != [user.size] * 2:
         raise RequestError(f"{user.place} has {counts[0]} x and {counts[1]} y, but num_samples says {user.size}")
     form = "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0"
     with reading(f"{user.place}:", form, f"got {shown(inputs[:3])} and {shown(labels[:3])}"):

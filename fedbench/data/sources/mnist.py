@@ -12,19 +12,38 @@ from fedbench.data.sources._idx import Standardise, idx_files, read_images, stan
 _FILES = idx_files(
     "MNIST",
     "MNIST/raw",
-    ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"],
+    [
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ],
     {
-        "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-        "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
-        "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
-        "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
+        "train-images-idx3-ubyte": (
+            "6bbc9ace898e44ae57da46a324031adb",
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        ),
+        "train-labels-idx1-ubyte": (
+            "a25bea736e30d166cdddb491f175f624",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+        ),
+        "t10k-images-idx3-ubyte": (
+            "2646ac647ad5339dbf082846283269ea",
+            "9fb629c4189551a2d022fa330f9573f3",
+        ),
+        "t10k-labels-idx1-ubyte": (
+            "27ae3e4e09519cfbb04c329615203637",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
     },
 )
 FILES = (_FILES,)
 
 
 def load(
-    data_dir: Path, *, download: bool = True, pool: bool = False, standardise: Standardise = "channel"
+    data_dir: Path,
+    *,
+    download: bool = True,
+    pool: bool = False,
+    standardise: Standardise = "channel",
 ) -> Examples:
     """Read 60000 + 10000 images of 28 x 28.
 

@@ -108,7 +108,13 @@ def _owners(file: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray | None
     if names is None:
         names, owner = np.unique(owner, return_inverse=True)
     else:
-        _check(file, arrays, "names", names.ndim == 1 and len({*names}) == len(names), "distinct, of shape [N]")
+        _check(
+            file,
+            arrays,
+            "names",
+            names.ndim == 1 and len({*names}) == len(names),
+            "distinct, of shape [N]",
+        )
         indices = owner.dtype.kind in "iu" and 0 <= owner.min() <= owner.max() < len(names)
         _check(file, arrays, "owner", indices, f"indices from 0 to {len(names) - 1} into names")
     texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist()]

@@ -55,7 +55,11 @@ def _glove(name: str) -> Files:
     """Return a file of vectors; the archive of GloVe 6B contains those of all dimensions."""
     layouts = [[f"glove/{name}"], [f"glove/glove.6B/{name}"]]
     if name not in _IN_ARCHIVE:
-        return Files("GloVe", layouts, remedy=f"put the file there, or set data.source.glove to {_IN_ARCHIVE[0]}")
+        return Files(
+            "GloVe",
+            layouts,
+            remedy=f"put the file there, or set data.source.glove to {_IN_ARCHIVE[0]}",
+        )
     return Files("GloVe 6B", layouts, [_GLOVE], into="glove/glove.6B")
 
 
@@ -97,7 +101,11 @@ def load(
     (words,) = _glove(glove).find(data_dir, download=download)
     options = {"version": _VERSION, "min_tweets": min_tweets, "length": length, "lower": lowercase}
     examples = prepared(
-        data_dir, "sent140", [*files, words], options, lambda: _read(files, words, min_tweets, length, lowercase)
+        data_dir,
+        "sent140",
+        [*files, words],
+        options,
+        lambda: _read(files, words, min_tweets, length, lowercase),
     )
     used = np.union1d(examples.x, [PADDING, UNKNOWN])  # a hundredth of GloVe's words
 

@@ -224,7 +224,10 @@ def _examples(
 ) -> Examples:
     """Choose roles and join their windows; ``untested`` roles need no window to test on."""
     enough = [name for name, role in roles.items() if role.total >= min_samples]
-    names = [name for name in enough if len(roles[name].train) and (untested or len(roles[name].test))]
+    names = []
+    for name in enough:
+        if len(roles[name].train) and (untested or len(roles[name].test)):
+            names.append(name)
     if not names:
         most = max((role.total for role in roles.values()), default=0)
         raise RequestError(

@@ -43,7 +43,12 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
     folder = FILES[0].find(data_dir, download=download)[0].parent
     wnids = read_text(folder / "wnids.txt").split()
     images = [folder / "train" / wnid / "images" for wnid in wnids]
-    paths = [*images, folder / "val/images", folder / "wnids.txt", folder / "val/val_annotations.txt"]
+    paths = [
+        *images,
+        folder / "val/images",
+        folder / "wnids.txt",
+        folder / "val/val_annotations.txt",
+    ]
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids, images))
 
 
@@ -66,7 +71,11 @@ def _read(folder: Path, wnids: list[str], images: list[Path]) -> Examples:
         y=np.array([*labels, *tests]),
         classes=len(wnids),
         held_out=np.arange(len(files)) >= trained,
-        mean=(0.4802, 0.4481, 0.3975),  # of the training images; the usual std .2302 .2265 .2262 is the images' own,
+        mean=(
+            0.4802,
+            0.4481,
+            0.3975,
+        ),  # of the training images; the usual std .2302 .2265 .2262 is the images' own,
         std=(0.2770, 0.2691, 0.2821),  # averaged, not that of all pixels
         sources=(f"Tiny-ImageNet: {trained} + {len(tests)} images; without published checksums",),
     )

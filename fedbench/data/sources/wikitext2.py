@@ -92,7 +92,8 @@ def words(path: Path) -> list[str]:
     Raises:
         RequestError: If it is not text in UTF-8.
     """
-    return [word for line in read_text(path).removesuffix("\n").split("\n") for word in (*line.split(), EOS)]
+    lines = read_text(path).removesuffix("\n").split("\n")
+    return [word for line in lines for word in (*line.split(), EOS)]
 
 
 def vocabulary(train: list[str]) -> dict[str, int]:
@@ -101,7 +102,13 @@ def vocabulary(train: list[str]) -> dict[str, int]:
 
 
 def streams(
-    numbers: np.ndarray, names: Sequence[str], columns: int, length: int, file: str, *, held_out: bool = False
+    numbers: np.ndarray,
+    names: Sequence[str],
+    columns: int,
+    length: int,
+    file: str,
+    *,
+    held_out: bool = False,
 ) -> list[Part]:
     """Cut a stream of words into a piece per client, and these into columns and segments.
 
