@@ -59,7 +59,8 @@ class Statistics:
     @property
     def contradiction(self) -> str | None:
         """Why no accuracies of unweighted clients have these statistics; None if some have."""
-        sizes = dict.fromkeys(tail_size(self.clients, 100 * self.fraction, way) for way in ("floor", "ceil"))
+        rounded_up = max(1, math.ceil(self.fraction * self.clients - 1e-9))
+        sizes = dict.fromkeys((tail_size(self.clients, 100 * self.fraction), rounded_up))
         reasons = [_tails_contradict(self, size) for size in sizes]
         found = [None if None in reasons else reasons[0], _single_contradict(self)]
         return "; ".join(r for r in found if r is not None) or None

@@ -1,4 +1,4 @@
-"""What the engine needs to know of a model: its traits, and the initial values of its parameters by kind of layer.
+"""Traits of models, and the initial values of their parameters by kind of layer.
 
 A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTraits`` do not describe has an attribute
 ``traits``; a layer that cannot be vectorised over clients is a ``FusedLayer``.

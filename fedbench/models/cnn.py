@@ -38,7 +38,7 @@ class Conv(nn.Conv2d):
 def _blocks(
     input_shape: Sequence[int], channels: Sequence[Count], kernel: int, padded: bool = True
 ) -> tuple[nn.ModuleList, int]:
-    """Blocks of convolution and pooling, and the number of features that they leave of an image.
+    """Return blocks of convolution and pooling, and the number of features that they leave of an image.
 
     Raises:
         RequestError: If the examples are not images, or too small, or a size is out of range.

@@ -17,7 +17,7 @@ _declared: list[torch.library.Library] = []  # a declaration lives as long as it
 
 
 def torchvision_models() -> ModuleType:
-    """The module ``torchvision.models``, which takes a second to import.
+    """Return the module ``torchvision.models``, which takes a second to import.
 
     A torchvision built for CUDA does not import with a CPU build of torch: "operator torchvision::nms does not exist".
     Models need none of its operators; declaring their schemas is enough.

@@ -35,7 +35,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
-from fedbench.simulation.scenario import Scenario, of_clients, recorded
+from fedbench.simulation.scenario import Scenario, client_columns, round_columns
 from fedbench.simulation.task import Task
 
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
@@ -273,7 +273,7 @@ class TrainingSession:
         models = partial(self._deployed, snapshot)
         attacks = prepared.scenario.attackers.measured(models, self.measurements, snapshot.data, evaluation.ids)
         if kept:
-            table = evaluation.per_client(snapshot.data.names) | of_clients(snapshot.server, evaluation.ids)
+            table = evaluation.per_client(snapshot.data.names) | client_columns(snapshot.server, evaluation.ids)
             self.recorder.keep_clients(round, table)
         self.seconds["eval"] += time.perf_counter() - start
 
@@ -283,7 +283,7 @@ class TrainingSession:
             **columns,
             **own,
             **attacks,
-            **recorded(snapshot.server),
+            **round_columns(snapshot.server),
             "clients": len(snapshot.cohort),
             "bytes_up": snapshot.bytes_up,
             "bytes_down": snapshot.bytes_down,

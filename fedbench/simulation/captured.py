@@ -43,7 +43,7 @@ class CapturedOracle:
     def __init__(self, oracle: Oracle) -> None:
         self.oracle, self.most = oracle, _MOST
         self._calls: Counter[Hashable] = Counter()
-        self._where: dict[str, Any] = {}
+        self._pool: dict[str, Any] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -76,31 +76,33 @@ class CapturedOracle:
 
     def _run(self, name: str, step: Step, w: Tensor, batch: Batch, *more: Tensor) -> Sequence[Tensor]:
         """Return what a step returns, replayed if it is captured; its first argument stays in the shared memory."""
-        given = [v for v in (w, *batch[:-1], *more) if v is not None]  # all but the number of the step
-        what = (name, *((v.shape, v.dtype) for v in given))
-        known = self.graphs.get(what)
-        inputs = [self._place(k, v) for k, v in enumerate(given)] if known is None else known.inputs
-        torch._foreach_copy_(inputs, given)
-        if known is not None:
-            known.replay()
-            return [v if v is inputs[0] else v.clone() for v in known.outputs]
+        tensors = [v for v in (w, *batch[:-1], *more) if v is not None]  # all but the number of the step
+        signature = (name, *((v.shape, v.dtype) for v in tensors))
+        graph = self.graphs.get(signature)
+        if graph is not None:
+            torch._foreach_copy_(graph.inputs, tensors)
+            graph.replay()
+            return [v if v is graph.inputs[0] else v.clone() for v in graph.outputs]
+
+        inputs = [self._place(k, v) for k, v in enumerate(tensors)]
+        torch._foreach_copy_(inputs, tensors)
         end = len(inputs) - len(more)
 
         def run() -> Sequence[Tensor]:
             return step(inputs[0], Batch._make((*inputs[1:end], *batch[end - 1 :])), *inputs[end:])
 
-        found = run()
+        results = run()
         if len(self.graphs) < self.most:
-            self._calls[what] += 1
-            if self._calls[what] > _OFTEN:
-                outputs = [v if v is inputs[0] else self._place(f"out {k}", v) for k, v in enumerate(found)]
+            self._calls[signature] += 1
+            if self._calls[signature] > _OFTEN:
+                outputs = [v if v is inputs[0] else self._place(f"out {k}", v) for k, v in enumerate(results)]
                 replay = self._captured(run, outputs)
                 if replay is None:
                     self.most = 0
                     self.forget()
                 else:
-                    self.graphs[what] = Graph(replay, inputs, outputs)
-        return found
+                    self.graphs[signature] = Graph(replay, inputs, outputs)
+        return results
 
     def _place(self, name: int | str, v: Tensor) -> Tensor:
         """Return shared memory in the shape of a tensor; where it grows, the graphs that use it go."""
@@ -114,10 +116,10 @@ class CapturedOracle:
     def _captured(self, run: Callable[[], Sequence[Tensor]], outputs: list[Tensor]) -> Callable[[], None] | None:
         """Return a function that runs again and writes ``outputs``; None if a run waits for the GPU or lacks memory."""
         if not self.graphs:  # a pool and a stream of their own, since libraries have memory for each stream
-            self._where = {"pool": torch.cuda.graph_pool_handle(), "stream": torch.cuda.Stream()}
+            self._pool = {"pool": torch.cuda.graph_pool_handle(), "stream": torch.cuda.Stream()}
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(graph, **self._where):
+            with torch.cuda.graph(graph, **self._pool):
                 write(run(), outputs)
         except RuntimeError:
             torch.cuda.set_stream(stream)  # torch stays on the stream of the capture
@@ -125,8 +127,8 @@ class CapturedOracle:
         return graph.replay
 
 
-def write(found: Sequence[Tensor], places: list[Tensor]) -> None:
+def write(tensors: Sequence[Tensor], places: list[Tensor]) -> None:
     """Copy tensors to their places, unless they are there."""
-    for place, v in zip(places, found, strict=True):
+    for place, v in zip(places, tensors, strict=True):
         if place is not v:
             place.copy_(v)

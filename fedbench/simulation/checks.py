@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Descent, ServerStep, Trials
@@ -178,7 +177,12 @@ def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] |
 
     if before is not None and before.keys() != result.keys():
         return _names(result), _names(before)
-    sizes, model_type = _sizes(args)
+    models = [a.get("w") if isinstance(a, dict) else a for a in args]
+    model = next((m for m in models if isinstance(m, Tensor)), None)
+    cohort = next((a for a in args if isinstance(a, ClientInfo)), None)
+    sizes = {} if cohort is None else {"C": len(cohort.id)}
+    if model is not None:
+        sizes["P"] = model.shape[-1]
     for name in required:
         if name not in result:
             return kind(result), f"an entry {name!r}: {_shape_text(required[name], sizes)}"
@@ -189,26 +193,13 @@ def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] |
             return returned, "names with tensors"
         dtype, shape = None, rule.shape
         if name in required:
-            dtype, shape = model_type, required[name]
+            dtype, shape = None if model is None else model.dtype, required[name]
         elif before is not None:
             # a table that begins without rows keeps its columns
             dtype, shape = before[name].dtype, " ".join(str(n or "*") for n in before[name].shape)
         if v.dtype != (dtype or v.dtype) or not any(_fits(v, form.split(), sizes) for form in shape.split("|")):
-            return returned, f"{_type_name(dtype)} {_shape_text(shape, sizes)}".removeprefix("None ")
+            return returned, f"{dtype} {_shape_text(shape, sizes)}".removeprefix("None ").removeprefix("torch.")
     return None
-
-
-def _sizes(args: tuple[Any, ...]) -> tuple[dict[str, int], torch.dtype | None]:
-    """Return the sizes that the arguments of a function show, and the type of the model if it is among them."""
-    sizes: dict[str, int] = {}
-    models = [a.get("w") if isinstance(a, dict) else a for a in args]
-    w = next((m for m in models if isinstance(m, Tensor)), None)
-    for arg in args:
-        if isinstance(arg, ClientInfo):
-            sizes["C"] = len(arg.id)
-    if w is None:
-        return sizes, None
-    return sizes | {"P": w.shape[-1]}, w.dtype
 
 
 def _fits(v: Tensor, letters: list[str], sizes: Mapping[str, int]) -> bool:
@@ -243,19 +234,13 @@ def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors(part)
 
 
-def _type_name(dtype: torch.dtype | None) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def kind(value: object) -> str:
     """Return the type and shape of a value: ``[10, 610] float32``."""
     match value:
         case None:
             return "None"
-        case Tensor():
-            return f"{list(value.shape)} {_type_name(value.dtype)}"
-        case np.ndarray():
-            return f"{list(value.shape)} {value.dtype}"
+        case Tensor() | np.ndarray():
+            return f"{list(value.shape)} {value.dtype}".replace("torch.", "")
         case {}:
             return "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}" if value else "an empty dict"
         case tuple():

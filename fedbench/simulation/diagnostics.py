@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -172,12 +171,11 @@ def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
     """
     named = task.layout.named(moments.float())
     tensors = [v.flatten(2).numpy(force=True) for v in named.values() if v.dim() > 2]
-    if not tensors:
-        return np.full((len(moments), len(moments)), np.nan)
-    pairs = [[[linear_cka(t[i], t[j]) for t in tensors] for j in range(len(moments))] for i in range(len(moments))]
-    values = np.array(pairs)
-    known = np.isfinite(values)
-    return np.where(known.any(-1), np.where(known, values, 0).sum(-1) / np.maximum(known.sum(-1), 1), np.nan)
+    clients = range(len(moments))
+    similarity = np.array([[[linear_cka(t[i], t[j]) for t in tensors] for j in clients] for i in clients])
+    with np.errstate(invalid="ignore"):  # no tensor has variance
+        mean: np.ndarray = np.nansum(similarity, -1) / np.isfinite(similarity).sum(-1)
+    return mean
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
@@ -188,11 +186,13 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     """
     x, y = _centred(x), _centred(y)
     if min(x.shape[1], y.shape[1]) <= len(x):
-        cross, own = np.sum((y.T @ x) ** 2), np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+        cross = np.sum((y.T @ x) ** 2)
+        norms = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
     else:  # the same numbers from the smaller Gram matrices
         gram_x, gram_y = x @ x.T, y @ y.T
-        cross, own = np.sum(gram_x * gram_y), np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
-    return float(cross / own) if own > 0 else float("nan")
+        cross = np.sum(gram_x * gram_y)
+        norms = np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
+    return float(cross / norms) if norms > 0 else float("nan")
 
 
 def _centred(m: np.ndarray) -> np.ndarray:
@@ -234,11 +234,13 @@ class CustomMetric:
                 f"metrics.{name}: {place_of(function)}: {error}; a metric takes {', '.join(_ARRAYS)}, and options that "
                 f"are set with +metrics.{name}.KEY=VALUE"
             ) from error
-        self.name, given = name, partial(function, **options)
-        self._call = FirstCall(lambda arrays: given(**arrays), f"metrics.{name}", _not_a_number, named=function)
+        self.name = name
+        self._call = FirstCall(
+            lambda arrays: function(**arrays, **options), f"metrics.{name}", _not_a_number, named=function
+        )
 
     def measure(self, evaluation: Evaluation) -> float | None:
-        """The metric over the clients that have test examples; None if there are none.
+        """Return the metric over the clients that have test examples; None if there are none.
 
         Raises:
             RequestError: If the function raises an error or returns no number, in its first call.
@@ -257,7 +259,7 @@ class CustomMetric:
 
 
 def _not_a_number(args: tuple[Any, ...], result: Any) -> str | None:
-    """What is wrong with the result of a metric, or None."""
+    """Return the fault of a metric's result, or None."""
     if not isinstance(result, bool) and isinstance(result, Real) and np.isfinite(float(result)):
         return None
     got = f"{result}" if isinstance(result, Real) else kind(result)

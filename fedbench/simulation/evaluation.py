@@ -6,8 +6,8 @@ Accuracies are fractions in [0, 1] and the variance is of fractions; tables prin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, sqrt
-from typing import Literal, NamedTuple
+from math import floor, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -136,14 +136,12 @@ def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> fl
     return _weighted_mean(values, weights * share)
 
 
-def tail_size(clients: int, percent: float, rounding: Literal["floor", "ceil"] = "floor") -> int:
-    """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)), or rounded up.
+def tail_size(clients: int, percent: float) -> int:
+    """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)).
 
     The code of q-FFL (Li et al., ICLR 2020) rounds down.
     """
-    share = percent * clients / 100
-    # 0.29 * 100 is a little less than 29
-    return max(1, floor(share + 1e-9) if rounding == "floor" else ceil(share - 1e-9))
+    return max(1, floor(percent * clients / 100 + 1e-9))  # 0.29 * 100 is a little less than 29
 
 
 def angle_degrees(values: np.ndarray) -> float:
@@ -156,14 +154,14 @@ def angle_degrees(values: np.ndarray) -> float:
     return float(np.degrees(np.arctan2(_deviation(values), mean))) if mean > 0 else 90.0
 
 
-def kl_uniform(values: np.ndarray, base: float = np.e) -> float:
-    """Return KL(a/Σa || uniform) = Σ p ln(N p), by default in nats; 0 ln 0 is 0, and all values 0 give 0."""
+def kl_uniform(values: np.ndarray) -> float:
+    """Return KL(a/Σa || uniform) = Σ p ln(N p) in nats; 0 ln 0 is 0, and all values 0 give 0."""
     total = values.sum()
     if total <= 0:
         return 0.0
     p = values / total
     p = p[p > 0]
-    return max(0.0, float((p * np.log(len(values) * p)).sum() / np.log(base)))
+    return max(0.0, float((p * np.log(len(values) * p)).sum()))
 
 
 def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The round loop, and what clients and server exchange in a round. It prints and writes nothing and knows no method.
+"""The round loop and the exchange of clients and server in a round. It prints and writes nothing and knows no method.
 
 Most methods select, broadcast, train and aggregate. A set-up exchange, numbers made for the clients, trials, a second
 local phase and a change of the labels are fields of ``Algorithm`` and ``Stage`` that are empty for other methods.
@@ -95,7 +95,7 @@ class Snapshot(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """What passed between the clients of one round and the server, for an observer; copy what is to be kept."""
+    """The exchange between the clients of one round and the server, for an observer; copy what is to be kept."""
 
     round: int  # the number of the round, over all stages, from 1
     algorithm: Algorithm
@@ -142,7 +142,7 @@ class Simulation:
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
-        """The clients ``ids`` with ``tau`` local steps each; the last one of the same purpose if it is the same."""
+        """Return the clients ``ids`` with ``tau`` local steps each: the last cohort of this purpose if it is equal."""
         cohort = self.cohorts.get(purpose)
         same = cohort is not None and cohort.data is data and np.array_equal((cohort.ids, cohort.tau), (ids, tau))
         if cohort is None or not same:
@@ -240,7 +240,7 @@ class Participants:
 
     @cached_property
     def cohort(self) -> Cohort:
-        """Those whose results arrive, with the plan of their local work."""
+        """The clients whose results arrive, with the plan of their local work."""
         return self.simulation.cohort(Purpose.BATCHES, self.plan.ids, self.plan.tau, self.before.data)
 
     def idle(self) -> State:

@@ -322,7 +322,7 @@ class ExamplePlan:
 
 
 def _number_of_blocks(examples: int, most: int) -> int:
-    """Number of equal blocks of at most ``most`` examples that threads can share evenly.
+    """Return the number of equal blocks of at most ``most`` examples that threads can share evenly.
 
     It does not depend on the number of threads, since results depend on it by rounding.
     """
@@ -332,6 +332,6 @@ def _number_of_blocks(examples: int, most: int) -> int:
 
 
 def _per_example(logits: Tensor, y: Tensor, hits: bool, lead: int) -> list[Tensor]:
-    """The loss of each example and, with ``hits``, whether it is correct (of a sequence the share of its tokens)."""
+    """Return the loss of each example and, with ``hits``, whether it is correct (of a sequence the share of tokens)."""
     right = [logits.max(-1).indices == y] if hits else []
     return [example_losses(logits, y, lead), *(r if r.dim() == lead else over_tokens(r.double(), lead) for r in right)]

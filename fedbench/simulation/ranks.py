@@ -84,24 +84,6 @@ class Ranks:
         """
         if self.world_size == 1:
             return run(f if store is None else lambda item: store(item, f(item)), items)
-        order = range(self.world_size)
-        dealt = list(zip(cycle([*order, *reversed(order)]), items, strict=False))
-        batch = max(1, len(items)) if store is None else _HELD * self.world_size * at_once
-        results: list[U] = []
-        for start in range(0, len(items), batch):
-            found = self._map_dealt(run, f, dealt[start : start + batch], store)
-            if store is None:
-                results += found
-        return results
-
-    def _map_dealt(
-        self,
-        run: Callable[[Callable[[T], Any], list[T]], list[Any]],
-        f: Callable[[T], U],
-        dealt: list[tuple[int, T]],
-        store: Callable[[T, U], object] | None,
-    ) -> list[U]:
-        """Return ``f`` of every item, each worked out by the process that it was dealt to: (rank, item)."""
         errors: list[Exception] = []
 
         def attempt(item: T) -> U | None:
@@ -114,23 +96,38 @@ class Ranks:
                 return None
             return result
 
-        mine = run(attempt, [item for rank, item in dealt if rank == self.rank])
-        failures = [(allocation_failed(error), f"{type(error).__name__}: {error}") for error in errors[:1]]
-        everyone = self._exchange((mine, failures))
+        order = range(self.world_size)
+        dealt = list(zip(cycle([*order, *reversed(order)]), items, strict=False))
+        size = max(1, len(items)) if store is None else _HELD * self.world_size * at_once
+        results: list[Any] = []
+        for start in range(0, len(items), size):
+            batch = dealt[start : start + size]
+            local = run(attempt, [item for rank, item in batch if rank == self.rank])
+            failures = [(allocation_failed(error), f"{type(error).__name__}: {error}") for error in errors[:1]]
+            gathered = self._exchange((local, failures))
+            queues = [iter(part) for part, _ in gathered]
+            for rank, item in batch:
+                result = next(queues[rank])
+                if store is None:
+                    results.append(result)
+                elif result is not None and rank != self.rank:
+                    store(item, result)
+            self._raise_first([part for _, part in gathered], errors)
+        return results
 
-        queues = [iter(results) for results, _ in everyone]
-        results: list[Any] = [next(queues[rank]) for rank, _ in dealt]
-        for (rank, item), result in zip(dealt, results, strict=True):
-            if store is not None and result is not None and rank != self.rank:
-                store(item, result)
+    def _raise_first(self, failures: list[list[tuple[bool, str]]], errors: list[Exception]) -> None:
+        """Raise the first error of any process, if there is one.
 
-        for rank, (_, failures) in enumerate(everyone):
-            for out_of_memory, message in failures:
+        Args:
+            failures: Of each process: whether memory ran out in it, and the message.
+            errors: The errors of this process.
+        """
+        for rank, failures_of_rank in enumerate(failures):
+            for out_of_memory, message in failures_of_rank:
                 if out_of_memory:
                     self.raised = MemoryError(message)
                     raise self.raised
                 raise errors[0] if errors else FailedElsewhere(f"process {rank} of {self.world_size}: {message}")
-        return results
 
     def broadcast(self, value: T) -> T:
         """Return in every process the value of the first."""
@@ -180,26 +177,26 @@ class Ranks:
         """
         if self.world_size == 1:
             return signal
-        given = self.all_gather(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
-        if len({state for state, _ in given}) > 1:
+        reports = self.all_gather(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
+        if len({state for state, _ in reports}) > 1:
             raise RuntimeError(
                 f"the processes have come to different models in round {round}; they need devices of the same kind, "
                 "and methods that draw random numbers from the keys that they are given"
             )
-        return next((number for _, number in given if number is not None), None)
+        return next((number for _, number in reports if number is not None), None)
 
     def _exchange(self, value: T) -> list[T]:
         """Return the values of the processes, in their order; the tensors in them travel as they are."""
         file = BytesIO()
         packer = _Packer(file)
         packer.dump(value)
-        mine = [v.contiguous() for v in packer.tensors]
-        self.sent += sum(v.nbytes for v in mine)
+        local = [v.contiguous() for v in packer.tensors]
+        self.sent += sum(v.nbytes for v in local)
 
         values: list[T] = []
-        header = file.getvalue(), [(v.shape, v.dtype) for v in mine]
+        header = file.getvalue(), [(v.shape, v.dtype) for v in local]
         for rank, (pickled, forms) in enumerate(self.all_gather(header)):
-            tensors = mine
+            tensors = local
             if rank != self.rank:
                 tensors = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forms]
             for v in tensors:
@@ -221,7 +218,7 @@ class _Packer(pickle.Pickler):
         self.tensors: list[Tensor] = []
 
     def persistent_id(self, obj: object) -> int | None:
-        """The place of a tensor in the list; None for anything else."""
+        """Return the place of a tensor in the list; None for anything else."""
         if not isinstance(obj, Tensor):
             return None
         self.tensors.append(obj)
@@ -236,7 +233,7 @@ class _Unpacker(pickle.Unpickler):
         self.tensors = tensors
 
     def persistent_load(self, pid: int) -> Tensor:
-        """The tensor at a place of the list."""
+        """Return the tensor at a place of the list."""
         return self.tensors[pid]
 
 

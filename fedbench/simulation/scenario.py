@@ -60,7 +60,7 @@ class RoundPlan:
     kept: State = field(default_factory=dict)
 
     def remembered(self, server: State) -> State:
-        """The server's state after the round with what the scenario keeps and records."""
+        """Return the server's state after the round with what the scenario keeps and records."""
         device = server["w"].device
         notes = {OWN + k: torch.tensor(v, dtype=torch.float64, device=device) for k, v in self.notes.items()}
         return server | self.kept | notes
@@ -75,13 +75,13 @@ class Attackers:
         return np.arange(0)
 
     def changed(self, data: FederatedDataset) -> FederatedDataset:
-        """The data set that the run is carried out on."""
+        """Return the data set that the run is carried out on."""
         return data
 
     def measured(
         self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
     ) -> dict[str, float]:
-        """Further columns of an evaluated round.
+        """Return further columns of an evaluated round.
 
         Args:
             models: Returns the models of clients.
@@ -93,7 +93,7 @@ class Attackers:
 
 
 class Scenario:
-    """What surrounds a method. This one changes nothing; others override its methods.
+    """The conditions around a method. This one changes nothing; others override its methods.
 
     Attributes:
         keeps: Entries of the server's state that pass from one stage to the next.
@@ -108,11 +108,11 @@ class Scenario:
 
     @property
     def facts(self) -> Tree:
-        """What ``meta.json`` records of it before the run starts."""
+        """Facts for ``meta.json``, known before the run starts."""
         return {}
 
     def lasting(self, algo: Algorithm) -> Algorithm:
-        """The method with the states that the scenario keeps of the server and of every client."""
+        """Return the method with the states that the scenario keeps of the server and of every client."""
         return algo
 
     def reachable(self, round: int, able: np.ndarray) -> np.ndarray:
@@ -128,11 +128,11 @@ class Scenario:
         return plan
 
 
-def recorded(server: State) -> dict[str, float]:
-    """The columns of the record that a scenario has left in the server's state: its entries that are numbers."""
+def round_columns(server: State) -> dict[str, float]:
+    """Return the columns of the record that a scenario has left in the server's state: its entries that are numbers."""
     return {k.removeprefix(OWN): float(v) for k, v in server.items() if k.startswith(OWN) and v.dim() == 0}
 
 
-def of_clients(server: State, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Likewise the columns of the table of clients."""
+def client_columns(server: State, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of the table of clients that a scenario has left in the server's state."""
     return {REPORTS.removeprefix(OWN): server[REPORTS].numpy(force=True)[ids]} if REPORTS in server else {}

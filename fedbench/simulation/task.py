@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import torch
@@ -151,12 +151,8 @@ class Task:
         """
         if not hasattr(self._copies, "each"):
             self._copies.each = self._vectorised()
-        model = self._copies.each
-
-        def one(parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
-            return self._call(model, parameters, x, key)
-
-        logits: Tensor = torch.vmap(one)(parameters, x) if key is None else torch.vmap(one)(parameters, x, key)
+        call = torch.vmap(partial(self._call, self._copies.each), in_dims=(0, 0, None if key is None else 0))
+        logits: Tensor = call(parameters, x, key)
         return logits
 
     def _vectorised(self) -> nn.Module:

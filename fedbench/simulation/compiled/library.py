@@ -47,10 +47,10 @@ def kernels() -> Kernels:
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
         version = subprocess.run([*compiler, "--version"], **_PIPED).stdout.partition("\n")[0]
-        where = _place(version)
-        with FileLock(where.with_suffix(".lock")):  # another process may be compiling
-            built = _built(where) or _build(compiler, where)
-        return Kernels(ctypes.CDLL(str(built)), version)
+        path = _library_path(version)
+        with FileLock(path.with_suffix(".lock")):  # another process may be compiling
+            library = _built(path) or _build(compiler, path)
+        return Kernels(ctypes.CDLL(str(library)), version)
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # RuntimeError: no home directory
         reason = str(error)
         if isinstance(error, subprocess.CalledProcessError):
@@ -70,7 +70,7 @@ def _compiler() -> list[str] | None:
     return [sys.executable, "-m", "ziglang", "c++"] if packaged else None
 
 
-def _place(version: str) -> Path:
+def _library_path(version: str) -> Path:
     """Return the path of the library without its checksum, in the user's cache, which only the user may enter.
 
     It is named by all that the library depends on: its source, the flags, the compiler's version and the processor.
@@ -89,22 +89,22 @@ def _place(version: str) -> Path:
     return directory / f"kernels-{digest}"
 
 
-def _built(where: Path) -> Path | None:
+def _built(path: Path) -> Path | None:
     """Return the library whose name has its checksum: one that is cut off would end the process that loads it."""
-    found = where.parent.glob(f"{where.name}-*.so")
-    return next((file for file in found if file == _named(where, file)), None)
+    libraries = path.parent.glob(f"{path.name}-*.so")
+    return next((library for library in libraries if library == _with_checksum(path, library)), None)
 
 
-def _named(where: Path, library: Path) -> Path:
-    return where.with_name(f"{where.name}-{file_checksum(library)[1]}.so")
+def _with_checksum(path: Path, library: Path) -> Path:
+    return path.with_name(f"{path.name}-{file_checksum(library)[1]}.so")
 
 
-def _build(compiler: list[str], where: Path) -> Path:
+def _build(compiler: list[str], path: Path) -> Path:
     slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""  # which builds its C++ library first
     print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=where.parent) as directory:
-        made = Path(directory) / "kernels.so"
-        subprocess.run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(made)], **_PIPED)
-        made.chmod(0o700)
-        to_disk(made)
-        return made.replace(_named(where, made))
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        library = Path(directory) / "kernels.so"
+        subprocess.run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(library)], **_PIPED)
+        library.chmod(0o700)
+        to_disk(library)
+        return library.replace(_with_checksum(path, library))
