@@ -283,6 +283,8 @@ class _Files:
         self._read: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_repository":  # of an instance that is being unpickled in another process
+            raise AttributeError(name)
         return getattr(self._repository, name)
 
     def __deepcopy__(self, memo: Any) -> _Files:
