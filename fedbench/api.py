@@ -15,10 +15,8 @@ from fedbench.config.overrides import as_value, to_overrides
 from fedbench.config.targets import user_code_from
 from fedbench.core.config_values import leaves
 from fedbench.core.files import existing_directory
-from fedbench.core.options import Count
-from fedbench.core.validation import validate
 from fedbench.runs.cached_run import cached_run
-from fedbench.runs.executors.local import LocalExecutor
+from fedbench.runs.executors.options import make_executor
 from fedbench.runs.run import Run
 
 Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]
@@ -59,7 +57,7 @@ def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None 
     from fedbench.commands.sweep import execute
 
     with _user_code(config_dir) as folder:
-        return list(execute(_axes(overrides), _executor(jobs), folder).runs)
+        return list(execute(_axes(overrides), make_executor(jobs), folder).runs)
 
 
 def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
@@ -76,7 +74,7 @@ def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None =
     from fedbench.commands.tune import execute
 
     with _user_code(config_dir) as folder:
-        return execute("tune", _axes(overrides), _executor(jobs), folder).page
+        return execute("tune", _axes(overrides), make_executor(jobs), folder).page
 
 
 def compare(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
@@ -93,7 +91,7 @@ def compare(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | Non
     from fedbench.commands.tune import execute
 
     with _user_code(config_dir) as folder:
-        return execute("compare", _axes(overrides), _executor(jobs), folder).page
+        return execute("compare", _axes(overrides), make_executor(jobs), folder).page
 
 
 def report(
@@ -168,10 +166,6 @@ def _user_code(config_dir: str | Path | None) -> Iterator[Path | None]:
     folder = None if config_dir is None else existing_directory("config_dir", config_dir)
     with user_code_from(folder):
         yield folder
-
-
-def _executor(jobs: int) -> LocalExecutor:
-    return LocalExecutor(validate("jobs", jobs, Count))
 
 
 def _axes(overrides: Overrides) -> list[str]:

@@ -79,24 +79,25 @@ def _execute(typed: list[str], debug: bool) -> int:
     if unknown:
         raise _unknown_argument(parser, unknown[0])
     values = vars(args) | {"command": command, "debug": debug}
-    if command == "run" and args.multirun and not args.cfg:
+    if "multirun" in args and "cfg" not in args:
         command = "sweep"
     if WORLD_SIZE > 1 and command != "run":
         raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
-    if values.get("config_dir"):
-        values["config_dir"] = existing_directory("config_dir", values["config_dir"])
+    if "config_dir" in args:
+        values["config_dir"] = existing_directory("config_dir", args.config_dir)
     with answered_by(end_at_once):
         execute = import_module(f"fedbench.commands.{_MODULES.get(command, command)}").execute
     names = signature(execute).parameters
     if "executor" in names:
         from fedbench.runs.executors.options import make_executor
 
-        values["executor"] = make_executor(args.jobs, args.on, args.run_cpus, args.run_gpus)
+        options = signature(make_executor).parameters
+        values["executor"] = make_executor(**{name: values[name] for name in options if name in values})
     try:
         with user_code_from(values.get("config_dir")):
-            result: CommandResult = execute(**{name: values[name] for name in names})
+            result: CommandResult = execute(**{name: values[name] for name in names if name in values})
     except NotWritten as error:
-        if "jobs" in values:  # something has been run
+        if command == "run" or "executor" in values:  # something has been run
             raise
         raise RequestError(str(error)) from error
     return result.status

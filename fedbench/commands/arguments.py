@@ -95,24 +95,13 @@ def tree() -> tuple[Parser, dict[str, Parser]]:
             description=about,
             epilog=_EPILOGS.get(command),
             allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,  # the defaults are those of the functions
             formatter_class=shape,
         )
         for names, options in _ARGUMENTS[command]:
             parser.add_argument(*names, **options)
         parsers[command] = parser
     return top, parsers
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text}")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) <= 0:
-        raise argparse.ArgumentTypeError(f"must be a number > 0, got {text}")
-    return float(text)
 
 
 def _address(text: str) -> str:
@@ -126,20 +115,22 @@ def _argument(*names: str, **options: Any) -> Argument:
 
 
 _flag = partial(_argument, action="store_true")
-_OVERRIDES = _argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md")
-_JOBS = _argument("--jobs", type=_positive, metavar="N",
+_OVERRIDES = _argument(
+    "overrides", nargs="*", default=(), metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md"
+)
+_JOBS = _argument("--jobs", type=int, metavar="N",
                   help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip
 _EXECUTION = (
     _JOBS,
     _argument("--on", type=_address, metavar="ray[://HOST:PORT]",
               help="carry out the runs on a Ray cluster: of this machine, RAY_ADDRESS, or HOST (docs/cluster.md)"),
-    _argument("--run-cpus", type=_share, metavar="N", help="with --on: number of cores of a run (default: 1)"),
-    _argument("--run-gpus", type=_share, metavar="N",
+    _argument("--run-cpus", type=float, metavar="N", help="with --on: number of cores of a run (default: 1)"),
+    _argument("--run-gpus", type=float, metavar="N",
               help="with --on: number of GPUs of a run, such as 0.25 (default: 1 if there are any)"),
 )  # fmt: skip
 _CONFIG_DIR = _argument("--config-dir", "-cd", metavar="DIR",
                         help="also look for config files and Python modules in DIR (docs/own_method.md)")  # fmt: skip
-_RESULTS = _argument("folder", nargs="?", default="results", metavar="DIR",
+_RESULTS = _argument("folder", nargs="?", metavar="DIR",
                      help="directory of the runs (default: results)")  # fmt: skip
 _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "run": (
@@ -162,12 +153,12 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "new": (
         _argument("kind", choices=("algorithm", "model", "data", "partition", "metric"), help="what to write"),
         _argument("name", metavar="NAME", help="its name"),
-        _argument("--into", default="own", metavar="DIR", help="directory to write to (default: own)"),
+        _argument("--into", metavar="DIR", help="directory to write to (default: own)"),
     ),
     "tune": (_OVERRIDES, *_EXECUTION, _CONFIG_DIR),
     "compare": (_OVERRIDES, *_EXECUTION, _CONFIG_DIR),
     "report": (
-        _argument("folder", nargs="?", default="results", metavar="DIR",
+        _argument("folder", nargs="?", metavar="DIR",
                   help="directory of runs, a published report, or a directory of these (default: results)"),
         _argument("--into", metavar="OUT", help="publish the report in OUT, with what it needs of the runs"),
         _argument("--paper", metavar="ID", help="report the runs of one paper only"),
@@ -190,7 +181,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "clean": (
         _argument("folders", nargs="*", metavar="DIR",
                   help="directories of runs (default: results); a finished run is removed only if its own is named"),
-        _argument("--state", choices=("failed", "interrupted", "process gone"), default="failed",
+        _argument("--state", choices=("failed", "interrupted", "process gone"),
                   help="state of the runs (default: failed); runs in the other states can be resumed"),
         _flag("--yes", help="remove the runs that are listed without it"),
     ),
@@ -200,25 +191,25 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     ),
     "plot": (
         _RESULTS,
-        _argument("--x", default="round", help="round, bytes (up and down), seconds or a metric (default: round)"),
-        _argument("--y", default="accuracy_mean", help="see `fedbench list metric` (default: accuracy_mean)"),
-        _argument("--by", default="algo", help="a line per value of this key (default: algo)"),
-        _argument("--where", action="append", default=[], metavar="KEY=VALUE",
+        _argument("--x", help="round, bytes (up and down), seconds or a metric (default: round)"),
+        _argument("--y", help="see `fedbench list metric` (default: accuracy_mean)"),
+        _argument("--by", help="a line per value of this key (default: algo)"),
+        _argument("--where", action="append", metavar="KEY=VALUE",
                   help="only runs with this value; may be repeated"),
         _flag("--log", help="logarithmic axis of the metric"),
         _argument("--out", metavar="FILE", help="file ending in .pdf, .png or .svg (default: DIR/plots/..., .png)"),
     ),
     "reproduce": (
-        _argument("names", nargs="*", metavar="NAME|KEY=VALUE",
+        _argument("names", nargs="*", default=(), metavar="NAME|KEY=VALUE",
                   help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: "
                   "numbers of public benchmarks); and results_dir=DIR, data_dir=DIR, keys of device, engine and so on"),
-        _argument("--profile", choices=("full", "cpu", "smoke"), default="cpu",
+        _argument("--profile", choices=("full", "cpu", "smoke"),
                   help="full: the settings of the papers; cpu (default) and smoke: reduced settings"),
         _flag("--readings", help="also run what other readings of the papers need: further splits and settings"),
         _flag("--plan", help="show what would run and exit"),
         _argument("--hours", type=float, metavar="N",
                   help="train for N hours, in the order of the plan; the same command resumes it"),
-        _argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)"),
+        _argument("--seeds", type=int, metavar="N", help="number of seeds (default: that of the profile)"),
         *_EXECUTION,
         _argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`"),
     ),

@@ -10,7 +10,7 @@ from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Positive
+from fedbench.core.options import Count, Positive
 from fedbench.core.validation import validate
 from fedbench.reproduce.plan import PlannedRun, locate, missing_files, missing_variants, prefer_full
 from fedbench.reproduce.plan import plan as plan_runs
@@ -65,6 +65,8 @@ def execute(
     common = [o.text for o in overrides if o.text not in launcher]
     if hours is not None:
         validate("--hours", hours, Positive)
+    if seeds is not None:
+        validate("--seeds", seeds, Count)
     if launcher:
         if hours is not None:
             raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from fedbench.core.errors import RequestError
+from fedbench.core.options import Count, Positive
+from fedbench.core.validation import validate
 from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.executors.ray import RayExecutor
@@ -27,6 +29,11 @@ def make_executor(
     Raises:
         RequestError: If they contradict one another.
     """
+    if jobs is not None:
+        validate("--jobs", jobs, Count)
+    for name, value in (("--run-cpus", run_cpus), ("--run-gpus", run_gpus)):
+        if value is not None:
+            validate(name, value, Positive)
     if on is None:
         if run_cpus or run_gpus:
             raise RequestError("--run-cpus and --run-gpus are resources of a run on a Ray cluster; add --on ray")
