@@ -147,7 +147,8 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "data": (
         _argument("action", choices=("prepare", "verify", "show", "export-partition"), help="what to do"),
         _argument("name", metavar="NAME", help="the data set"),
-        _argument("rest", nargs="*", metavar="FILE|KEY=VALUE", help="file of export-partition, and overrides"),
+        _argument("rest", nargs="*", default=(), metavar="FILE|KEY=VALUE",
+                  help="file of export-partition, and overrides"),
         _CONFIG_DIR,
     ),
     "new": (
@@ -179,7 +180,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _flag("--verify", help="compare the files of finished runs with their checksums"),
     ),
     "clean": (
-        _argument("folders", nargs="*", metavar="DIR",
+        _argument("folders", nargs="*", default=(), metavar="DIR",
                   help="directories of runs (default: results); a finished run is removed only if its own is named"),
         _argument("--state", choices=("failed", "interrupted", "process gone"),
                   help="state of the runs (default: failed); runs in the other states can be resumed"),
