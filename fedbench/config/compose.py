@@ -84,6 +84,10 @@ class Composer:
                     f"{file} is hidden by fedbench's own {file.relative_to(config_dir)}; give it another name"
                 )
 
+    def __reduce__(self) -> tuple[type[Composer], tuple[Path | None]]:
+        """Travel to other processes without the files and compositions that it has read."""
+        return Composer, (self.config_dir,)
+
     def config(self, texts: Sequence[str], departures: bool = True) -> RunConfig:
         """The configuration that overrides make.
 
