@@ -14,11 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from fedbench.config.identity import DATA_FILES
-from fedbench.core.config_values import config_value, leaves
-from fedbench.core.errors import RequestError, nearest, shown
+from fedbench.core.config_values import config_value, from_yaml, leaves
+from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading
 
 if TYPE_CHECKING:
@@ -35,9 +33,8 @@ _OPTIONAL = ("experiment", "debug")  # groups without a default choice
 _PATHS = ("results_dir", "data_dir", "init.path", "data.partition.file", *(f"data.{name}" for name in DATA_FILES))
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
-_MOST_LISTED = 30  # choices that a message lists
 MOST_RUNS = 100_000  # runs of a sweep, and values of a range; they are listed before anything starts
-_SHOWN = 4  # choices in a hint
+_MOST_SIMILAR = 6  # choices in a hint
 # what other libraries and papers call a key
 _SYNONYMS = {
     "learning_rate": "lr", "batch": "batch_size", "batchsize": "batch_size", "bs": "batch_size",
@@ -76,26 +73,26 @@ class Override:
     tags: frozenset[str]
 
     def each(self) -> list[str]:
-        """An override text per value, none if the values of a sweep cannot be listed."""
+        """Return an override text per value, none if the values of a sweep cannot be listed."""
         name = self.text.split("=", 1)[0]
         return [f"{name}={v}" for v in self.values] if self.sweeps else [self.text]
 
 
 def parse_overrides(texts: Iterable[str]) -> list[Override]:
-    """Parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice and are left out.
+    """Return parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice and are left out.
 
     Raises:
         RequestError: If a text is not an override, deletes a key, or gives a config group anything but a choice.
     """
-    found: list[Override] = []
+    overrides: list[Override] = []
     for text in texts:
         group, _, value = text.partition("=")
         if group in _OPTIONAL and (value in ("null", "None", "") or text in ("debug=true", "debug=false")):
-            found = [o for o in found if o.key != group]
+            overrides = [o for o in overrides if o.key != group]
         else:
             adds = group == "metrics" and not value.startswith("{")  # files of the user's own, none by default
-            found.append(_parsed(f"+{text}" if adds else text))
-    return found
+            overrides.append(_parsed(f"+{text}" if adds else text))
+    return overrides
 
 
 def _parsed(text: str) -> Override:
@@ -139,7 +136,7 @@ def _parsed(text: str) -> Override:
 
 @lru_cache(maxsize=1024)
 def by_hydra(text: str) -> HydraOverride:
-    """An override as Hydra parses it.
+    """Return an override as Hydra parses it.
 
     Raises:
         RequestError: If the text is not in Hydra's grammar.
@@ -160,7 +157,7 @@ def by_hydra(text: str) -> HydraOverride:
 
 
 def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
-    """Override texts for what Python code passes to ``fedbench.run``: one string, several, or a nested mapping.
+    """Return override texts for what Python code passes to ``fedbench.run``: one string, several, or a nested mapping.
 
     Args:
         given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is ``local.lr=0.1``.
@@ -179,7 +176,7 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 
 def as_value(value: object) -> str:
-    """A Python value in Hydra's grammar: strings that it would read as something else are quoted.
+    """Return a Python value in Hydra's grammar: strings that it would read as something else are quoted.
 
     NumPy's scalars count as the Python values that they hold.
     """
@@ -197,17 +194,16 @@ def as_value(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, so that Hydra's grammar takes it as it is."""
-    escaped = re.sub(r"(\\*)'", lambda m: m[1] * 2 + "\\'", text)
-    trailing = len(escaped) - len(escaped.rstrip("\\"))
-    return f"'{escaped}{escaped[len(escaped) - trailing :]}'"
+    """Return a text in quotes, so that Hydra's grammar takes it as it is."""
+    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), text)
+    return f"'{escaped}'"
 
 
 # ---- choices and keys that exist
 
 
 def options(group: str, where: Path | None = None) -> list[str]:
-    """The choices of a config group as typed on the command line.
+    """Return the choices of a config group as typed on the command line.
 
     Args:
         group: The group, such as ``algo`` or ``data/partition``.
@@ -220,21 +216,17 @@ def options(group: str, where: Path | None = None) -> list[str]:
 
 
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
-    """The error for a choice that a config group does not have, with what was probably meant."""
-    similar = [k for k in known if k.startswith(name)] or [k for k in known if name in k]
-    hint = nearest(name, known)
-    if len(name) > 2 and similar and (len(similar) > 1 or not hint):
-        few = similar if len(similar) <= 6 else [*similar[:6], "..."]
-        hint = f"; did you mean {'' if len(similar) == 1 else 'one of '}{', '.join(few)}?"
+    """Return the error for a choice that a config group does not have, with similar ones."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
-    own = f"; to use {name}.yaml of your own, add --config-dir DIR" if name and group in LISTED and not hint else ""
-    if group in LISTED and (hint or len(known) > _MOST_LISTED):
-        return RequestError(f"{given}{f'{hint} Or see' if hint else '; see'} `fedbench list {group}`{own}")
-    return RequestError(f"{given}{f'{hint} It' if hint else f'; {group}'} is one of {', '.join(known)}{own}")
+    similar = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else ""
+    place = f"see `fedbench list {group}`" if group in LISTED else f"it is one of {', '.join(known)}"
+    own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"
+    return RequestError(f"{given}{hint}; {place}{own}")
 
 
 def meant(key: str, known: Sequence[str]) -> str:
-    """``'; did you mean X?'`` for an unknown key, or an empty string.
+    """Return ``'; did you mean X?'`` for an unknown key, or an empty string.
 
     A key with the same last part comes first (``lr``: local.lr), then keys of other choices (``mu``: algo.mu of
     fedprox), then the nearest spelling.
@@ -248,30 +240,30 @@ def meant(key: str, known: Sequence[str]) -> str:
     group = key.replace(".", "/") if section else leaf
     if options(group):
         return f"; did you mean {group}?"
-    found = _with_leaf(leaf, key, known) or _of_other_choices(leaf, section)
-    if not found and not section and (hint := nearest(key, [*GROUPS, *known])):
-        return hint
-    if not found and (close := difflib.get_close_matches(leaf, {k.rpartition(".")[2] for k in known}, 1, 0.7)):
-        found = _with_leaf(close[0], key, known)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
 
-
-def _with_leaf(leaf: str, key: str, known: Sequence[str]) -> list[str]:
-    """The keys with this last part that are nearest to the top, those of the same section first."""
-    same = [k for k in known if k.rpartition(".")[2] == leaf and not k.startswith("presets.")]
-    same = [k for k in same if k.split(".")[0] == key.split(".")[0]] or same
-    top = min((k.count(".") for k in same), default=0)
-    return [k for k in same if k.count(".") == top]
+    first_section = key.split(".")[0]
+    by_leaf = {name: name for name in GROUPS}
+    for other in sorted(known, key=lambda k: (k.split(".")[0] != first_section, k.count("."))):
+        if not other.startswith("presets."):
+            by_leaf.setdefault(other.rpartition(".")[2], other)
+    if leaf in by_leaf:
+        return f"; did you mean {by_leaf[leaf]}?"
+    if others := _of_other_choices(leaf, section):
+        return f"; did you mean {' or '.join(others)}?"
+    close = difflib.get_close_matches(leaf, by_leaf, 1, 0.7)
+    return f"; did you mean {by_leaf[close[0]]}?" if close else ""
 
 
 def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """The keys that another algorithm, partition or scenario would have, each with the choices that have it."""
-    found = []
-    groups = {"algo": ("", "algo"), "data/partition": ("", "data", "data.partition")}
-    for group, sections in (groups | {name: ("", name) for name in SCENARIOS}).items():
-        files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)] if section in sections else []
-        names = [file.stem for file in files if leaf in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})]
+    """Return the keys that another algorithm, partition or scenario would have, each with the choices that have it."""
+    keys = []
+    for group in ("algo", "data/partition", *SCENARIOS):
+        prefix = group.replace("/", ".")
+        if section and not f"{prefix}.".startswith(f"{section}."):
+            continue
+        files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)]
+        names = [file.stem for file in files if leaf in (from_yaml(file.read_text(encoding="utf-8")) or {})]
         if names:
-            few = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-            found.append(f"{sections[-1]}.{leaf} (with {group}={few})")
-    return found
+            few = ", ".join(names[:_MOST_SIMILAR]) + (", ..." if len(names) > _MOST_SIMILAR else "")
+            keys.append(f"{prefix}.{leaf} (with {group}={few})")
+    return keys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetPydanticSchema,
     PlainValidator,
@@ -38,7 +38,7 @@ from fedbench.core.options import (
     Schedule,
     SgdOptions,
 )
-from fedbench.core.validation import checked, fault, whole, with_remedy
+from fedbench.core.validation import checked, fault, whole
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
@@ -75,36 +75,20 @@ def _count_or(word: str) -> GetPydanticSchema:
     return GetPydanticSchema(schema)
 
 
-def _text(meaning: str, pattern: str = ".+") -> BeforeValidator:
-    """Return the annotation of text that matches a pattern."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value):
-            raise ValueError(f"must be {meaning}, got {typed(value)}")
-        return value
-
-    return BeforeValidator(check)
-
-
-def _optional_path(value: Any) -> Path | None:
-    if value is None or isinstance(value, str):
-        return None if value is None else user_path("path", value)
-    raise ValueError(f"must be a file or null, got {typed(value)}")
-
-
-def _directory(value: Any) -> Path:
+def _user_path(value: Any) -> Path:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"must be a directory, got {typed(value)}")
+        raise ValueError(f"must be a path, got {typed(value)}")
     return user_path("path", value)
 
 
-Section: TypeAlias = Annotated[Component, PlainValidator(lambda value: Component.of("section", value))]
-OptionalSection: TypeAlias = Annotated[
-    Component | None, PlainValidator(lambda value: Component.of("section", value) if value else None)
-]
-Directory: TypeAlias = Annotated[Path, PlainValidator(_directory)]
+def _section(value: Any) -> Component:
+    return Component.of("section", value)
+
+
+Section: TypeAlias = Annotated[Component, PlainValidator(_section)]
+UserPath: TypeAlias = Annotated[Path, PlainValidator(_user_path)]
 AutoCount: TypeAlias = Annotated[int | None, _count_or("auto")]
-Address: TypeAlias = Annotated[str, _text("a list of addresses that begin with http:// or https://", "https?://.+")]
+Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
 # ---- sections
 
@@ -179,10 +163,10 @@ class DataConfig(_Keys):
     noise: LabelNoise
     split: PositiveShare
     local_test: LocalTest
-    seed: Annotated[Natural, with_remedy("use null for the run's seed")]
+    seed: Natural
     download: StrictBool
     validation: HalfOpenUnit
-    partition: OptionalSection = None
+    partition: Section | None = None
     clients: Count | None = None
     test_clients: Count | None = None
     mirrors: Annotated[tuple[Address, ...], BeforeValidator(lambda value: value or ())] = ()
@@ -204,7 +188,7 @@ class EngineConfig(_Keys):
 class InitConfig(_Keys):
     """The section ``init``: a file with the initial model, or None for a random one."""
 
-    path: Annotated[Path | None, PlainValidator(_optional_path)]
+    path: UserPath | None
 
 
 @dataclass(frozen=True)
@@ -226,7 +210,7 @@ class Keys(_Keys):
     rounds: Natural
     participation: Annotated[float | int, PlainValidator(_participation)]
     sampling: Sampling
-    seed: Annotated[Natural, with_remedy("for several seeds type -m seed=0,1,2")]
+    seed: Natural
     eval_every: Count
     eval_train_every: Count
     keep_clients: Literal["last", "all"] | tuple[Natural, ...]
@@ -234,18 +218,18 @@ class Keys(_Keys):
     evaluate: EvaluateConfig
     local: LocalConfig
     data: DataConfig
-    device: Annotated[str, _text("auto, cpu, cuda or cuda:INDEX", r"auto|cpu|cuda(:\d+)?")]
+    device: Literal["auto", "cpu", "cuda"] | Annotated[str, Field(pattern=r"^cuda:\d+$")]
     engine: EngineConfig
     init: InitConfig
     model: Section
     algo: Section
     tracker: Section
     metrics: dict[str, Section]
-    data_dir: Directory
-    results_dir: Directory
+    data_dir: UserPath
+    results_dir: UserPath
     force: StrictBool
     keep_state: StrictBool
-    objective: Annotated[str, _text("auto or a column of rounds.jsonl, such as accuracy_mean")]
+    objective: Annotated[str, Field(min_length=1)]
     tuned_on: tuple[Natural, ...]
 
 
@@ -298,6 +282,7 @@ class RunConfig(Keys):
 
 
 _KEYS = TypeAdapter(Keys)
+_REMEDIES = {"seed": "for several seeds type -m seed=0,1,2", "data.seed": "use null for the run's seed"}
 TOP_KEYS = {*SCENARIOS, *(field.name for field in fields(Keys))}
 
 
@@ -368,7 +353,7 @@ def _request_error(error: ValidationError, tree: Tree) -> RequestError:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WrongValue) and isinstance(section, dict):  # of a rule about several keys
         key = f"{key}.{cause.name}"
-    return WrongValue(key, fault(error))
+    return WrongValue(key, fault(error, _REMEDIES.get(key, "")))
 
 
 def _with_integers(section: Tree, values: object) -> Tree:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError, WrapValidator
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedbench.core.errors import WrongValue, nearest, typed
@@ -33,6 +33,7 @@ _EXPECTED = {  # type of pydantic's error -> what the value must be
     "list_type": "a list",
     "tuple_type": "a list",
     "sequence_type": "a list",
+    "string_pattern_mismatch": "text that matches {pattern}",
 }
 
 
@@ -105,18 +106,6 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
     if value not in allowed:
         raise WrongValue(name, _must_be(one_of(allowed), value, map(str, allowed)))
     return value
-
-
-def with_remedy(remedy: str) -> WrapValidator:
-    """Return an annotation that adds what to type instead to the message about a wrong value."""
-
-    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
-        try:
-            return handler(value)
-        except ValidationError as error:
-            raise ValueError(fault(error, remedy)) from error
-
-    return WrapValidator(check)
 
 
 # ---- messages

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, ValidationInfo, model_validator
 
 from fedbench.core.metrics import is_field, lower_is_better
+from fedbench.core.validation import choice
 from fedbench.papers.parsing import (
     Entry,
     FigureId,
@@ -21,7 +22,6 @@ from fedbench.papers.parsing import (
     RunField,
     SetupId,
     TableId,
-    one_of,
 )
 
 Metrics = Annotated[tuple[MetricId, ...], ListOrOne]
@@ -177,7 +177,7 @@ class Selection(Entry):
         given = value if isinstance(value, Mapping) else {"algo": value}
         known: Known = info.context or {}
         if "methods" in known:
-            one_of(given.get("algo"), [*known["methods"], "others", "all"])
+            choice("", given.get("algo"), [*known["methods"], "others", "all"])
         return {"algo": given.get("algo"), "hyperparameters": {k: v for k, v in given.items() if k != "algo"}}
 
     def fits(self, row: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -16,9 +16,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from fedbench.core.errors import RequestError, nearest
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import is_field
-from fedbench.core.validation import fault
+from fedbench.core.validation import choice, fault
 
 T = TypeVar("T")
 Known = Mapping[str, Mapping[str, Any]]  # section of a paper -> id -> entry, of the sections that have been read
@@ -66,25 +66,12 @@ def parse(kind: type[T], value: Any, where: str = "", known: Mapping[str, Any] |
     return made
 
 
-def one_of(value: Any, allowed: Collection[Any], name: str = "") -> Any:
-    """Return a value, called ``name`` in messages, if it is allowed.
-
-    Raises:
-        ValueError: If it is not, with the allowed values and the nearest one.
-    """
-    if value not in allowed:
-        words = [str(a) for a in allowed]
-        message = f"must be one of {', '.join(words)}; got {value!r}{nearest(str(value), words)}"
-        raise ValueError(f"{name} {message}" if name else message)
-    return value
-
-
 def id_in(section: str) -> AfterValidator:
     """Return the rule that a value is an id of a section, if that has been read."""
 
     def checked(value: str, info: ValidationInfo) -> str:
         known: Known = info.context or {}
-        return str(one_of(value, known[section])) if section in known else value
+        return choice("", value, known[section]) if section in known else value
 
     return AfterValidator(checked)
 
@@ -125,12 +112,18 @@ MethodId = Annotated[str, id_in("methods")]
 Methods = Annotated[tuple[MethodId, ...], ListOrOne]
 
 
-def _place_and_fault(error: ValidationError, where: str) -> str:
+def _place_and_fault(error: ValidationError, place: str) -> str:
     """Return the first fault with its place; items of lists are counted from 1."""
     first = error.errors(include_url=False)[0]
     parts = [part for part in first["loc"] if part != "[key]"]
-    words = {"missing": "lacks {}", "unexpected_keyword_argument": "unknown key {!r}"}
-    message = words[first["type"]].format(parts.pop()) if first["type"] in words else fault(error)
+    if first["type"] == "missing":
+        message = f"lacks {parts.pop()}"
+    elif first["type"] == "unexpected_keyword_argument":
+        message = f"unknown key {parts.pop()!r}"
+    elif first["type"] == "value_error":
+        message = str(first["ctx"]["error"]).strip()
+    else:
+        message = fault(error)
     for part in parts:
-        where = f"{where} {part + 1}" if isinstance(part, int) else f"{where}: {part}".removeprefix(": ")
-    return f"{where}: {message}".removeprefix(": ")
+        place = f"{place} {part + 1}" if isinstance(part, int) else f"{place}: {part}".removeprefix(": ")
+    return f"{place}: {message}".removeprefix(": ")

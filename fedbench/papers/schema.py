@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveInt, model_validator
 
+from fedbench.core.validation import choice
 from fedbench.papers.checks import AnyCheck
-from fedbench.papers.parsing import Entry, Known, MethodId, MetricId, RunField, Section, SetupId, id_in, one_of
+from fedbench.papers.parsing import Entry, Known, MethodId, MetricId, RunField, Section, SetupId, id_in
 from fedbench.papers.readings import Contradiction, Gap, Readings, Values
 
 GapId = Annotated[str, id_in("gaps")]
@@ -180,9 +181,9 @@ class Table(Entry):
     def validate(self, known: Known) -> None:
         """Refuse rows with other setups or columns than those of the table."""
         for number, row in enumerate(self.rows, 1):
-            one_of(row.setup, self.setups, f"row {number}: setup")
+            choice(f"row {number}: setup", row.setup, self.setups)
             for column in row.values:
-                one_of(column, self.columns, f"row {number}: column")
+                choice(f"row {number}: column", column, self.columns)
 
 
 _NEEDED = {  # kind of a figure -> the keys that it needs
@@ -230,7 +231,7 @@ class Figure(Entry):
 
     def validate(self, known: Known) -> None:
         """Refuse an unknown kind, what a kind lacks, and a parameter that no run has."""
-        for key in _NEEDED[one_of(self.kind, _NEEDED, "kind")]:
+        for key in _NEEDED[choice("kind", self.kind, _NEEDED)]:
             if not getattr(self, key):
                 raise ValueError(f"a figure of kind {self.kind} needs {key}")
         if self.kind == "front" and len(self.fields) != 2:
