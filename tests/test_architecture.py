@@ -107,7 +107,7 @@ def test_hydra_is_known_to_the_entrance_only():
 
     known = {name(p) for p in FILES if knows(p, "hydra|omegaconf")}
     assert known == {
-        "config/compose", "config/overrides",
+        "config/compose", "config/explanations", "config/overrides",
     }  # fmt: skip
     assert not [name(p) for p in FILES if knows(p, r"hydra\._internal")]
 

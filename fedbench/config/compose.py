@@ -15,24 +15,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf, open_dict
 
+from fedbench.config.explanations import explained
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import (
     CONFIG_DIR,
     GROUPS,
     SCENARIOS,
     Override,
-    meant,
     options,
     parse_overrides,
     quoted,
-    unknown_choice,
 )
 from fedbench.config.schema import RunConfig, parse
 from fedbench.core.config_values import Tree, leaves
-from fedbench.core.errors import RequestError, WrongValue, install_hint, reason_of, typed
+from fedbench.core.errors import RequestError, WrongValue, typed
 
 Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
 # Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
@@ -42,13 +40,12 @@ _HYDRAS = tuple(
 )
 _REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
-_EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}  # Hydra's launchers that docs/cluster.md shows
 _LOCK = threading.RLock()  # Hydra's state is global: threads take turns
 _composed: dict[tuple[str | None, ...], Composed] = {}  # of fedbench's own files
 
 
 def compose_run(overrides: Sequence[str]) -> RunConfig:
-    """The configuration that overrides make of fedbench's own config tree.
+    """Return the configuration that overrides make of fedbench's own config tree.
 
     Raises:
         RequestError: If a key is unknown or a value is out of range.
@@ -62,7 +59,7 @@ class Composer:
     Hydra's global state is the same after every call, also inside another program that uses Hydra.
 
     Args:
-        own: A config tree in addition to fedbench's own. Its files are read once.
+        config_dir: A config tree in addition to fedbench's own. Its files are read once.
 
     Raises:
         RequestError: If a file of the user's would never be read, since fedbench has another under the same name.
@@ -89,7 +86,7 @@ class Composer:
         return Composer, (self.config_dir,)
 
     def config(self, texts: Sequence[str], departures: bool = True) -> RunConfig:
-        """The configuration that overrides make.
+        """Return the configuration that overrides make.
 
         Raises:
             RequestError: If a key is unknown or a value is out of range.
@@ -100,7 +97,7 @@ class Composer:
                 raise RequestError(
                     f"{o.text} configures sweeps, which -m makes; results_dir=DIR is where runs are written"
                 )
-        with self._explained(overrides):
+        with explained(lambda: self._known(overrides)):
             written, choices = self._written(overrides)
             tree = resolved(written, self._resolved)
         config = parse(tree, choices, [o.text for o in overrides])
@@ -113,7 +110,7 @@ class Composer:
         return replace(config, departures=self._departures(config)) if departures else config
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
-        """The configuration with presets merged in, as it is written or with interpolations replaced by values.
+        """Return the configuration with presets merged in, as it is written or with interpolations replaced by values.
 
         The second value is the choice of each config group, also of groups within groups such as ``data/partition``.
 
@@ -121,18 +118,18 @@ class Composer:
             RequestError: If a key or choice is unknown.
         """
         overrides = parse_overrides(texts)
-        with self._explained(overrides):
+        with explained(lambda: self._known(overrides)):
             tree, choices = self._written(overrides)
             return copy.deepcopy(resolved(tree) if resolve else tree), choices
 
     def multirun(self, task: Callable[[Any], Any], texts: Sequence[str]) -> Any:
-        """What Hydra's launcher makes of a sweep: batches of jobs, each with the value that the task returns.
+        """Return what Hydra's launcher makes of a sweep: batches of jobs, each with the value that the task returns.
 
         Raises:
             RequestError: If the launcher is refused.
         """
         typed = [*texts, *self._search, "hydra.mode=MULTIRUN"]
-        with self._explained([]), _hydra() as hydra:
+        with explained(), _hydra() as hydra:
             return hydra.multirun(None, task, typed, with_log_configuration=False)
 
     def _departures(self, config: RunConfig) -> dict[str, list[Any]]:
@@ -205,58 +202,15 @@ class Composer:
             self._composed[name, *texts] = tree, choices
         return self._composed[name, *texts]
 
-    @contextmanager
-    def _explained(self, overrides: Sequence[Override]) -> Iterator[None]:
-        """Raise a RequestError for an error of Hydra's, OmegaConf's or a config file's inside this block."""
-        from hydra.errors import HydraException
-        from omegaconf.errors import OmegaConfBaseException
-
-        try:
-            yield
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            raise RequestError(f"a config file or an interpolation cannot be read: {reason_of(error)}") from error
-        except (HydraException, OmegaConfBaseException) as error:
-            raise RequestError(self._explanation(error, overrides)) from error
-
-    def _explanation(self, error: Exception, overrides: Sequence[Override]) -> str:
-        """What Hydra or OmegaConf objects to, in one line, with what was probably meant."""
-        from hydra.errors import MissingConfigException
-        from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
-
-        text = " ".join(str(error).split("\nSee https")[0].split())
-        if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-            file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
-            group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
-            choices = {choice for choice in error.options if not choice.startswith("_")}
-            if group == "hydra/launcher" and name in _EXTRAS:
-                return f"{group}={name} is not installed; type {install_hint(_EXTRAS[name])}"
-            return str(unknown_choice(group, name, sorted({*choices, *options(group)})))
-        if isinstance(error, MissingMandatoryValue):
-            return f"{error.full_key} is required; type {error.full_key}=..."
-        if isinstance(error, InterpolationResolutionError):
-            return f"{error.full_key}: {str(error).splitlines()[0]}"
-        if "Could not load 'hydra/launcher/submitit_" in text:
-            return f"this launcher needs submitit; type {install_hint('slurm')}"
-        if "An item is already at 'metrics'" in text:
-            return "metrics are files of your own: metrics/NAME.yaml in a directory that --config-dir DIR names"
-        found = re.search(r"Could not override '([^'@]*)", text)
-        if found is None:
-            return text
-        key, divides = found[1], "this data set assigns examples to clients itself; remove"
-        if key == "data/partition":
-            return f"{divides} {key}"
-        chosen = [o.text for o in overrides if o.chooses and options(o.key) and "@" not in o.text]
-        known = list(leaves(self._by_hydra("config", tuple(chosen))[0]))
-        if key.startswith("data.partition.") and not any(k.startswith("data.partition.") for k in known):
-            return f"{divides} {key}"
-        if any(k.startswith(f"{key}.") for k in known):
-            return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
-        return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"
+    def _known(self, overrides: Sequence[Override]) -> list[str]:
+        """Return the keys of the configuration that the choices among overrides make."""
+        chosen = tuple(o.text for o in overrides if o.chooses and options(o.key) and "@" not in o.text)
+        return list(leaves(self._by_hydra("config", chosen)[0]))
 
 
 @contextmanager
 def _hydra() -> Iterator[Any]:
-    """Hydra, initialised on the config tree inside this block; afterwards its global state is as it was before."""
+    """Yield Hydra, initialised on the config tree; afterwards its global state is as it was before."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import JobRuntime
@@ -320,7 +274,7 @@ def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:
 
 
 def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
-    """The configuration with the experiment's settings for the chosen algorithm instead of its defaults.
+    """Return the configuration with the experiment's settings for the chosen algorithm instead of its defaults.
 
     A key under ``presets.<algo>.local`` belongs to ``local``, any other to ``algo``.
 
@@ -385,11 +339,17 @@ def stored(written: Tree, tree: Tree) -> Tree:
         written: The configuration with interpolations as they are written.
         tree: The same one, resolved.
     """
-    texts = leaves(written)
     values = leaves(tree)
-    given = [values.get(key) for key, text in texts.items() if "oc.env" in str(text)]
+    given = [values.get(key) for key, text in leaves(written).items() if "oc.env" in str(text)]
     secrets = [str(value) for value in given if value and isinstance(value, str | list)]
-    for key, value in values.items():
-        if isinstance(value, str | list) and any(secret in str(value) for secret in secrets):
-            tree = _with_value(tree, key.split("."), texts.get(key, value))
-    return tree
+    kept: Tree = _as_written(tree, written, secrets)
+    return kept
+
+
+def _as_written(value: Any, written: Any, secrets: Sequence[str]) -> Any:
+    """Return a value with ``written`` in place of what contains a secret."""
+    if isinstance(value, dict):
+        texts = written if isinstance(written, dict) else {}
+        return {name: _as_written(inner, texts.get(name, inner), secrets) for name, inner in value.items()}
+    is_secret = isinstance(value, str | list) and any(secret in str(value) for secret in secrets)
+    return written if is_secret else value

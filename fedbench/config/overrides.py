@@ -1,6 +1,6 @@
 """Override text (``KEY=VALUE``) in Hydra's grammar, parsed for the command line, sweeps, papers and Python.
 
-Also the config groups that overrides choose from, and what was probably meant by a key or choice that does not exist.
+Also the config groups that overrides choose from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.identity import DATA_FILES
-from fedbench.core.config_values import config_value, from_yaml, leaves
+from fedbench.core.config_values import config_value, leaves
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading
 
@@ -28,20 +28,13 @@ LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # fedbench's config tree: inside an installed package, next to the package in a checkout
 CONFIG_DIR = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+_MOST_SIMILAR = 6  # choices in a hint
 _OPTIONAL = ("experiment", "debug")  # groups without a default choice
 # keys whose values are paths: these are quoted, since Hydra's grammar lacks ~
 _PATHS = ("results_dir", "data_dir", "init.path", "data.partition.file", *(f"data.{name}" for name in DATA_FILES))
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 MOST_RUNS = 100_000  # runs of a sweep, and values of a range; they are listed before anything starts
-_MOST_SIMILAR = 6  # choices in a hint
-# what other libraries and papers call a key
-_SYNONYMS = {
-    "learning_rate": "lr", "batch": "batch_size", "batchsize": "batch_size", "bs": "batch_size",
-    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds",
-    "local_epochs": "epochs", "num_epochs": "epochs", "local_steps": "steps", "wd": "weight_decay",
-    "algorithm": "algo", "method": "algo", "dataset": "data", "random_seed": "seed", "fraction": "participation",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -223,47 +216,3 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     place = f"see `fedbench list {group}`" if group in LISTED else f"it is one of {', '.join(known)}"
     own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"
     return RequestError(f"{given}{hint}; {place}{own}")
-
-
-def meant(key: str, known: Sequence[str]) -> str:
-    """Return ``'; did you mean X?'`` for an unknown key, or an empty string.
-
-    A key with the same last part comes first (``lr``: local.lr), then keys of other choices (``mu``: algo.mu of
-    fedprox), then the nearest spelling.
-
-    Args:
-        key: The unknown key.
-        known: The dotted keys of the configuration.
-    """
-    section, _, leaf = key.rpartition(".")
-    leaf = _SYNONYMS.get(leaf, leaf)
-    group = key.replace(".", "/") if section else leaf
-    if options(group):
-        return f"; did you mean {group}?"
-
-    first_section = key.split(".")[0]
-    by_leaf = {name: name for name in GROUPS}
-    for other in sorted(known, key=lambda k: (k.split(".")[0] != first_section, k.count("."))):
-        if not other.startswith("presets."):
-            by_leaf.setdefault(other.rpartition(".")[2], other)
-    if leaf in by_leaf:
-        return f"; did you mean {by_leaf[leaf]}?"
-    if others := _of_other_choices(leaf, section):
-        return f"; did you mean {' or '.join(others)}?"
-    close = difflib.get_close_matches(leaf, by_leaf, 1, 0.7)
-    return f"; did you mean {by_leaf[close[0]]}?" if close else ""
-
-
-def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """Return the keys that another algorithm, partition or scenario would have, each with the choices that have it."""
-    keys = []
-    for group in ("algo", "data/partition", *SCENARIOS):
-        prefix = group.replace("/", ".")
-        if section and not f"{prefix}.".startswith(f"{section}."):
-            continue
-        files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)]
-        names = [file.stem for file in files if leaf in (from_yaml(file.read_text(encoding="utf-8")) or {})]
-        if names:
-            few = ", ".join(names[:_MOST_SIMILAR]) + (", ..." if len(names) > _MOST_SIMILAR else "")
-            keys.append(f"{prefix}.{leaf} (with {group}={few})")
-    return keys

@@ -1,0 +1,118 @@
+"""Errors of Hydra and OmegaConf in the user's terms, with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import yaml
+
+from fedbench.config.overrides import CONFIG_DIR, GROUPS, SCENARIOS, options, unknown_choice
+from fedbench.core.config_values import from_yaml
+from fedbench.core.errors import RequestError, install_hint, reason_of
+
+_EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}  # Hydra's launchers that docs/cluster.md shows
+_MOST_CHOICES = 6  # in a hint
+# what other libraries and papers call a key
+_SYNONYMS = {
+    "learning_rate": "lr", "batch": "batch_size", "batchsize": "batch_size", "bs": "batch_size",
+    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds",
+    "local_epochs": "epochs", "num_epochs": "epochs", "local_steps": "steps", "wd": "weight_decay",
+    "algorithm": "algo", "method": "algo", "dataset": "data", "random_seed": "seed", "fraction": "participation",
+}  # fmt: skip
+
+
+@contextmanager
+def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
+    """Raise a RequestError for an error of Hydra's, OmegaConf's or a config file's inside this block.
+
+    Args:
+        known: Returns the dotted keys of the configuration.
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(f"a config file or an interpolation cannot be read: {reason_of(error)}") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise RequestError(_explanation(error, known)) from error
+
+
+def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
+    """Return the objection of Hydra or OmegaConf in one line."""
+    from hydra.errors import MissingConfigException
+    from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
+
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
+        group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
+        if group == "hydra/launcher" and name in _EXTRAS:
+            return f"{group}={name} is not installed; type {install_hint(_EXTRAS[name])}"
+        choices = {choice for choice in error.options if not choice.startswith("_")}
+        return str(unknown_choice(group, name, sorted(choices.union(options(group)))))
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} is required; type {error.full_key}=..."
+    if isinstance(error, InterpolationResolutionError):
+        return f"{error.full_key}: {str(error).splitlines()[0]}"
+
+    message = " ".join(str(error).split("\nSee https")[0].split())
+    overridden = re.search(r"Could not override '([^'@]*)", message)
+    return _unknown_key(overridden[1], known()) if overridden else message
+
+
+def _unknown_key(key: str, known: Sequence[str]) -> str:
+    """Return the message about a key that the configuration does not have."""
+    of_partition = key == "data/partition" or key.startswith("data.partition.")
+    if of_partition and not any(other.startswith("data.partition.") for other in known):
+        return f"this data set assigns examples to clients itself; remove {key}"
+    if any(other.startswith(f"{key}.") for other in known):
+        return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
+    return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"
+
+
+def meant(key: str, known: Sequence[str]) -> str:
+    """Return ``'; did you mean X?'`` for an unknown key, or an empty string.
+
+    A key with the same last part comes first (``lr``: local.lr), then keys of other choices (``mu``: algo.mu of
+    fedprox), then the nearest spelling.
+
+    Args:
+        key: The unknown key.
+        known: The dotted keys of the configuration.
+    """
+    section, _, leaf = key.rpartition(".")
+    leaf = _SYNONYMS.get(leaf, leaf)
+    group = key.replace(".", "/") if section else leaf
+    if options(group):
+        return f"; did you mean {group}?"
+
+    first_section = key.split(".")[0]
+    by_leaf = {name: name for name in GROUPS}
+    for other in sorted(known, key=lambda k: (k.split(".")[0] != first_section, k.count("."))):
+        if not other.startswith("presets."):
+            by_leaf.setdefault(other.rpartition(".")[2], other)
+    if leaf in by_leaf:
+        return f"; did you mean {by_leaf[leaf]}?"
+    if others := _of_other_choices(leaf, section):
+        return f"; did you mean {' or '.join(others)}?"
+    close = difflib.get_close_matches(leaf, by_leaf, 1, 0.7)
+    return f"; did you mean {by_leaf[close[0]]}?" if close else ""
+
+
+def _of_other_choices(leaf: str, section: str) -> list[str]:
+    """Return the keys that another algorithm, partition or scenario would have, each with the choices that have it."""
+    keys = []
+    for group in ("algo", "data/partition", *SCENARIOS):
+        prefix = group.replace("/", ".")
+        if section and not f"{prefix}.".startswith(f"{section}."):
+            continue
+        files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)]
+        names = [file.stem for file in files if leaf in (from_yaml(file.read_text(encoding="utf-8")) or {})]
+        if names:
+            few = ", ".join(names[:_MOST_CHOICES]) + (", ..." if len(names) > _MOST_CHOICES else "")
+            keys.append(f"{prefix}.{leaf} (with {group}={few})")
+    return keys
