@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, to_overrides
-from fedbench.config.targets import user_code_from
+from fedbench.config.user_sources import user_code_from
 from fedbench.core.config_values import leaves
 from fedbench.core.files import existing_directory
 from fedbench.runs.cached_run import cached_run

@@ -18,7 +18,7 @@ from fedbench.commands.arguments import COMMANDS, Parser, tree
 from fedbench.commands.result import CommandResult
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import TOP_KEYS
-from fedbench.config.targets import user_code_from
+from fedbench.config.user_sources import user_code_from
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import FailedElsewhere, LostProcess, RequestError, nearest
 from fedbench.core.files import existing_directory

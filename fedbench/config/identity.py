@@ -17,7 +17,8 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedbench.config.targets import file_digest, marks, present, stable, within_fedbench
+from fedbench.config.targets import present, stable, within_fedbench
+from fedbench.config.user_sources import file_digest, marks
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading, user_path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
-from fedbench.config.targets import user_code_from
+from fedbench.config.user_sources import user_code_from
 from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError, nearest
 from fedbench.papers.readings import Variant

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import fedbench
-from fedbench.config.targets import user_folder
+from fedbench.config.user_sources import user_folder
 
 _RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")  # versions
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 import yaml
 
-from fedbench.config.targets import marks, source_files, user_code_from
+from fedbench.config.user_sources import marks, source_files, user_code_from
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ import fedbench
 from fedbench.cli import main
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import options
-from fedbench.config.targets import present, user_code_from
+from fedbench.config.targets import present
+from fedbench.config.user_sources import user_code_from
 from fedbench.reproduce.plan import plan
 
 HERE = Path(__file__).parent

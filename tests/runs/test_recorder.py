@@ -11,7 +11,7 @@ import torch
 from command_line import FAST, run_dir
 from fake_runs import seal
 
-from fedbench.config.targets import user_code_from
+from fedbench.config.user_sources import user_code_from
 from fedbench.core.atomic_files import NotWritten
 from fedbench.runs import training
 from fedbench.runs.environment import commit, environment

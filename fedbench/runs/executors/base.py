@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from fedbench.config.schema import RunConfig
-from fedbench.config.targets import user_code_from
+from fedbench.config.user_sources import user_code_from
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import RequestError
 from fedbench.runs.cached_run import Outcome, cached_run

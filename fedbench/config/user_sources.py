@@ -1,0 +1,140 @@
+"""Code of the user's own: where it is imported from, and the source files that identify it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+_PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
+_INSTALLED = {Path(path).resolve() for path in _PYTHONS}
+user_folder: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
+_imported: dict[Path, str] = {}  # source file -> its digest when it was imported
+
+
+@contextmanager
+def user_code_from(folder: Path | None) -> Iterator[None]:
+    """Put a configuration directory at the end of Python's path inside this block, so that ``_target_`` finds its code.
+
+    It comes last, so that a file in it never takes the place of an installed module. Afterwards its modules are
+    forgotten, so that the next run reads the files as they are then, and modules that were loaded under the same names
+    before are back.
+    """
+    if folder is None:
+        yield
+        return
+    root = folder.resolve()
+    path = list(sys.path)
+    before = dict(sys.modules)
+    sys.path.append(str(root))
+    token = user_folder.set(root)
+    try:
+        yield
+    finally:
+        user_folder.reset(token)
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if before.get(name) is not module and file is not None and Path(file).is_relative_to(root):
+                del sys.modules[name]
+        for name, module in before.items():
+            sys.modules.setdefault(name, module)
+
+
+def source_files(module: str) -> dict[str, Path]:
+    """Return the source files of a module of the user's own, by name relative to its directory on Python's path.
+
+    They are all Python files of the configuration directory if the module lies there, and elsewhere those of its
+    package, or its own file. There are none for modules of Python and of installed packages.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    top = module.partition(".")[0]
+    importlib.invalidate_caches()  # a file may have been written a moment ago
+    # importlib.util.find_spec would give the module that was imported before, perhaps from another directory
+    spec = next((s for finder in sys.meta_path if (s := finder.find_spec(top, None)) is not None), None)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+    packages = [Path(place).absolute() for place in spec.submodule_search_locations or ()]
+    origin = packages[0] if packages else Path(spec.origin or "").absolute()
+    base = origin.parent
+    if _is_installed(base) or not (packages or origin.suffix == ".py"):
+        return {}
+    folders = {package: package.parent for package in packages}  # -> what names are relative to
+    if base.resolve() == user_folder.get():
+        folders = {base: base}
+    files = {}
+    for folder, root in folders.items():
+        for file in folder.rglob("*.py"):
+            name = file.relative_to(root)
+            if not any(part.startswith(".") for part in name.parts):
+                files[name] = file
+    return {name.as_posix(): files[name] for name in sorted(files)} or {origin.name: origin}
+
+
+def marks(module: str) -> dict[str, str]:
+    """Return the digests of a module's source files by name, or the version of the package that it comes with.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    if files := source_files(module):
+        return {name: file_digest(file) for name, file in files.items()}
+    from importlib.metadata import version
+
+    return {name: version(name) for name in _distributions().get(module.partition(".")[0], ())}
+
+
+def forget_other_code(module: str) -> None:
+    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
+
+    Modules of the same name may have been loaded from another directory, or from these files before an edit.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    sources = source_files(module)
+    digests = {file: file_digest(file) for file in sources.values()}
+    loaded: dict[str, bool] = {}  # module -> whether its source is the present one
+    for path, file in sources.items():
+        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if origin and name != "__main__" and not _is_installed(Path(origin)):
+            loaded[name] = Path(origin) == file and _imported.get(file) == digests[file]
+    if not all(loaded.values()):
+        for name in loaded:
+            del sys.modules[name]
+    _imported.update(digests)
+
+
+def _is_installed(path: Path) -> bool:
+    """Return whether a path belongs to Python itself or to an installed package."""
+    return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
+
+
+@cache
+def _distributions() -> Any:
+    from importlib.metadata import packages_distributions
+
+    return packages_distributions()
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    facts = file.stat()
+    return _sha256(file.absolute(), facts.st_size, facts.st_mtime_ns, facts.st_ino)
+
+
+@lru_cache(maxsize=100_000)  # the settings of a sweep share their files, which may be thousands of images
+def _sha256(file: Path, size: int, changed: int, node: int) -> str:
+    with file.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
