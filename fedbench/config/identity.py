@@ -76,29 +76,33 @@ class Identity:
 
 
 def identify(config: Tree) -> Identity:
-    """The identity of a checked configuration.
+    """Return the identity of a checked configuration.
 
     Raises:
         RequestError: If a user file cannot be read, or user code cannot be found.
     """
-    files, tree = _user_files(config), _numbers(config)
+    files = _user_files(config)
+    tree = _numbers(config)
     code: dict[str, dict[str, str]] = {}
     revisions: dict[str, int] = {}
     for path, section in _sections(tree):
+        target = str(section.get("_target_", ""))
+        module, dot, _ = target.rpartition(".")
         key = ".".join(map(str, path))
-        module, dot, _ = str(section.get("_target_", "")).rpartition(".")
         if dot and not within_fedbench(module):
             try:
                 code[module] = marks(module)
             except ModuleNotFoundError as error:
-                raise RequestError(f"{key}._target_={section['_target_']}: there is no module {error.name}") from error
-        elif dot and key.split(".")[0] == "algo":
-            revisions[key] = _revision(present(section["_target_"]))
-    changed = {(*key.split("."), "_revision_"): n for key, n in revisions.items() if n > 1}
-    for (*above, last), value in {**files, **changed}.items():
-        reduce(getitem, above, tree)[last] = value
+                raise RequestError(f"{key}._target_={target}: there is no module {error.name}") from error
+        elif dot and path[:1] == ("algo",):
+            revisions[key] = _revision(present(target))
+            if revisions[key] > 1:
+                section["_revision_"] = revisions[key]
+
+    for (*above, last), digest in files.items():
+        reduce(getitem, above, tree)[last] = digest
     tree["init"] = tree["init"]["path"]
-    if used := {module: _hash(found) for module, found in code.items() if found}:
+    if used := {module: _hash(sources) for module, sources in code.items() if sources}:
         tree["code"] = used
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
@@ -106,18 +110,18 @@ def identify(config: Tree) -> Identity:
         "identity_format": IDENTITY_FORMAT,
         "revision": revisions,
         "files": {".".join(map(str, path)): digest for path, digest in files.items()},
-        "code": {name: mark for found in code.values() for name, mark in found.items()},
+        "code": {name: mark for sources in code.values() for name, mark in sources.items()},
     }
     return Identity(_hash(_canonical(tree))[:10], facts)
 
 
 def setting(config: Tree) -> Tree:
-    """The dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
+    """Return the dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
     return leaves(_numbers(config))
 
 
 def _numbers(section: Tree, prefix: str = "") -> Tree:
-    """A configuration without the seed, what changes no numbers, and options that do what was done before them."""
+    """Return a configuration without the seed, keys that change no numbers, and options with their earlier meaning."""
     target = section.get("_target_")
     added = ADDED.get(stable(target), {}) if isinstance(target, str) else {}
     later = _DEFAULTS_ADDED_LATER | {f"{prefix}{name}": value for name, value in added.items()}
@@ -135,7 +139,7 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
 
 
 def _canonical(value: Any, key: str = "") -> Any:
-    """A value as it enters the digest: whole floats as ints, since q=1 and q=1.0 are one setting; functions by name."""
+    """Return a value as it enters the digest: functions by name, and whole floats as ints (q=1 and q=1.0 are equal)."""
     if isinstance(value, dict):
         return {str(k): _canonical(v, k) for k, v in value.items()}
     if isinstance(value, list):
@@ -159,7 +163,7 @@ def _sections(section: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree
 
 @cache
 def _revision(target: str) -> int:
-    """The constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
+    """Return the constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
 
     A method's revision is raised when its results change, also by a change of what it imports.
     """
@@ -172,20 +176,22 @@ def _revision(target: str) -> int:
 
 
 def _user_files(config: Tree) -> dict[KeyPath, str]:
-    """Digests of the files and directories of the user that a configuration names and that exist, by their keys.
+    """Return the digests of the user's files and directories that a configuration names and that exist, by their keys.
 
     Below a function of the user's own, these are also the strings, alone or in a list, that look like a path and name
     an existing one.
     """
-    data, source = config["data"], config["data"]["source"]
+    data = config["data"]
+    source = data["source"]
     named: dict[KeyPath, Any] = {("init", "path"): config["init"]["path"]}
     for name in DATA_FILES:
         named["data", name] = data.get(name)
         if name in data or name not in ("train", "test"):  # elsewhere these are splits of data.source
             named["data", "source", name] = source.get(name)
-    rule = data.get("partition") or {}
-    if within_fedbench(str(rule.get("_target_"))):
-        named["data", "partition", "file"] = rule.get("file")
+    partition = data.get("partition") or {}
+    if within_fedbench(str(partition.get("_target_"))):
+        named["data", "partition", "file"] = partition.get("file")
+
     own: list[KeyPath] = []
     for path, section in _sections({name: part for name, part in config.items() if name != "tracker"}):
         if "_target_" in section and not within_fedbench(str(section["_target_"])):
@@ -194,21 +200,23 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
             named |= {(*path, k): v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
     if not within_fedbench(str(source.get("_target_"))):
         named |= {("data", k): v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
-    apart = user_path("results_dir", config["results_dir"])
-    return {path: digest for path, value in named.items() if (digest := _digest_of(value, apart)) is not None}
+
+    results_dir = user_path("results_dir", config["results_dir"])
+    digests = {path: _digest_of(value, results_dir) for path, value in named.items()}
+    return {path: digest for path, digest in digests.items() if digest is not None}
 
 
 def _digest_of(value: object, apart: Path) -> str | None:
-    """The digest of the file or directory that a value names, or of those that a list names; None without any."""
+    """Return the digest of the file or directory that a value names, or of those that a list names; else None."""
     if isinstance(value, list):
-        found = [_digest_of(v, apart) if _looks_like_path(v) else None for v in value]
-        return _hash([digest or v for digest, v in zip(found, value, strict=True)]) if any(found) else None
+        digests = [_digest_of(v, apart) if _looks_like_path(v) else None for v in value]
+        return _hash([digest or v for digest, v in zip(digests, value, strict=True)]) if any(digests) else None
     path = _existing(value) if value else None
     return None if path is None else content_digest(path, apart)
 
 
 def _existing(value: object) -> Path | None:
-    """The path that a value names, if there is a file or directory."""
+    """Return the path that a value names, if there is a file or directory."""
     try:
         path = Path(str(value)).expanduser()
         return path if path.exists() else None
@@ -217,7 +225,7 @@ def _existing(value: object) -> Path | None:
 
 
 def _looks_like_path(value: object) -> bool:
-    """Whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
+    """Return whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
 
     The working directory and those around it, such as ``/``, are no data.
     """
@@ -230,7 +238,7 @@ def _looks_like_path(value: object) -> bool:
 
 
 def content_digest(path: Path, apart: Path | None = None) -> str:
-    """SHA-256 of a file's content, or of the relative names and contents of all files in a directory.
+    """Return the SHA-256 of a file's content, or of the relative names and contents of all files in a directory.
 
     Args:
         path: A file or a directory.
