@@ -61,14 +61,17 @@ def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
 
     message = " ".join(str(error).split("\nSee https")[0].split())
     overridden = re.search(r"Could not override '([^'@]*)", message)
-    return _unknown_key(overridden[1], known()) if overridden else message
+    return _unknown_key(overridden[1], known) if overridden else message
 
 
-def _unknown_key(key: str, known: Sequence[str]) -> str:
+def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
     """Return the message about a key that the configuration does not have."""
-    of_partition = key == "data/partition" or key.startswith("data.partition.")
-    if of_partition and not any(other.startswith("data.partition.") for other in known):
-        return f"this data set assigns examples to clients itself; remove {key}"
+    divides = f"this data set assigns examples to clients itself; remove {key}"
+    if key == "data/partition":
+        return divides
+    known = keys()
+    if key.startswith("data.partition.") and not any(other.startswith("data.partition.") for other in known):
+        return divides
     if any(other.startswith(f"{key}.") for other in known):
         return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
     return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"

@@ -212,7 +212,7 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     """Return the error for a choice that a config group does not have, with similar ones."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
     similar = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else ""
-    place = f"see `fedbench list {group}`" if group in LISTED else f"it is one of {', '.join(known)}"
+    hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else "."
+    choices = f"`fedbench list {group}`" if group in LISTED else ", ".join(known)
     own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"
-    return RequestError(f"{given}{hint}; {place}{own}")
+    return RequestError(f"{given}{hint} Choices: {choices}{own}")

@@ -1,5 +1,6 @@
 """Every file of the config tree composes into a configuration, and means what its name says."""
 
+import pickle
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -234,3 +235,10 @@ def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypa
         }
         digests.add(config.digest)
     assert len(digests) == 2
+
+
+def test_a_composer_of_another_process_reads_the_files_itself(tmp_path):
+    composer = Composer(tmp_path)
+    digest = composer.config(["algo=fedprox"]).digest
+    again = pickle.loads(pickle.dumps(composer))
+    assert (again.config_dir, again.config(["algo=fedprox"]).digest) == (tmp_path, digest)
