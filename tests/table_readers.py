@@ -49,8 +49,10 @@ def latex_tables(text):
             assert line.endswith(r" \\"), line
             assert line.isascii(), line
             plain = line.removesuffix(r" \\")
-            for sign, typed in (("±", r"$\pm$"), ("Σ", r"$\Sigma$"), ("^", r"\^{}"), ("~", r"\~{}")):
+            signs = {"±": r"$\pm$", "Σ": r"$\Sigma$", "≈": r"$\approx$", "≠": r"$\neq$", "^": r"\^{}", "~": r"\~{}"}
+            for sign, typed in signs.items():
                 plain = plain.replace(typed, f"\\{sign}")
+            plain = re.sub(r"\\textbf{([^{}]*)}", r"\1", plain)
             assert not re.search(r"(?<!\\)[%#_${}~^]|\\[A-Za-z ]", plain), line
             rows.append([re.sub(r"\\(.)", r"\1", c).strip() for c in re.split(r"(?<!\\)&", plain)])
     assert spec is None

@@ -120,10 +120,9 @@ def _execute(
     # a plan needs neither PyTorch nor Matplotlib, which take seconds to import
     from fedbench.reports.page import PAGE
     from fedbench.reports.write import write_report
-    from fedbench.reproduce.execute import outcomes, unreadable_data, write_labels
+    from fedbench.reproduce.execute import outcomes, unreadable_data
 
     faults = unreadable_data(run for run in runs if not run.done)
-    write_labels(parts, folder, common)
     todo = [run for run in runs if not run.done and run.experiment not in faults]
     results: list[RunResult] = []
     limit: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)

@@ -129,8 +129,8 @@ def _write_search(found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
     study = found[0].study
     config = study.config
     folder = _folder([tuned.study for tuned in found])
-    text = tuned_markdown(study, found, command)
     chapter = tuned_chapter(study, found, command)
+    text = tuned_markdown(chapter)
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "tuned.md", text)
     replace_file(folder / "tuned.json", tuned_json(study, found, command))

@@ -15,8 +15,6 @@ from fedbench.papers.checks import Check, Curves, Limit, Several
 from fedbench.papers.parsing import parse
 from fedbench.papers.schema import Paper, Setup, Table
 
-LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
-
 
 @dataclass(frozen=True, eq=False)
 class Home:

@@ -191,7 +191,6 @@ _NEEDED = {  # kind of a figure -> the keys that it needs
     "sweep": ("setups", "fields", "parameter"),
     "front": ("setups", "fields", "parameter"),
     "distribution": ("setups",),
-    "labels": ("setups",),
     "two_clients": ("setups",),
     "cka": ("setups",),
     "schematic": (),
@@ -204,8 +203,8 @@ class Figure(Entry):
 
     Attributes:
         kind: ``curves`` over the rounds, ``sweep`` (final values over a hyperparameter), ``front`` (two final values
-            against each other), ``distribution`` over clients, ``labels``, ``two_clients``, ``cka``, or ``schematic``,
-            which is not drawn.
+            against each other), ``distribution`` over clients, ``two_clients``, ``cka``, which only its
+            claims read, or ``schematic``; the last two are not drawn.
         setups: Ids of the setups, in the paper's order.
         fields: What is drawn.
         parameter: The hyperparameter of a sweep or a front.

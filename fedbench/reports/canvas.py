@@ -11,30 +11,29 @@ white. No two methods share their dashes and marker either.
 from __future__ import annotations
 
 import colorsys
-import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import matplotlib
 import matplotlib.figure
 import matplotlib.style
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from fedbench.core.atomic_files import replace_file
+from fedbench.core.atomic_files import replacing
 from fedbench.core.config_values import from_yaml
+from fedbench.reports.filters import grouped
+from fedbench.reports.templates import ASSETS
 
 WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)
-_ASSETS = Path(__file__).parent / "assets"
-STYLE = _ASSETS / "pictures.mplstyle"
+STYLE = ASSETS / "pictures.mplstyle"
 KINDS = {  # of files, with the metadata that would differ between machines and days
     "png": ("Software",),
     "svg": ("Date", "Creator"),
@@ -44,6 +43,7 @@ KINDS = {  # of files, with the metadata that would differ between machines and 
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d")
+_COLOURS: dict[str, str] = from_yaml((ASSETS / "colours.yaml").read_text(encoding="utf-8"))
 
 Figure = Any  # its annotations differ between the supported versions of matplotlib
 
@@ -83,40 +83,61 @@ def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any)
     Raises:
         NotWritten: If a file cannot be written.
     """
-    alone = base.suffix.removeprefix(".")
-    kinds = {base: alone} if alone in KINDS else {base.with_name(f"{base.name}.{k}"): k for k in ("png", "svg")}
+    files = [base]
+    if base.suffix.removeprefix(".") not in KINDS:
+        files = [base.with_name(f"{base.name}.{kind}") for kind in ("png", "svg")]
     base.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.style.context(STYLE, after_reset=True):
         figure = picture(*args, **options)
-        for path, kind in kinds.items():
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(KINDS[kind]))
-            replace_file(path, buffer.getvalue())
-    return list(kinds)
+        for file in files:
+            kind = file.suffix.removeprefix(".")
+            with replacing(file) as part:
+                figure.savefig(part, format=kind, metadata=dict.fromkeys(KINDS[kind]))
+    return files
 
 
 def sheet(
-    title: str, reduced: bool, number: int, legend: Sequence[Any], columns: int = 0, size: Sequence[float] = SIZE
+    title: str,
+    panels: Sequence[Any],
+    legend: Sequence[Any] = (),
+    reduced: bool = False,
+    size: tuple[float, float] = SIZE,
 ) -> tuple[Figure, list[Any]]:
-    """Return a figure and its ``number`` axes of ``size`` in inches, with the title above and the legend below."""
-    columns = columns or (2 if number == 4 else min(3, number))
-    rows, width = -(-number // columns), columns * size[0]
-    above = wrap(title, width - 0.2 - reduced, 10) or " "  # a blank reserves the row of the label
+    """Return a figure and its axes, a panel each, with the title above and the legend below.
+
+    Args:
+        title: Title of the figure.
+        panels: The panels, such as those of ``fedbench.reports.plots``, with their labels.
+        legend: The entries of the legend.
+        reduced: Whether "reduced setting" is written in the corner.
+        size: Width and height of a panel in inches.
+    """
+    fields = len({panel.y_label for panel in panels})
+    columns = fields if fields in (2, 3) else min(3, len(panels))  # the panels of a setting are in one row
+    rows = ceil(len(panels) / columns)
+    width = columns * size[0]
+    heading = wrap(title, width - 1.2, 10) or " "  # a blank reserves the row of the label
+    longest = max((len(handle.get_label()) for handle in legend), default=0)
+    entries = max(1, int(15 * width / (longest + 10)))  # in a row of the legend
     for handle in legend:
         handle.set_label(wrap(handle.get_label(), width - 0.7))
-    longest = max((len(line) for handle in legend for line in handle.get_label().split("\n")), default=0)
-    below = -(-len(legend) // max(1, int(72 * width / (8 * (0.6 * longest + 6)))))  # rows of the legend
-    height = rows * size[1] + 0.2 * (above.count("\n") + 1) + 0.17 * below
-    figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
-    places = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for spare in places[number:]:
-        spare.remove()
-    figure.suptitle(above, x=0.05 / width, ha="left")
+    height = rows * size[1] + 0.2 * (heading.count("\n") + 1) + 0.17 * ceil(len(legend) / entries)
+    figure = matplotlib.figure.Figure(figsize=(width, height))
+    figure.suptitle(heading, x=0.05 / width, ha="left")
     if reduced:
         figure.text(1 - 0.05 / width, 1 - 0.05 / height, "reduced setting", ha="right", va="top", style="italic")
     if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=-(-len(legend) // below))
-    return figure, places[:number]
+        figure.legend(handles=legend, loc="outside lower center", ncols=entries)
+    places = []
+    for number, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(rows, columns, number)
+        axes.set(
+            title=wrap(panel.title, size[0] - 0.8, 9),
+            xlabel=wrap(panel.x_label, size[0] - 0.8),
+            ylabel=wrap(panel.y_label, size[1] - 0.5),
+        )
+        places.append(axes)
+    return figure, places
 
 
 def legend_lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]:
@@ -142,47 +163,33 @@ def plain_numbers(axis: Any) -> None:
 
 def method_look(algo: str) -> Look:
     """Return the look of a method; a method that is not part of fedbench has one that depends on its name only."""
-    known = _colours()
-    if algo in known:
-        place = list(known).index(algo)
-        return Look(known[algo], _DASHES[place % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
-    key = crc32(algo.encode())
-    colour = to_hex(colorsys.hls_to_rgb(key % 360 / 360, 0.3 + 0.1 * (key // 360 % 3), 0.75)).upper()
-    return Look(colour, _DASHES[key // 7 % len(_DASHES)], _MARKERS[key // 11 % len(_MARKERS)])
+    if algo in _COLOURS:
+        number = list(_COLOURS).index(algo)
+        colour = _COLOURS[algo]
+    else:
+        number = crc32(algo.encode())
+        colour = to_hex(colorsys.hls_to_rgb(number % 360 / 360, 0.4, 0.75)).upper()
+    return Look(colour, _DASHES[number % len(_DASHES)], _MARKERS[number % len(_MARKERS)])
 
 
-@cache
-def _colours() -> dict[str, str]:
-    return dict(from_yaml((_ASSETS / "colours.yaml").read_text(encoding="utf-8")))
+def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
+    """Return the looks of all lines of a figure by label.
 
-
-def looks(entries: Sequence[tuple[str, str]], subject: str = "") -> dict[tuple[str, str], Look]:
-    """Return the looks of all lines of a figure.
-
-    A method with one line has its own look. The lines of a method with several have shades of its colour; if no other
-    method is drawn, they have the colours of viridis, from dark to as light as a line on white can be.
+    A method with one line has its own look. The lines of a method with several have shades of its colour.
 
     Args:
-        entries: Method and label of each line, in the order of the legend; equal entries are one line.
+        lines: The method of each line by label, in the order of the legend.
         subject: Method whose lines are drawn on top; empty if the figure has none.
     """
-    lines = list(dict.fromkeys(entries))
-    found: dict[tuple[str, str], Look] = {}
-    for algo in dict.fromkeys(algo for algo, _ in lines):
-        own, look = [entry for entry in lines if entry[0] == algo], method_look(algo)
-        if len(own) == 1:
-            found[own[0]] = replace(look, subject=algo == subject)
+    by_label: dict[str, Look] = {}
+    for algo, labels in grouped((algo, label) for label, algo in lines.items()).items():
+        look = replace(method_look(algo), subject=algo == subject)
+        if len(labels) == 1:
+            by_label[labels[0]] = look
             continue
-        alone = len(own) == len(lines) > 2
-        for i, entry in enumerate(own):
-            share = i / (len(own) - 1)
-            colour = matplotlib.colormaps["viridis"](0.75 * share) if alone else _shades(look.colour)(share)
-            dashes, marker = _DASHES[i % len(_DASHES)], _MARKERS[i % len(_MARKERS)]
-            found[entry] = Look(to_hex(colour).upper(), dashes, marker, algo == subject and not alone)
-    return found
-
-
-def _shades(colour: str) -> LinearSegmentedColormap:
-    """Return the colours from a dark shade of a colour over the colour itself to a light shade."""
-    rgb = np.array(to_rgb(colour))
-    return LinearSegmentedColormap.from_list("", [0.35 * rgb, rgb, 0.5 + 0.5 * rgb], 257)
+        shades = LinearSegmentedColormap.from_list("", ["black", look.colour, "white"], 257)
+        for i, (label, shade) in enumerate(zip(labels, np.linspace(0.2, 0.8, len(labels)), strict=True)):
+            colour = to_hex(shades(shade)).upper()
+            marker = _MARKERS[i % len(_MARKERS)]
+            by_label[label] = replace(look, colour=colour, dashes=_DASHES[i % len(_DASHES)], marker=marker)
+    return {label: by_label[label] for label in lines}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.claims.judge import Readings, comparable, differing
@@ -27,14 +28,17 @@ SCALED = {  # words of the scaled-down check, by those of verdicts
     "mixed": "mixed",
     "undecided": "unclear",
 }
+_CHOICES = {
+    "adopted": "as in the tables",
+    "fixed": "split of the experiments",
+    "drawn": "all splits that have been run",
+}
 _READING_WORDS = {
     "weighting": "{}",
     "round": "{} round",
     "splits": "other splits",
     "variant": "{}",
 }
-_LISTED_DEPARTURES = 6
-_LISTED_DIFFERENCES = 20
 
 
 @dataclass(frozen=True)
@@ -70,44 +74,37 @@ class Judged:
 
 @dataclass(frozen=True)
 class ClaimCounts:
-    """Numbers of claims, the same on every page.
+    """Numbers of claims, the same on every page."""
 
-    Attributes:
-        states: By ``Judged.state``.
-        scaled: Claims without a verdict, by the result of their scaled-down check.
-    """
-
-    states: Counter[str]
-    scaled: Counter[str]
+    claims: Sequence[Judged]
 
     @property
     def total(self) -> int:
         """Number of all claims."""
-        return self.states.total()
+        return len(self.claims)
+
+    @cached_property
+    def states(self) -> Counter[str]:
+        """Numbers by ``Judged.state``."""
+        return Counter(claim.state for claim in self.claims)
+
+    @cached_property
+    def scaled(self) -> Counter[str]:
+        """Numbers of claims without a verdict, by the result of their scaled-down check."""
+        return Counter(claim.scaled for claim in self.claims if claim.scaled)
 
     @property
     def text(self) -> str:
         """The numbers as text."""
         text = plural(self.total, "claim")
-        states = [
-            f"{self.states[state]} {badge.word}" for state, badge in BADGES["state"].items() if self.states[state]
-        ]
-        checks = [f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]]
-        if states:
+        if self.claims:
+            badges = BADGES["state"].items()
+            states = [f"{self.states[state]} {badge['word']}" for state, badge in badges if self.states[state]]
             text += f": {', '.join(states)}"
-        if checks:
+        if self.scaled:
+            checks = [f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]]
             text += f"; scaled-down checks of those not run: {', '.join(checks)}"
         return text
-
-
-def count_claims(claims: Iterable[Judged]) -> ClaimCounts:
-    """Return the numbers of claims by verdict, and by scaled-down check if they have no verdict."""
-    counts = ClaimCounts(Counter(), Counter())
-    for claim in claims:
-        counts.states[claim.state] += 1
-        if claim.scaled:
-            counts.scaled[claim.scaled] += 1
-    return counts
 
 
 def judged(claim: Claim, readings: Readings) -> Judged:
@@ -183,10 +180,7 @@ def reason_text(verdict: Verdict) -> str:
 def reductions_text(verdict: Verdict) -> str:
     """Return how the settings behind a scaled-down check differ from the paper's."""
     comparisons = verdict.scaled.comparisons if verdict.scaled else ()
-    departures = list(dict.fromkeys(text for c in comparisons for text in c.reduced))
-    text = "; ".join(departures[:_LISTED_DEPARTURES])
-    more = len(departures) - _LISTED_DEPARTURES
-    return f"{text}; and {more} more" if more > 0 else text
+    return "; ".join(dict.fromkeys(departure for c in comparisons for departure in c.reduced))
 
 
 def needs_text(claim: Claim, verdict: Verdict) -> str:
@@ -217,11 +211,7 @@ def lead_text(c: Comparison) -> str:
     """Return the mean lead; empty for a comparison that has not been run."""
     if c.mean is None:
         return ""
-    return _amount(c, c.mean) if math.isfinite(c.mean) else "diverged"
-
-
-def _amount(c: Comparison, lead: float) -> str:
-    return f"{lead:+.4g} {c.unit}".rstrip()
+    return f"{c.mean:+.4g} {c.unit}".rstrip() if math.isfinite(c.mean) else "diverged"
 
 
 def interval_text(c: Comparison) -> str:
@@ -232,22 +222,6 @@ def interval_text(c: Comparison) -> str:
 def pairs_text(c: Comparison) -> str:
     """Return the number of pairs: '10 seeds'; empty for a comparison that has not been run."""
     return "" if c.mean is None else plural(c.n, c.blocks)
-
-
-def lead_texts(c: Comparison) -> list[str]:
-    """Return the leads in the blocks of a comparison, or in the parts that it consists of."""
-    if c.mean is None:
-        return []
-    if not c.parts:
-        leads = sorted(c.differences.items())[:_LISTED_DIFFERENCES]
-        return [f"{c.blocks} {block}: {_amount(c, lead)}" for block, lead in leads]
-    texts = []
-    for part in c.parts:
-        lead = "not run"
-        if part.mean is not None:
-            lead = f"{_amount(part, part.mean)}, p = {p_text(part.greater)}"
-        texts.append(f"{part.label}: {lead}")
-    return texts
 
 
 # ---- readings
@@ -277,20 +251,8 @@ def axes_of(readings: Readings) -> list[str]:
 
 def choice_text(paper: Paper, axis: str, value: str | None) -> str:
     """Return the value of a reading along an axis in words."""
-    if value is None or value == "adopted":
-        return "as in the tables" if axis in ("weighting", "round") else "as in the experiments"
+    if value is None:
+        return "as in the experiments"
     if axis == "variant":
         return paper.readings.variants[value].title
-    words = {"fixed": "split of the experiments", "drawn": "all splits that have been run"}
-    return words.get(value, value)
-
-
-def alternatives(paper: Paper) -> list[tuple[str, str, str]]:
-    """Return the alternatives that the readings of a paper combine, as (axis, value, reason)."""
-    found = [
-        (AXIS_WORDS[axis], choice_text(paper, axis, value), why)
-        for axis in ("weighting", "round", "splits")
-        for value, why in getattr(paper.readings, axis).items()
-    ]
-    variants = paper.readings.variants.values()
-    return [*found, *((AXIS_WORDS["variant"], v.title, v.why) for v in variants)]
+    return _CHOICES.get(value, value)

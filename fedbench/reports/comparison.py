@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fedbench.analysis.best import BestValues
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
@@ -84,16 +84,22 @@ def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
     return best_names(means, metric)
 
 
-def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
-    """Return what distinguishes the runs of a setting besides the compared key, and those that do not count."""
+def block_notes(block: ComparedBlock, metric: MetricInfo, label_of: Callable[[str], str] = str) -> list[str]:
+    """Return what distinguishes the runs of a setting besides the compared key, and those that do not count.
+
+    Args:
+        block: The setting.
+        metric: The compared metric.
+        label_of: Returns the label of a method by its name.
+    """
     notes = []
     for key, values in block.unequal.items():
-        methods = ", ".join(f"{name} {value}" for name, value in values.items())
+        methods = ", ".join(f"{label_of(name)} {value}" for name, value in values.items())
         notes.append(f"the local solvers differ in {key} ({methods})")
-    notes += [f"reduced: {name}: {departures}" for name, departures in block.reduced]
+    notes += [f"reduced: {label_of(name)}: {departures}" for name, departures in block.reduced]
     notes += block.unofficial
     if block.lost:
-        runs = [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]
+        runs = [f"{label_of(name)} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]
         counted = ", counted as worse by the largest difference" if metric.direction else ""
         notes.append(f"diverged, not in any mean{counted}: {'; '.join(runs)}")
     if block.left_out:

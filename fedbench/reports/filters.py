@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
+from typing import TypeVar
 from urllib.parse import quote
 
 from fedbench.analysis.table_model import Coverage
 from fedbench.core.config_values import config_value
 
-_PANEL = 3.3  # inches
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in their order."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def plural(count: int, word: str) -> str:
@@ -69,26 +80,9 @@ def unbroken(number: str) -> str:
     return number.replace("± ", "±\N{NO-BREAK SPACE}")
 
 
-def run_name(path: str) -> str:
-    """Return the seed in the name of a run's folder, else the end of its path."""
-    seeds: list[str] = re.findall(r"seed[_=](\d+)", path)
-    if seeds:
-        return seeds[-1]
-    return "/".join(path.rstrip("/").split("/")[-2:]) or path
-
-
 def image(svg: str) -> str:
     """Return an SVG file as a data URI.
 
     As an image it cannot run scripts, and its ids cannot clash with others.
     """
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
-
-
-def panel_columns(svg: str) -> int:
-    """Return how many panels lie next to one another in a picture, from 1 to 3, by its width."""
-    width = re.search(r'<svg[^>]*?\swidth="([\d.]+)(pt)?"', svg)
-    if width is None:
-        return 1
-    inches = float(width[1]) / (72 if width[2] else 96)
-    return max(1, min(3, round(inches / _PANEL)))

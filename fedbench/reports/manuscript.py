@@ -24,7 +24,7 @@ from fedbench.reports.figures import curve_panels
 from fedbench.reports.filters import capitalised
 from fedbench.reports.methods import described, listed
 from fedbench.reports.templates import render
-from fedbench.reports.text_table import Cell, Values, markdown, table_of
+from fedbench.reports.text_table import Cell, Values, markdown_rows, table_of
 from fedbench.runs.run import Run
 
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
@@ -98,33 +98,6 @@ def _printed_name(name: str) -> str:
     return method_name(name) if home is None else home.setup.title
 
 
-def _printed(compared: ComparedRuns) -> ComparedRuns:
-    """Return a comparison whose rows and settings have their labels in print."""
-    blocks = [
-        replace(
-            block,
-            title=printed_label(block.title),
-            numbers={printed_label(name): cell for name, cell in block.numbers.items()},
-            differences=tuple(
-                replace(d, first=printed_label(d.first), second=printed_label(d.second)) for d in block.differences
-            ),
-            unequal={
-                key: {printed_label(name): value for name, value in values.items()}
-                for key, values in block.unequal.items()
-            },
-            reduced=tuple((printed_label(name), departures) for name, departures in block.reduced),
-            lost={printed_label(name): seeds for name, seeds in block.lost.items()},
-        )
-        for block in compared.blocks
-    ]
-    return replace(
-        compared,
-        names=tuple(map(printed_label, compared.names)),
-        baseline=None if compared.baseline is None else printed_label(compared.baseline),
-        blocks=tuple(blocks),
-    )
-
-
 # ---- tables
 
 
@@ -134,8 +107,7 @@ def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
     Args:
         compared: The comparisons of the same runs by each metric.
     """
-    compared = [_printed(comparison) for comparison in compared]
-    settings = [block.title for block in compared[0].blocks]
+    settings = [printed_label(block.title) for block in compared[0].blocks]
     metrics = listed((comparison.metric.label for comparison in compared), "metrics")
     tables = {}
     for i, setting in enumerate(settings):
@@ -145,7 +117,7 @@ def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
     if len(settings) > 1:
         for c in compared:
             name = f"all_{c.metric.name}"
-            columns = [(block.title, c, block) for block in c.blocks]
+            columns = list(zip(settings, [c] * len(settings), c.blocks, strict=True))
             tables[f"{name}.tex"] = _float(name, f"{c.metric.axis} on {listed(settings, 'settings')}", columns)
     return tables
 
@@ -167,21 +139,22 @@ def _float(name: str, title: str, columns: Sequence[Column]) -> str:
     compared = columns[0][1]
     cells = [marked(comparison, block) for _, comparison, block in columns]
     methods = [method for method in compared.names if any(method in column for column in cells)]
-    rows: list[Values] = [(method, *(column.get(method, Cell("–")) for column in cells)) for method in methods]
+    rows: list[Values] = [
+        (printed_label(method), *(column.get(method, Cell("–")) for column in cells)) for method in methods
+    ]
     table = table_of("", ("Method", *heads), rows, notes=_notes(columns))
-    metrics = [comparison.metric for _, comparison, _ in columns]
     counts = [cell.n for _, _, block in columns for cell in block.numbers.values()]
     return render(
         "float.tex",
         name=name,
         title=capitalised(title),
         table=table,
-        compared=compared,
-        star="*" if markdown([table]).index("\n") > _WIDEST else "",
+        alpha=compared.alpha,
+        baseline=printed_label(compared.baseline or ""),
+        star="*" if markdown_rows(table).index("\n") > _WIDEST else "",
         fewest=min(counts),
         most=max(counts),
-        directed=any(metric.direction is not None and not metric.spread for metric in metrics),
-        spreads=any(metric.spread for metric in metrics),
+        metrics=[comparison.metric for _, comparison, _ in columns],
     )
 
 
@@ -189,9 +162,10 @@ def _notes(columns: Sequence[Column]) -> list[str]:
     """Return the notes of all columns, each once."""
     notes: dict[str, None] = {}
     for head, compared, block in columns:
-        setting = f"{block.title}: " if head == block.title else ""
+        setting = printed_label(block.title)
         few = too_few(block.short, len(block.differences), compared.alpha)
-        notes |= dict.fromkeys(f"{setting}{note}" for note in [*block_notes(block, compared.metric), *few])
+        for note in [*block_notes(block, compared.metric, printed_label), *few]:
+            notes[f"{setting}: {note}" if head == setting else note] = None
     return list(notes)
 
 

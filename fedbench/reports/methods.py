@@ -47,7 +47,7 @@ def listed(names: Iterable[str], plural: str) -> str:
 
 
 def described(runs: Iterable[Run]) -> list[str]:
-    """Return the common settings of runs, then the differing ones, as sentences for the methods section of a paper.
+    """Return the settings of runs as sentences for the methods section of a paper.
 
     Settings without a run that counts are left out; without any run there are no sentences.
     """
@@ -59,17 +59,10 @@ def described(runs: Iterable[Run]) -> list[str]:
     for group in groups:
         for name, text in _facts(group).items():
             facts[name].setdefault(text, []).append(group[0])
-    shared = []
-    differing = []
-    for name, beginning in _SENTENCES.items():
-        texts = facts[name]
-        if len(texts) == 1:
-            shared.append(f"{beginning} {next(iter(texts))}")
-        elif texts:
-            differing.append(f"{beginning} {_differing(texts)}")
-    environment = environment_items(environment_of([run for group in groups for run in group]))
-    software = ", ".join(f"{name} {text}" for name, text in environment)
-    return [*shared, *differing, f"The software and hardware are {software}"]
+    sentences = [f"{_SENTENCES[name]} {_joined(texts)}" for name, texts in facts.items() if texts]
+    environment = environment_of([run for group in groups for run in group])
+    software = ", ".join(f"{name} {' or '.join(values)}" for name, values in environment.items())
+    return [*sentences, f"The software and hardware are {software}"]
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
@@ -88,11 +81,13 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _differing(texts: Mapping[str, Sequence[Run]]) -> str:
+def _joined(texts: Mapping[str, Sequence[Run]]) -> str:
     """Return the texts of a fact, each with the methods, else the data sets, that alone have it.
 
     More texts than a reader can follow are counted.
     """
+    if len(texts) == 1:
+        return next(iter(texts))
     if len(texts) > _MOST:
         return f"different between settings, in {len(texts)} ways that the tables list"
     names: dict[str, list[str]] = {}
@@ -129,14 +124,3 @@ def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
         for key, value in named.items():
             facts[key][str(value)] += 1
     return {key: dict(sorted(counts.items())) for key, counts in facts.items()}
-
-
-def environment_items(facts: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
-    """Return the environment as (name, text), with the number of runs per value if they differ."""
-    items = []
-    for key, counts in facts.items():
-        texts = list(counts)
-        if len(texts) > 1:
-            texts = [f"{value} ({number} runs)" for value, number in counts.items()]
-        items.append((key, "; ".join(texts)))
-    return tuple(items)

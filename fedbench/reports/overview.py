@@ -11,7 +11,6 @@ from pathlib import Path
 from fedbench.core.atomic_files import replace_file
 from fedbench.core.files import reading
 from fedbench.reports.filters import coverage_text
-from fedbench.reports.methods import environment_items
 from fedbench.reports.page import PAGE, render_page
 from fedbench.reports.paper import SUMMARY, Summary, all_papers
 from fedbench.reports.write import SUMMARY_FILE
@@ -50,11 +49,13 @@ def write_overview(folder: Path) -> str:
         links_to=[(f"{paper.id}/{PAGE}", paper) for paper in reports],
         total=total,
         others=others,
-        environment=environment_items({key: dict(sorted(counts.items())) for key, counts in environment.items()}),
+        environment={key: dict(sorted(counts.items())) for key, counts in environment.items()},
     )
     replace_file(folder / PAGE, html)
-    said = f"{len(reports)} papers: {coverage_text(total.coverage)}; {total.counts.text}"
-    return f"{said}; {total.runs} runs, {total.hours:.1f} hours\nwritten: {folder / PAGE}"
+    return (
+        f"{len(reports)} papers: {coverage_text(total.coverage)}; {total.counts.text}; "
+        f"{total.runs} runs, {total.hours:.1f} hours\nwritten: {folder / PAGE}"
+    )
 
 
 def _read(place: Path) -> Summary:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Content:
         papers: Papers that have runs or a plan.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
-        environment: Versions, devices and commits, as (name, value).
+        environment: Versions, devices and commits, each with the number of runs per value.
         notes: Notes about the whole page.
         chapters: Further chapters, shown first.
         footer: Text at the end of the page.
@@ -61,7 +62,7 @@ class Content:
     papers: tuple[PaperReport, ...] = ()
     tables: tuple[TableData, ...] = ()
     figures: tuple[DrawnFigure, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
     footer: str = ""
@@ -73,7 +74,6 @@ _FUNCTIONS = (  # that pages call by their names
     splits,
     filters.coverage_text,
     filters.p_text,
-    claim_texts.alternatives,
     claim_texts.axes_of,
     claim_texts.blocks_text,
     claim_texts.choice_text,
@@ -81,7 +81,6 @@ _FUNCTIONS = (  # that pages call by their names
     claim_texts.interval_text,
     claim_texts.judged,
     claim_texts.lead_text,
-    claim_texts.lead_texts,
     claim_texts.needs_text,
     claim_texts.pairs_text,
     claim_texts.reason_text,
@@ -128,14 +127,22 @@ def page(content: Content, place: Path | None = None) -> str:
         lines=[line for table in tables for line in table.lines],
         total=all_papers(summaries),
         links_to=[(f"#{filters.anchor('paper', summary.id)}", summary) for summary in summaries],
-        links=lambda line: [] if place is None else run_links(line, place),
+        links=lambda line: {} if place is None else run_links(line, place),
     )
 
 
-def run_links(line: Line, place: Path) -> list[str]:
-    """Return the folders of a row's runs, or of the reports that they are part of, relative to the page's directory."""
-    folders = [Path(os.path.relpath(run.place, place)).as_posix() for run in line.found.runs.values()]
-    return [f"{folder}/" for folder in dict.fromkeys(folders)]
+def run_links(line: Line, place: Path) -> dict[str, str]:
+    """Return the folders of a row's runs, or of the reports that they are part of, with their names.
+
+    Args:
+        line: The row.
+        place: Directory of the page, to which the folders are relative.
+    """
+    links = {}
+    for unit, run in line.found.runs.items():
+        folder = Path(os.path.relpath(run.place, place)).as_posix()
+        links[f"{folder}/"] = str(unit.seed) if run.place == run.path else "/".join(run.place.parts[-2:])
+    return links
 
 
 def render_page(template: str, **values: Any) -> str:

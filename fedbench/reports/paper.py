@@ -14,13 +14,12 @@ from fedbench.analysis.table_model import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.schema import Claim, Paper
 from fedbench.reports import claim_texts as texts
-from fedbench.reports.claim_texts import ClaimCounts, Judged, count_claims, judged
+from fedbench.reports.claim_texts import ClaimCounts, Judged, judged
 from fedbench.reports.plots import DrawnFigure
-from fedbench.reports.text_table import csv_text, markdown, table_of
+from fedbench.reports.text_table import csv_text
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
-_MARKDOWN = ("id", "verdict", "counts", "basis", "scaled", "readings", "printed", "text", "where", "evidence")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class PaperSummary:
     @property
     def counts(self) -> ClaimCounts:
         """Its claims, counted."""
-        return count_claims(self.claims)
+        return ClaimCounts(self.claims)
 
 
 def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
@@ -121,7 +120,6 @@ def claims_files(report: PaperReport) -> dict[str, str]:
     """Return the files on the claims of a paper by name."""
     id = report.paper.id
     return {
-        f"{id}_claims.md": claims_markdown(report),
         f"{id}_claims.csv": csv_text(claims_rows(report)),
         f"{id}_comparisons.csv": comparisons_csv(report),
         f"{id}_readings.csv": readings_csv(report),
@@ -155,12 +153,6 @@ def claims_rows(report: PaperReport) -> list[Fields]:
             }
         )
     return rows
-
-
-def claims_markdown(report: PaperReport) -> str:
-    """Return the claims of a paper as Markdown."""
-    rows = [tuple(row[column] for column in _MARKDOWN) for row in claims_rows(report)]
-    return markdown([table_of("", _MARKDOWN, rows)], f"{report.paper.name}: claims")
 
 
 def comparisons_csv(report: PaperReport) -> str:

@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.colors import PowerNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedbench.reports.canvas import SIZE, WIDTH, Figure, Look, draw, legend_lines, plain_numbers, sheet, wrap
+from fedbench.reports.canvas import SIZE, WIDTH, Figure, Look, draw, legend_lines, plain_numbers, sheet
 
-_RANGE = "band: lowest to highest seed"
 _POINTS = 400  # most points of a curve
 
 
@@ -44,32 +41,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; their labels name the units.
-
-    Attributes:
-        steps: Whether lines are the steps of a histogram.
-    """
+    """One pair of axes; their labels name the units."""
 
     title: str
     series: Sequence[Series]
     x_label: str
     y_label: str
-    steps: bool = False
-
-
-@dataclass(frozen=True)
-class Image:
-    """A matrix [rows, columns] by colour; NaN is grey.
-
-    Attributes:
-        scale: What the colours are.
-    """
-
-    title: str
-    values: np.ndarray
-    x_label: str
-    y_label: str
-    scale: str
 
 
 def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False) -> Figure:
@@ -78,22 +55,18 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
     Points at which no seed has a value are left out. If there are more than 400 points, 400 of them are drawn, evenly
     spread from the first to the last. A logarithmic axis (``log_y``) cuts off values of 0 and below at its lower end.
     """
-    notes: list[Any] = []
-    if any(len(s.y) > 1 for p in panels for s in p.series):
-        notes.append(Patch(facecolor="0.5", alpha=0.3, label=_RANGE))
-    figure, places = _frames(title, panels, reduced, notes)
+    band = Patch(facecolor="0.5", alpha=0.3, label="band: lowest to highest seed")
+    figure, places = sheet(title, panels, _legend(panels, band), reduced)
     for axes, panel in zip(places, panels, strict=True):
-        for number, series in _in_order(panel.series):
-            known = np.flatnonzero(~np.isnan(series.y).all(0))
-            kept = known[np.linspace(0, len(known) - 1, min(len(known), _POINTS)).round().astype(int)]
-            x, y, colour = series.x[kept], series.y[:, kept], series.look.colour
-            look = {**series.look.line, "drawstyle": "steps-post", "marker": ""} if panel.steps else series.look.line
-            every = max(1, round(len(x) / 8))
-            axes.plot(x, mean_of(y), label=series.label, markevery=(number * every // 3 % every, every), **look)
-            if len(y) > 1:
-                axes.fill_between(
-                    x, np.nanmin(y, 0), np.nanmax(y, 0), color=colour, alpha=0.18, linewidth=0, zorder=1.5
-                )
+        for number, series in enumerate(panel.series):
+            y = pd.DataFrame(series.y.T, index=series.x).dropna(how="all")
+            y = y.iloc[np.linspace(0, len(y) - 1, min(len(y), _POINTS)).round().astype(int)]
+            every = max(1, round(len(y) / 8))
+            marks = (number * every // 3 % every, every)  # not all at the same points
+            axes.plot(y.index, y.mean(axis=1), label=series.label, markevery=marks, **series.look.line)
+            if len(series.y) > 1:
+                low, high = y.min(axis=1), y.max(axis=1)
+                axes.fill_between(y.index, low, high, color=series.look.colour, alpha=0.18, linewidth=0, zorder=1.5)
         if log_y and any((series.y > 0).any() for series in panel.series):
             axes.set_yscale("log")
             plain_numbers(axes.yaxis)
@@ -102,73 +75,35 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
 
 def means(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
     """Draw means over seeds with error bars of one STD: over a parameter, or in the plane of two measures."""
-    notes: list[Any] = []
-    if any(len(s.y) > 1 for p in panels for s in p.series):
-        text = "bars: ± 1 STD over seeds"
-        notes.append(Line2D([], [], color="0.4", linestyle="none", marker="|", markersize=9, label=text))
-    plane = any(s.x.ndim == 2 for p in panels for s in p.series)
-    figure, places = _frames(title, panels, reduced, notes, (2 * WIDTH, 3.4) if plane else SIZE)
+    bar = Line2D([], [], color="0.4", linestyle="none", marker="|", markersize=9, label="bars: ± 1 STD over seeds")
+    plane = any(series.x.ndim == 2 for panel in panels for series in panel.series)
+    size = (2 * WIDTH, 3.4) if plane else SIZE
+    figure, places = sheet(title, panels, _legend(panels, bar), reduced, size)
     for axes, panel in zip(places, panels, strict=True):
-        for _, series in _in_order(panel.series):
-            kept = ~np.isnan(series.y).all(0)
-            y, x = series.y[:, kept], np.atleast_2d(series.x)[:, kept]
-            at, spread = (mean_of(x), mean_of(y)), {"yerr": _spread(y), "xerr": _spread(x)}
-            axes.errorbar(*at, **spread, label=series.label, elinewidth=0.8, **series.look.line)
-            for text, *place in zip(series.texts, *at, strict=False):
-                axes.annotate(text, place, (4, 4), textcoords="offset points", color=series.look.colour)
+        for series in panel.series:
+            y = pd.DataFrame(series.y).dropna(axis=1, how="all")
+            x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
+            with np.errstate(invalid="ignore"):  # runs that diverged have no spread
+                bars = {"xerr": x.std(), "yerr": y.std()}
+            axes.errorbar(x.mean(), y.mean(), **bars, label=series.label, elinewidth=0.8, **series.look.line)
+            for i, text in enumerate(series.texts):
+                if i in y:
+                    place = (x[i].mean(), y[i].mean())
+                    axes.annotate(text, place, (4, 4), textcoords="offset points", color=series.look.colour)
     return figure
 
 
-def images(title: str, panels: Sequence[Image], reduced: bool = False) -> Figure:
-    """Draw matrices by colour on one scale, from 0 to 1 or to the highest value above 1."""
-    colours = matplotlib.colormaps["viridis"].with_extremes(bad="0.8")
-    highest = max(1.0, *(float(np.nanmax(panel.values, initial=0.0)) for panel in panels))
-    norm = PowerNorm(0.5 if highest > 2 else 1.0, 0, highest)  # few examples are visible next to thousands
-    figure, places = sheet(title, reduced, len(panels), [], size=(WIDTH + 0.2, 3.0))  # with room for the colour bar
-    for axes, panel in zip(places, panels, strict=True):
-        image = axes.imshow(panel.values, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
-        axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
-        axes.set_title(wrap(panel.title, WIDTH - 0.5, 9))
-        axes.grid(False)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.get_major_locator().set_params(integer=True)
-    figure.colorbar(image, ax=places, label=panels[0].scale)
-    return figure
-
-
-def _frames(
-    title: str, panels: Sequence[Panel], reduced: bool, notes: Sequence[Any], size: tuple[float, float] = SIZE
-) -> tuple[Figure, list[Any]]:
-    """Return a figure and its axes, a panel each, with everything but the data; ``notes`` end the legend."""
-    legend = [*legend_lines((s.label, s.look) for p in panels for s in p.series), *notes]
-    columns = len({p.y_label for p in panels})  # the panels of one setting are in one row
-    figure, places = sheet(title, reduced, len(panels), legend, columns if columns in (2, 3) else 0, size)
-    for axes, panel in zip(places, panels, strict=True):
-        axes.set(xlabel=wrap(panel.x_label, size[0] - 0.8), ylabel=wrap(panel.y_label, size[1] - 0.5))
-        axes.set_title(wrap(panel.title, size[0] - 0.8, 9))
-    return figure, places
-
-
-def _in_order(series: Sequence[Series]) -> list[tuple[int, Series]]:
-    """Return the lines with their places in the legend, the subject of the paper last, hence on top."""
-    return sorted(enumerate(series), key=lambda entry: entry[1].look.subject)
-
-
-def mean_of(y: np.ndarray) -> np.ndarray:
-    """Return the mean of the known values over seeds."""
-    return np.asarray(pd.DataFrame(y).mean())
-
-
-def _spread(y: np.ndarray) -> np.ndarray:
-    """Return the sample STD of the known values over seeds; NaN for fewer than two values and for infinite values."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(pd.DataFrame(y).std())
+def _legend(panels: Sequence[Panel], note: Any) -> list[Any]:
+    """Return the entries of a legend: each line once, and for several seeds a note on bands or bars."""
+    series = [s for panel in panels for s in panel.series]
+    lines = legend_lines((s.label, s.look) for s in series)
+    return [*lines, note] if any(len(s.y) > 1 for s in series) else lines
 
 
 # ---- pictures of figures
 
 # suffix of the files, drawing function, and its panels
-Pictures = Sequence[tuple[str, Callable[..., Figure], Sequence[Panel | Image]]]
+Pictures = Sequence[tuple[str, Callable[..., Figure], Sequence[Panel]]]
 
 
 @dataclass(frozen=True)
@@ -198,20 +133,24 @@ class DrawnFigure:
 
 def drawn(figure: DrawnFigure, folder: Path, pictures: Pictures) -> list[DrawnFigure]:
     """Draw the pictures of a figure that have something to draw, and return one with each."""
-    found = []
+    views = []
     for part, drawing, panels in pictures:
         if panels:
             name = f"{figure.name}{part}"
-            files = draw(folder / name.replace("/", "_"), drawing, figure.title, panels, reduced=bool(figure.reduced))
-            svg = next(file for file in files if file.suffix == ".svg").read_text(encoding="utf-8")
-            found.append(replace(figure, name=name, svg=svg, alt=_alt(panels)))
-    return found
+            base = folder / name.replace("/", "_")
+            *_, svg = draw(base, drawing, figure.title, panels, reduced=bool(figure.reduced))
+            views.append(replace(figure, name=name, svg=svg.read_text(encoding="utf-8"), alt=_alt(panels)))
+    return views
 
 
-def _alt(panels: Sequence[Panel | Image]) -> str:
+def _alt(panels: Sequence[Panel]) -> str:
     """Return a sentence on what pictures show: the axes, the panels and the lines."""
-    axes = dict.fromkeys(f"{p.y_label} by {p.x_label}" for p in panels)
-    titles = dict.fromkeys(p.title for p in panels if p.title)
-    labels = dict.fromkeys(s.label for p in panels if isinstance(p, Panel) for s in p.series)
-    parts = (("", axes), ("panels: ", titles), ("lines: ", labels))
-    return "; ".join(f"{what}{', '.join(names)}" for what, names in parts if names) + "."
+    axes = dict.fromkeys(f"{panel.y_label} by {panel.x_label}" for panel in panels)
+    titles = dict.fromkeys(panel.title for panel in panels if panel.title)
+    labels = dict.fromkeys(s.label for panel in panels for s in panel.series)
+    text = ", ".join(axes)
+    if titles:
+        text += f"; panels: {', '.join(titles)}"
+    if labels:
+        text += f"; lines: {', '.join(labels)}"
+    return f"{text}."

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from fedbench.analysis.table_model import RowGroup, TableData
-from fedbench.core.config_values import keys_text
 from fedbench.core.validation import choice
-from fedbench.reports import table_pages as pages
-from fedbench.reports.filters import plural
-from fedbench.reports.text_table import Cell, markdown, table_of
+from fedbench.reports.table_pages import caption_of, main_columns, notes_of, text_table
+from fedbench.reports.text_table import markdown_rows
 
 WIDTH = 100  # columns of a terminal
 # of a table that no paper orders
 _FIRST = ("accuracy_mean", "accuracy_std", "accuracy_worst30", "epsilon", "attackers_accuracy", "attack_success")
-_SIGNS = {"inside": "≈", "outside": "≠"}
-_LEGEND = "Mean±sample STD over {}, then the paper's number: ≈ if in the 95 % interval of ours widened by its ±, else ≠"
 
 
 def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> str:
@@ -31,36 +27,23 @@ def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> st
 
 
 def _block_text(table: TableData, block: RowGroup, metrics: Sequence[str]) -> str:
-    lines = block.lines
-    seeds = {len(line.found.runs) for line in lines}
-    statuses = {line.status for line in lines}
     places = _places(table, metrics)
-    heads: dict[str, Sequence[Cell | str]] = {"method": [line.label for line in lines]}
-    if any(line.keys for line in lines):
-        heads["settings"] = [keys_text(line.keys) for line in lines]
-    if table.table is None or len(seeds) > 1:
-        heads["seeds"] = [str(len(line.found.runs)) for line in lines]
-    if len(statuses) > 1:
-        heads["status"] = [line.status for line in lines]
     for shown in range(len(places), 0, -1):
-        columns = heads | {table.columns[i].metric.label: _cells(table, block, i) for i in places[:shown]}
-        rows = markdown([table_of("", list(columns), zip(*columns.values(), strict=True))])
+        text = text_table(table, block, places[:shown], brief=True)
+        rows = markdown_rows(text)
         if rows.index("\n") <= WIDTH:
             break
-    title = table.title
-    lead = pages.OWN_CAPTION
-    if block.setup and table.table:
-        over = plural(seeds.pop(), "seed") if len(seeds) == 1 else "seeds"
-        title = f"{title}: {block.setup.title}"
-        lead = f"{table.table.caption}. {_LEGEND.format(over)}"
-    if statuses == {"reduced"}:
+    title = f"{table.title}: {text.title}" if text.title else table.title
+    if {line.status for line in block.lines} == {"reduced"}:
         title += " (reduced)"
-    notes = [*pages.row_notes(table, block), *pages.notes_of(table)]
-    if more := [table.columns[i].metric.label for i in places[shown:]]:
+    notes = [*text.notes, *notes_of(table)]
+    if more := [table.columns[place].metric.label for place in places[shown:]]:
         notes.append(f"also on the page: {', '.join(more)}")
+    if agreement := _agreement(block, places[:shown]):
+        notes.append(agreement)
     below = [fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes]
-    parts = [f"## {title}", fill(f"{lead}; *: best mean", WIDTH), rows.rstrip(), "\n".join(below)]
-    return "\n\n".join(filter(None, [*parts, _agreement_text(block, places[:shown])]))
+    parts = [f"## {title}", fill(f"{caption_of(table)}; *: best mean", WIDTH), rows, "\n".join(below)]
+    return "\n\n".join(filter(None, parts))
 
 
 def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
@@ -68,28 +51,12 @@ def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
     names = [column.name for column in table.columns]
     if metrics:
         return [names.index(choice("metric", metric, names)) for metric in metrics]
-    places = pages.main_columns(table)
-    if table.table is not None:
-        return places
-    return sorted(places, key=lambda place: names[place] not in _FIRST)
+    places = main_columns(table)
+    return places if table.table else sorted(places, key=lambda place: names[place] not in _FIRST)
 
 
-def _cells(table: TableData, block: RowGroup, place: int) -> list[Cell]:
-    """Return the cells of a column, with the paper's numbers if it prints any."""
-    column = table.columns[place]
-    cells = []
-    for line, best in zip(block.lines, pages.best_columns(table, block), strict=True):
-        cell = line.cells[place]
-        text = (pages.measured_text(cell, column) or "–") + ("*" if place in best else " ")
-        if table.table is not None:
-            printed = pages.printed_text(cell, column) or "–"
-            text = f"{text} {_SIGNS.get(cell.agreement, ' ')} {printed}".replace(" ± ", "±")
-        cells.append(Cell(text, cell.mean))
-    return cells
-
-
-def _agreement_text(block: RowGroup, places: Sequence[int]) -> str:
+def _agreement(block: RowGroup, places: Sequence[int]) -> str:
     """Return how many of the paper's numbers agree with those of rows at full setting; empty if there are none."""
-    counts = Counter(line.cells[i].agreement for line in block.lines if line.status == "full" for i in places)
+    counts = Counter(line.cells[place].agreement for line in block.lines if line.status == "full" for place in places)
     compared = counts["inside"] + counts["outside"]
-    return f"{counts['inside']} of {compared} numbers of the paper agree with ours (≈)." if compared else ""
+    return f"{counts['inside']} of {compared} numbers of the paper agree with ours (≈)" if compared else ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedbench.analysis import table_model as data
 from fedbench.analysis.departures import rate_of
@@ -13,28 +13,18 @@ from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
 from fedbench.core.config_values import config_value, keys_text
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.papers.schema import Paper, Row
-from fedbench.reports.filters import with_spread
+from fedbench.reports.filters import K, grouped, with_spread
 from fedbench.reports.templates import BADGES, render
 from fedbench.reports.text_table import Cell, Table, csv_text, latex, markdown, table_of
 
 Fields = dict[str, Any]
-K = TypeVar("K")
-V = TypeVar("V")
 OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 _MACHINE_KEYS = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
 _ORIGINS = {"searched": "searched here", "default": "defaults"}
 _LEGEND = (
-    "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
-    "widened by its ±."
+    "Mean ± sample STD over seeds, then the paper's number: ≈ if it lies in the 95 % interval of the mean, widened by "
+    "its ±, ≠ if not, ? if it is impossible, / without a verdict"
 )
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, in their order."""
-    groups: dict[K, list[V]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return groups
 
 
 # ---- the numbers of a table
@@ -74,16 +64,15 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
     Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
     """
     best: list[set[int]] = [set() for _ in block.lines]
-    if len(best) < 2:
-        return best
     for place, column in enumerate(table.columns):
         means = {
             row: mean
             for row, line in enumerate(block.lines)
             if not line.found.others and (mean := line.cells[place].mean) is not None
         }
-        for row in best_names(means, metric_info(column.metric.field)):
-            best[row].add(place)
+        if len(means) > 1:
+            for row in best_names(means, metric_info(column.metric.field)):
+                best[row].add(place)
     return best
 
 
@@ -227,60 +216,65 @@ def command_text(line: Line, block: RowGroup) -> str:
 # ---- a table as text
 
 
-def text_tables(table: TableData) -> list[Table]:
-    """Return a table of text per setup, of a paper with the printed numbers next to the measured ones."""
-    return [_text_table(table, block) for block in table.blocks]
+def text_table(table: TableData, block: RowGroup, places: Sequence[int], brief: bool = False) -> Table:
+    """Return the rows of a setup as text, with the paper's numbers after the measured ones.
 
-
-def _text_table(table: TableData, block: RowGroup) -> Table:
+    Args:
+        table: The table.
+        block: The rows.
+        places: The places of its columns.
+        brief: Whether seeds and statuses are left out where all rows of a paper have the same.
+    """
     lines = block.lines
-    of_paper = table.table is not None
-    best = [set[int]()] * len(lines) if of_paper else best_columns(table, block)
-    columns: list[tuple[str, list[Any]]] = [("method", [line.label for line in lines])]
+    best = best_columns(table, block)
+    seeds = [len(line.found.runs) for line in lines]
+    statuses = [line.status for line in lines]
+    columns: list[tuple[str, Sequence[Cell | str | int]]] = [("method", [line.label for line in lines])]
     if any(line.keys for line in lines):
         columns.append(("settings", [keys_text(line.keys) for line in lines]))
-    columns.append(("seeds", [len(line.found.runs) for line in lines]))
-    for i in main_columns(table):
-        column = table.columns[i]
-        cells = [line.cells[i] for line in lines]
-        means = [
-            Cell(measured_text(cell, column) or "–", cell.mean, i in marked)
-            for cell, marked in zip(cells, best, strict=True)
-        ]
-        columns.append((column.metric.label, means))
-        if of_paper:
-            columns += [
-                ("paper", [_number(printed_text(c, column), _printed_mean(c)) for c in cells]),
-                ("diff.", [_number(difference_text(c, column), c.difference) for c in cells]),
-                ("", [BADGES["cell"][c.agreement].sign for c in cells]),
-            ]
-    if of_paper or any(line.status != "full" for line in lines):
-        columns.append(("status", [line.status for line in lines]))
+    if not brief or table.table is None or len(set(seeds)) > 1:
+        columns.append(("seeds", seeds))
+    for place in places:
+        column = table.columns[place]
+        cells = []
+        for line, marked in zip(lines, best, strict=True):
+            text = _cell_text(line.cells[place], column, table.table is not None)
+            text = text.replace(" ± ", "±") if brief and table.table else text
+            cells.append(Cell(text, line.cells[place].mean, place in marked))
+        columns.append((column.metric.label, cells))
+    if len(set(statuses)) > 1 or (not brief and (table.table or "full" not in statuses)):
+        columns.append(("status", statuses))
     heads, values = zip(*columns, strict=True)
     title = block.setup.title if block.setup else ""
     return table_of(title, heads, zip(*values, strict=True), notes=row_notes(table, block))
 
 
-def _number(text: str, number: float | None) -> Cell:
-    return Cell(text or "–", number)
+def _cell_text(cell: data.Cell, column: Column, of_paper: bool) -> str:
+    """Return a measured number, and in a table of a paper the sign of their agreement and the printed number."""
+    measured = measured_text(cell, column) or "–"
+    if not of_paper:
+        return measured
+    return f"{measured} {BADGES['cell'][cell.agreement]['sign']} {printed_text(cell, column) or '–'}"
 
 
-def _printed_mean(cell: data.Cell) -> float | None:
-    return None if cell.printed is None else cell.printed.mean
+def text_tables(table: TableData) -> list[Table]:
+    """Return a table of text per setup."""
+    return [text_table(table, block, main_columns(table)) for block in table.blocks]
+
+
+def caption_of(table: TableData) -> str:
+    """Return the description of the numbers of a table of text."""
+    return OWN_CAPTION if table.table is None else f"{table.table.caption}. {_LEGEND}"
 
 
 def table_markdown(table: TableData) -> str:
-    """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
-    lead = OWN_CAPTION
-    if table.table is not None:
-        lead = f"{table.table.caption}. {_LEGEND}"
-    return markdown(text_tables(table), table.title, lead, notes_of(table))
+    """Return a table as Markdown: the measured number, its agreement with the printed one, and the latter."""
+    return markdown(text_tables(table), table.title, f"{caption_of(table)}; *: best mean", notes_of(table))
 
 
 def table_latex(table: TableData) -> str:
     """Return a table as LaTeX: the tabulars of each setup with their reductions; title and notes are comments."""
-    caption = table.table.caption if table.table else OWN_CAPTION
-    return latex(text_tables(table), f"{table.title}: {caption}", notes_of(table))
+    return latex(text_tables(table), f"{table.title}: {caption_of(table)}", notes_of(table))
 
 
 def table_csv(table: TableData) -> str:
@@ -321,7 +315,7 @@ def _numbers(column: Column, cell: data.Cell) -> Fields:
     numbers: Fields = {"mean": cell.mean, "std": cell.std, "n": cell.n, "lower": lower, "upper": upper}
     if column.printed:
         numbers |= {
-            "paper": _printed_mean(cell),
+            "paper": cell.printed and cell.printed.mean,
             "paper_std": cell.printed and cell.printed.std,
             "difference": cell.difference,
             "agreement": cell.agreement,

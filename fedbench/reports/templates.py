@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +13,8 @@ from fedbench.reports import filters
 ASSETS = Path(__file__).parent / "assets"
 
 
-@dataclass(frozen=True)
-class Badge:
-    """Appearance of a verdict or status, as ``assets/badges.yaml`` gives it.
-
-    Attributes:
-        tone: Colour on the page, which always comes with an icon and the word.
-        icon: Icon on the page.
-        word: The word on the page; empty if it goes without saying.
-        sign: The word in tables of text.
-    """
-
-    tone: str
-    icon: str
-    word: str
-    sign: str = ""
-
-
-BADGES: Mapping[str, Mapping[str, Badge]] = {
-    kind: {word: Badge(*appearance) for word, appearance in words.items()}
-    for kind, words in from_yaml((ASSETS / "badges.yaml").read_text(encoding="utf-8")).items()
-}
+# appearance of verdicts and statuses, by kind and word
+BADGES: dict[str, dict[str, dict[str, str]]] = from_yaml((ASSETS / "badges.yaml").read_text(encoding="utf-8"))
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(ASSETS),
@@ -51,8 +30,6 @@ ENVIRONMENT.filters |= {
     "href": filters.href,
     "image": filters.image,
     "keys": keys_text,
-    "panel_columns": filters.panel_columns,
-    "run_name": filters.run_name,
     "unbroken": filters.unbroken,
     "value": filters.one_line_value,
 }

@@ -24,6 +24,8 @@ _LATEX = str.maketrans(
         ">": "$>$",
         "|": r"$\vert$",
         "≤": r"$\leq$",
+        "≈": r"$\approx$",
+        "≠": r"$\neq$",
         "\N{ASTERISK OPERATOR}": r"$^{\ast}$",
         "†": r"$^{\dagger}$",
         "↑": r"$\uparrow$",
@@ -118,7 +120,7 @@ def markdown(tables: Sequence[Table], title: str = "", lead: str = "", notes: Se
         parts += [
             _markdown_heading("###", table.title),
             markdown_text(table.caption),
-            _markdown_rows(table),
+            markdown_rows(table),
             _markdown_list(table.notes),
         ]
     parts.append(_markdown_list(notes))
@@ -133,10 +135,11 @@ def _markdown_list(notes: Sequence[str]) -> str:
     return "\n".join(f"- {markdown_text(note)}" for note in notes)
 
 
-def _markdown_rows(table: Table) -> str:
+def markdown_rows(table: Table) -> str:
+    """Return the rows of a table as Markdown, aligned as plain text."""
     columns = []
     for i, numbers in enumerate(table.numeric):
-        texts = [_markdown_cell(text) for text in (table.columns[i], *(row[i].text for row in table.rows))]
+        texts = [_markdown_cell(Cell(table.columns[i])), *(_markdown_cell(row[i]) for row in table.rows)]
         width = max(3, *map(len, texts))
         rule = "-" * (width - 1) + (":" if numbers else "-")
         texts.insert(1, rule)
@@ -144,9 +147,10 @@ def _markdown_rows(table: Table) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
 
 
-def _markdown_cell(text: str) -> str:
-    """Return the text of a cell, in which no sign begins another cell, code or a formula."""
-    return re.sub(r"[|`$]", r"\\\g<0>", markdown_text(text))
+def _markdown_cell(cell: Cell) -> str:
+    """Return the text of a cell, in which no sign begins another cell, code or a formula; * marks the best number."""
+    text = re.sub(r"[|`$]", r"\\\g<0>", markdown_text(cell.text))
+    return f"*{text}" if cell.best else text
 
 
 def markdown_text(text: str) -> str:

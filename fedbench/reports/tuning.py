@@ -1,14 +1,14 @@
-"""What tuning has found: the chosen values of every method and all trials, as tables and JSON."""
+"""The results of tuning: the chosen values of every method and all trials, as tables and JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from statistics import stdev
-from typing import Any
 
+from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.config_values import config_value, keys_text
 from fedbench.core.metrics import MetricInfo
+from fedbench.reports.comparison import mean_cell
 from fedbench.reports.filters import plural
 from fedbench.reports.page import Chapter
 from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
@@ -17,73 +17,85 @@ from fedbench.tuning.search import OPTUNA_VERSION, Study, Trial, Tuned
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}
 
 
-def tuned_facts(study: Study, found: Sequence[Tuned], command: str) -> list[tuple[str, str]]:
-    """Return how methods were tuned, the same for all, and their spaces, as (name, text).
+def tuned_chapter(study: Study, results: Sequence[Tuned], command: str) -> Chapter:
+    """Return the chosen values of every method and all trials as a chapter of the page.
 
     Args:
         study: The search for one of the methods.
-        found: What the searches have found.
+        results: The result of each search.
         command: The command.
     """
-    request, config = study.request, study.config
-    budget = (
-        f"{request.budget} trials per method, each on {plural(len(request.seeds), 'tuning seed')} "
-        f"({', '.join(map(str, request.seeds))}), which no result may have"
+    request = study.request
+    config = study.config
+    seeds = f"{plural(len(request.seeds), 'tuning seed')} ({', '.join(map(str, request.seeds))})"
+    facts = {
+        "command": command,
+        "budget": f"{request.budget} trials per method, each on {seeds}, which no result may have",
+        "trials": f"{request.sampler}, by Optuna {OPTUNA_VERSION}{_PRUNING[request.pruning]}",
+        "selection": (
+            f"best mean of {study.metric.name} after {config.rounds} rounds, on {config.data.validation:g} of each "
+            "client's training examples, held out; test examples play no part"
+        ),
+    }
+    facts |= {f"space of {t.study.method}": " ".join(axis.text for axis in t.study.space) for t in results}
+    return Chapter(
+        "Tuning",
+        "Every method has the same number of trials, judged on validation examples",
+        tables=(_chosen(study, results), *(_trials(study.metric, tuned) for tuned in results)),
+        facts=tuple(facts.items()),
     )
-    selection = (
-        f"best mean of {study.metric.name} after {config.rounds} rounds, on {config.data.validation:g} of each "
-        "client's training examples, held out; test examples play no part"
-    )
-    facts = [
-        ("command", command),
-        ("budget", budget),
-        ("trials", f"{request.sampler}, by Optuna {OPTUNA_VERSION}{_PRUNING[request.pruning]}"),
-    ]
-    return [*facts, ("selection", selection), *((f"space of {t.study.method}", _space(t)) for t in found)]
 
 
-def tuned_chapter(study: Study, found: Sequence[Tuned], command: str) -> Chapter:
-    """Return the chosen values of every method and all trials as a chapter of the page."""
-    lead = "Every method has the same number of trials, judged on validation examples"
-    tables = (_chosen(study, found), *(_trials(study.metric, t) for t in found))
-    return Chapter("Tuning", lead, tables, facts=tuple(tuned_facts(study, found, command)))
+def tuned_markdown(chapter: Chapter) -> str:
+    """Return the chosen values of a chapter on tuning as Markdown, with the facts and the spaces."""
+    return markdown(chapter.tables[:1], notes=[f"{name}: {text}" for name, text in chapter.facts])
 
 
-def tuned_markdown(study: Study, found: Sequence[Tuned], command: str) -> str:
-    """Return the table of what was chosen as Markdown, with the facts and the spaces."""
-    facts = [f"{name}: {text}" for name, text in tuned_facts(study, found, command)]
-    return markdown([_chosen(study, found)], notes=facts)
-
-
-def tuned_json(study: Study, found: Sequence[Tuned], command: str) -> str:
+def tuned_json(study: Study, results: Sequence[Tuned], command: str) -> str:
     """Return the searches as JSON: the request, and per method all trials with the scores of every rung and seed.
 
     Scores are in the unit of the runs; null where a run diverged or failed.
     """
-    request, config = study.request, study.config
-    methods: dict[str, Any] = {}
-    for t in found:
-        trials = [{"values": trial.values, "scores": trial.scores} for trial in t.trials]
-        chosen = None if t.best is None else t.best.number
-        methods[t.study.method] = {"space": [axis.text for axis in t.study.space], "trials": trials, "chosen": chosen}
-    facts = {"command": command, "metric": study.metric.name, "rounds": config.rounds, "budget": request.budget}
-    facts |= {"seeds": request.seeds, "sampler": request.sampler, "pruning": request.pruning, "optuna": OPTUNA_VERSION}
-    return json.dumps(facts | {"validation": config.data.validation, "methods": methods}, indent=1) + "\n"
+    request = study.request
+    content = {
+        "command": command,
+        "metric": study.metric.name,
+        "rounds": study.config.rounds,
+        "budget": request.budget,
+        "seeds": request.seeds,
+        "sampler": request.sampler,
+        "optuna": OPTUNA_VERSION,
+        "pruning": request.pruning,
+        "validation": study.config.data.validation,
+        "methods": {
+            tuned.study.method: {
+                "space": [axis.text for axis in tuned.study.space],
+                "trials": [{"values": trial.values, "scores": trial.scores} for trial in tuned.trials],
+                "chosen": None if tuned.best is None else tuned.best.number,
+            }
+            for tuned in results
+        },
+    }
+    return json.dumps(content, indent=1) + "\n"
 
 
-def _chosen(study: Study, found: Sequence[Tuned]) -> Table:
+def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
     rows: list[Values] = []
-    for tuned in found:
-        best, whole = tuned.best, sum(study.config.rounds in t.scores for t in tuned.trials)
-        values, score = "all trials diverged or failed", Cell("–")
-        if best is not None:
-            values, score = keys_text(best.values), _score(study.metric, best)
+    for tuned in results:
+        to_the_end = sum(study.config.rounds in trial.scores for trial in tuned.trials)
+        values = "all trials diverged or failed"
+        score = Cell("–")
+        if tuned.best is not None:
+            values = keys_text(tuned.best.values)
+            score = _score(study.metric, tuned.best)
         ends = [(axis.key, axis.edge(tuned.values[axis.key])) for axis in tuned.study.space if tuned.values]
-        edge = ", ".join(f"{key} ({end})" for key, end in ends if end is not None)
-        rows.append((tuned.study.method, len(tuned.trials), whole, values, score, edge))
+        edges = ", ".join(f"{key} ({end})" for key, end in ends if end is not None)
+        rows.append((tuned.study.method, len(tuned.trials), to_the_end, values, score, edges))
     heads = ("method", "trials", "to the end", "chosen", study.metric.axis, "at the edge of its range")
-    notes = ["a value at the edge of its range may be better outside: widen the range"]
-    return table_of("Chosen values", heads, rows, notes=notes if any(row[-1] for row in rows) else [])
+    notes = []
+    if any(row[-1] for row in rows):
+        notes.append("a value at the edge of its range may be better outside: widen the range")
+    return table_of("Chosen values", heads, rows, notes=notes)
 
 
 def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
@@ -91,7 +103,10 @@ def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
     keys = [axis.key for axis in tuned.study.space]
     rows: list[Values] = []
     for trial in tuned.trials:
-        values = [Cell(config_value(trial.values[key]), _number(trial.values[key])) for key in keys]
+        values = []
+        for key in keys:
+            value = trial.values[key]
+            values.append(Cell(config_value(value), value if isinstance(value, int | float) else None))
         score = _score(metric, trial, trial is tuned.best)
         rows.append((str(trial.number + 1), *values, trial.rounds, score))
     heads = ("trial", *keys, "rounds", metric.axis)
@@ -100,18 +115,7 @@ def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
 
 def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
     """Return the mean of a trial over the tuning seeds at its last rung, with the sample STD of several."""
-    mean = trial.mean()
-    if mean is None:
+    if trial.mean() is None:
         return Cell("diverged or failed")
-    seeds = [metric.factor * s for s in trial.scores[trial.rounds] if s is not None]
-    spread = f" ± {metric.text(stdev(seeds))}" if len(seeds) > 1 else ""
-    return Cell(metric.text(metric.factor * mean) + spread, metric.factor * mean, best)
-
-
-def _space(tuned: Tuned) -> str:
-    return " ".join(axis.text for axis in tuned.study.space)
-
-
-def _number(value: Any) -> float | None:
-    """Return the sort key of a value; None if it is not a number."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    scores = tuple(metric.factor * score for score in trial.scores[trial.rounds] if score is not None)
+    return mean_cell(Measured(scores), metric, best)

@@ -16,7 +16,7 @@ from fedbench.analysis.run_rows import kept_of, run_rows
 from fedbench.analysis.table_model import TableData
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
 from fedbench.core.errors import RequestError
-from fedbench.papers.registry import LABELS, home_of
+from fedbench.papers.registry import home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
 from fedbench.reports.claim_texts import judged
@@ -24,17 +24,18 @@ from fedbench.reports.comparison import compared_chapter, compared_files, compar
 from fedbench.reports.figures import paper_figures, run_figures
 from fedbench.reports.filters import coverage_text
 from fedbench.reports.manuscript import manuscript_tables
-from fedbench.reports.methods import described, environment_items, environment_of, listed, title_of_runs
+from fedbench.reports.methods import described, environment_of, listed, title_of_runs
 from fedbench.reports.page import PAGE, Chapter, Content, page
 from fedbench.reports.paper import SUMMARY, PaperReport, Summary, claims_files
 from fedbench.reports.summary_table import WIDTH, summary_text
 from fedbench.reports.table_pages import table_files
-from fedbench.runs.bundle import as_published, is_bundle, write_bundle
+from fedbench.runs.bundle import as_published, write_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
 SUMMARY_FILE = "summary.json"
 COMPARED = "compared"  # folder of a comparison in a report
+_NO_RUNS = "{} contains no runs; it must be a results_dir of earlier runs, such as results"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,6 @@ def write_report(
         raise RequestError(f"{into / PAGE} is not the page of a report; name another directory with --into")
     collected = _collect(folder, into is not None, only, papers, compare)
     _write(collected, folder / "report" if into is None else into, into is not None, chapters, footer)
-    name_left_out(collected.damaged)
     written = f"written: {(into or folder / 'report') / PAGE}"
     return f"{_summarise(collected, papers, parts)}\n{written}", collected.damaged
 
@@ -109,7 +109,7 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
     runs = list(store)
     name_left_out(store.damaged)
     if not runs:
-        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results")
+        raise RequestError(_NO_RUNS.format(folder))
     return runs, store.damaged
 
 
@@ -138,36 +138,25 @@ def _collect(
         papers: Papers that it is about, even if there are no runs of them.
         compare: Compares the runs, or None.
     """
-    store = Results(folder, [*papers, *_begun_in(folder)] if only is None else [only])
+    begun = [paper for paper in known_papers() if (folder / paper).is_dir()]
+    store = Results(folder, [*papers, *begun] if only is None else [only])
     runs = [run for run in store if only in (None, _paper_of(run))]
     damaged = [message for message in store.damaged if only is None or f"{only}/" in message]
+    name_left_out(damaged)
     if not runs and not papers:
-        message = f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
-        raise RequestError("\n".join([message, *(f"left out: {text}" for text in damaged)]))
+        raise RequestError(_NO_RUNS.format(folder))
     if publish:
         runs = [as_published(run) for run in runs]
-    reports = [_paper_report(paper, runs) for paper in _begun(runs, papers)]
+    ids = {*papers, *map(_paper_of, runs)}
+    reports = [_paper_report(paper, runs) for id, paper in known_papers().items() if id in ids]
     tables = run_tables(runs, [table for report in reports for table in report.tables])
     compared = None if compare is None else compare(runs)
     return Collected(store, runs, damaged, reports, tables, compared)
 
 
-def _begun_in(folder: Path) -> list[str]:
-    """Return the papers that a results directory has runs of, whose published runs belong to its report."""
-    if is_bundle(folder):
-        return []
-    return [paper for paper in known_papers() if (folder / paper).is_dir()]
-
-
 def _paper_of(run: Run) -> str | None:
     home = home_of(run.meta["experiment"])
     return None if home is None else home.paper.id
-
-
-def _begun(runs: Sequence[Run], named: Sequence[str] = ()) -> list[Paper]:
-    """Return the papers with runs, and those that are named."""
-    begun = {*named, *map(_paper_of, runs)}
-    return [paper for paper in known_papers().values() if paper.id in begun]
 
 
 def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
@@ -212,18 +201,15 @@ def _write(collected: Collected, target: Path, publish: bool, chapters: tuple[Ch
         replace_file(new / PAGE, page(content, target if linked else None))
         with replacing(new / "runs.parquet") as part:
             run_rows(runs, collected.store.root).to_parquet(part, index=False)
-        if publish:
-            _write_bundle(collected, new)
+        if publish:  # what is needed to write the report again
+            published = {run.path.relative_to(collected.store.root).as_posix(): run for run in runs}
+            write_bundle(new, published, kept_of, collected.damaged)
 
 
 def _draw(collected: Collected, folder: Path) -> Content:
     """Draw the figures of a report into a directory, and return the content of its page."""
-    place = collected.store.place
     papers = [
-        replace(
-            report,
-            figures=tuple(paper_figures(report.paper, Evidence(report.paper, report.runs), place, folder)),
-        )
+        replace(report, figures=tuple(paper_figures(Evidence(report.paper, report.runs), folder)))
         for report in collected.papers
     ]
     tables = collected.tables
@@ -236,7 +222,7 @@ def _draw(collected: Collected, folder: Path) -> Content:
         papers=tuple(papers),
         tables=tuple(tables),
         figures=tuple(figure for table in tables if table.paper is None for figure in run_figures(table, folder)),
-        environment=environment_items(environment_of(collected.runs)),
+        environment=environment_of(collected.runs),
         notes=tuple(collected.damaged),
         methods=tuple(described(other_runs)),
     )
@@ -261,15 +247,6 @@ def _earlier(summary: Path) -> tuple[str, ...]:
         return SUMMARY.validate_json(summary.read_bytes()).files
     except (OSError, ValueError):
         return ()
-
-
-def _write_bundle(collected: Collected, into: Path) -> None:
-    """Write the bundle from which the report in ``into`` can be written again."""
-    store = collected.store
-    labels = [file for paper in _begun(collected.runs) for file in (store.place / LABELS / paper.id).rglob("*.json")]
-    files = {file.relative_to(store.place).as_posix(): file.read_bytes() for file in sorted(labels)}
-    runs = {run.path.relative_to(store.root).as_posix(): run for run in collected.runs}
-    write_bundle(into, runs, kept_of, collected.damaged, files)
 
 
 # ---- summarise

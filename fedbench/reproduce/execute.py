@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
-from fedbench.config.compose import compose_run
-from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
-from fedbench.papers.registry import LABELS, papers
-from fedbench.reproduce.plan import PlannedRun, chosen
-from fedbench.runs.build_data import federated, read_examples
-from fedbench.runs.bundle import FOLDER
+from fedbench.reproduce.plan import PlannedRun
+from fedbench.runs.build_data import read_examples
 from fedbench.runs.executors.base import RunResult
-from fedbench.runs.results import PUBLISHED
 from fedbench.runs.run import DamagedRun, is_done, read_run
 
 
@@ -40,36 +34,6 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
             print(f"fedbench: no data for {experiment}: {fault}", file=sys.stderr)
             faults[experiment] = fault
     return faults
-
-
-def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> None:
-    """Write the number of examples per client and class, for the figures that show it.
-
-    Those of published reports are taken over, so that they need no data.
-    """
-    for paper, part in chosen(names):
-        figure = papers()[paper.id].figures.get(part)
-        for setup in figure.setups if figure is not None and figure.kind == "labels" else ():
-            experiment = paper.setups[setup].experiment
-            path = results / LABELS / f"{experiment}.json"
-            if path.exists():
-                continue
-            published = results / PUBLISHED / paper.id / FOLDER / path.relative_to(results)
-            try:
-                counts = (
-                    published.read_text(encoding="utf-8") if published.exists() else _label_counts(experiment, common)
-                )
-            except RequestError as error:
-                print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, counts)
-
-
-def _label_counts(experiment: str, common: Sequence[str]) -> str:
-    """Return the number of examples per client and class as JSON."""
-    data = federated(compose_run([f"experiment={experiment}", *common]))
-    return json.dumps(data.train.label_counts(data.y.numpy(), data.classes).tolist())
 
 
 def outcomes(

@@ -251,7 +251,6 @@ def write_bundle(
     runs: Mapping[str, Run],
     keep: Callable[[Run], Kept],
     damaged: Sequence[str] = (),
-    files: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write the bundle of a published report.
 
@@ -260,10 +259,9 @@ def write_bundle(
         runs: Its runs by their paths below the directory of runs.
         keep: What is kept of a finished run; of others, only configuration and facts are.
         damaged: Messages about runs that cannot be read.
-        files: Further files by name below the bundle: the label counts.
     """
     place = folder / FOLDER
-    contents = dict(files or {})
+    contents: dict[str, bytes] = {}
     pending = {path: _row(path, run, keep) for path, run in runs.items()}
 
     for file in sorted((place / _RUNS).rglob("*.parquet")):

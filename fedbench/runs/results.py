@@ -35,7 +35,6 @@ class Results:
             those of the experiments ``<name>/...``.
 
     Attributes:
-        place: Directory of the label counts.
         damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
 
     Raises:
@@ -46,7 +45,6 @@ class Results:
         self.root = root
         self.damaged: list[str] = []
         self.bundle = Bundle(root) if is_bundle(root) else None
-        self.place = root if self.bundle is None else self.bundle.place
         self._names = published
         self._published: dict[str, dict[Path, Run]] = {}
 

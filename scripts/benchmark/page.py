@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -239,13 +240,12 @@ def _search_row(setting: str, table: str, method: str, entry: Mapping[str, Any])
     return (method, setting, info.label, weights, trials, trials - len(scores), text, edges, score)
 
 
-def _environment(found: Comparisons) -> tuple[tuple[str, str], ...]:
-    merged: dict[str, list[str]] = {}
-    for tuning in found.searches.values():
-        for name, value in tuning["environment"].items():
-            merged.setdefault(name, [])
-            merged[name] += [value] if value not in merged[name] else []
-    return tuple((name, "; ".join(values)) for name, values in merged.items())
+def _environment(found: Comparisons) -> dict[str, Counter[str]]:
+    environment: dict[str, Counter[str]] = defaultdict(Counter)
+    for search in found.searches.values():
+        for name, value in search["environment"].items():
+            environment[name][value] += 1
+    return environment
 
 
 def _csv(line: Line) -> dict[str, object]:

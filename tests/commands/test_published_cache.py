@@ -10,7 +10,6 @@ from report_runs import call
 from test_reproduce import SETUPS, SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
 
 from fedbench.reports.write import write_report
-from fedbench.reproduce.execute import write_labels
 from fedbench.reproduce.plan import locate, plan
 from fedbench.runs import training as runner
 
@@ -126,20 +125,3 @@ def test_a_row_that_is_finished_at_the_papers_settings_needs_no_reduced_runs(cif
     shutil.rmtree(cifar[0].path)
     write_report(tmp_path / "runs", tmp_path / "results" / HOME, "adafedadam")
     assert planned()[:2] == ["22", "12"]  # ten reduced ones
-
-
-def test_label_counts_of_a_published_report_are_taken_over(clone, capsys):
-    experiment = "adafedadam/table5_cifar10_dir005"
-    write_report(_with_labels(clone.parent, experiment), clone / HOME, "adafedadam")
-    write_labels(["adafedadam/figure6"], clone, NO_DATA)
-    assert (clone / "labels" / f"{experiment}.json").read_text() == "[[3, 1], [0, 4]]"
-    assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 3
-
-
-def _with_labels(folder, experiment):
-    """Runs of a paper with the label counts of an experiment."""
-    fake(folder / "labelled", SETUPS[0], "fedavg", seeds=(0,))
-    path = folder / "labelled" / "labels" / f"{experiment}.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("[[3, 1], [0, 4]]")
-    return folder / "labelled"

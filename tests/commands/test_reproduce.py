@@ -12,11 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
 from fake_runs import seal
 from report_runs import call
-from tools import ROOT, federation
+from tools import ROOT
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence
@@ -26,7 +25,7 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.reproduce import execute as execution
-from fedbench.reproduce.execute import unreadable_data, write_labels
+from fedbench.reproduce.execute import unreadable_data
 from fedbench.reproduce.plan import chosen, locate, missing_files, plan, table_names
 from fedbench.runs import training as runner
 from fedbench.runs.progress import duration
@@ -105,7 +104,7 @@ def asked_for():
             yield f"{paper}/{part}", setups[setup], m["algo"], wanted
 
 
-def test_every_table_and_every_figure_with_runs_or_data_is_planned():
+def test_every_table_and_every_figure_with_runs_is_planned():
     names = {f"{paper}/{t['id']}" for paper, c in registered().items() for t in c["tables"]}
     figures = {f"{paper}/{f['id']}": f["kind"] for paper, c in registered().items() for f in c["figures"]}
     needing = {name for name, kind in figures.items() if kind not in ("schematic", "functions")}
@@ -113,7 +112,7 @@ def test_every_table_and_every_figure_with_runs_or_data_is_planned():
     assert [name for name, _ in table_names()] == [f"{p.id}/{part}" for p, part in chosen([])]
     with_runs = {name for name, *_ in asked_for()}
     assert {p for j in plan([], "full") for p in j.parts} == with_runs
-    assert names | needing == with_runs | {name for name, kind in figures.items() if kind == "labels"}
+    assert names | needing == with_runs
 
 
 def test_the_full_plan_is_every_row_at_the_papers_setting_with_the_papers_seeds():
@@ -591,28 +590,3 @@ def test_a_plan_names_the_files_that_are_missing(tmp_path):
     assert found["adafed/table2_cifar100_s1"] == "cifar-100-python.tar.gz"
     assert found["fedfa/table2_sent140"] == "sent140/trainingandtestdata.zip, glove/glove.6B.zip"
     assert not {"adafed/table1_cifar10_s1", "adafedadam/table5_synthetic"} & set(found)
-
-
-# ---- label counts
-
-
-def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
-    data = federation([2, 3, 1], [4, 0, 9])
-    data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
-    calls = []
-    monkeypatch.setattr(execution, "federated", lambda config: calls.append(config.task_name) or data)
-    write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [])
-    skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
-    experiments = [f"adafedadam/table{skew}" for skew in skews]
-    assert calls == experiments
-    for name in experiments:
-        counts = json.loads((tmp_path / "labels" / f"{name}.json").read_text())
-        assert counts == [[1, 0, 1], [0, 2, 1], [0, 0, 1]]
-    write_labels(["adafedadam"], tmp_path, [])
-    assert len(calls) == 4
-
-
-def test_without_data_there_are_no_label_counts(tmp_path, capsys):
-    write_labels(["adafedadam/figure6"], tmp_path, ["data_dir=nothing", "data.download=false"])
-    assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 4
-    assert list(tmp_path.iterdir()) == []

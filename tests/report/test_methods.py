@@ -29,6 +29,7 @@ def runs(root, **methods):
 def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
     found = described(runs(tmp_path, fedavg=[{}], qfedavg=[{"algo.q": 0.1}, {"algo.q": 1.0}]))
     assert found[:-1] == [
+        "The method is FedAvg or q-FedAvg (q=0.1) or q-FedAvg (q=1), by setting",
         "The data are CIFAR-10, dirichlet (alpha=0.5), 16 clients",
         "The split is 80 % of each client's examples for training and the others for testing, "
         "drawn again for every seed",
@@ -39,7 +40,6 @@ def test_the_sentences_say_everything_that_a_reader_needs(tmp_path):
         "The local learning rate is 0.1",
         "The seeds are 0 and 1",
         "The choice of values is by validation examples, with the tuning seeds [1000], which no result has",
-        "The method is FedAvg or q-FedAvg (q=0.1) or q-FedAvg (q=1), by setting",
     ]
     assert found[-1].startswith("The software and hardware are fedbench 0.1.0, torch 2, device cpu")
 

@@ -19,7 +19,7 @@ from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write
 from fedbench.reports.canvas import method_look
-from fedbench.reports.claim_texts import count_claims
+from fedbench.reports.claim_texts import ClaimCounts
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import Content
 from fedbench.reports.page import page as whole_page
@@ -109,7 +109,7 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
     assert line in text((shelf.place / PAPER.id / "index.html").read_text())
     (summary,) = SUMMARY.validate_json((shelf.place / PAPER.id / "summary.json").read_bytes()).papers
-    assert count_claims(summary.claims).text == line
+    assert ClaimCounts(summary.claims).text == line
     tiles = text((shelf.place / "index.html").read_text().partition('<dl class="tiles">')[2].partition("</dl>")[0])
     assert f"settings 7 of {len(PAPER.claims)} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
     assert "scaled-down checks of the others 5 2 same direction, 1 opposite direction, 0 mixed, 2 unclear" in tiles

@@ -11,7 +11,7 @@ import pytest
 from fake_runs import fake
 from page_example import HOSTILE, hostile_content, own_content
 
-from fedbench.reports.filters import href, panel_columns, run_name
+from fedbench.reports.filters import href
 from fedbench.reports.page import Chapter, Content, page
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.text_table import Cell, table_of
@@ -92,6 +92,13 @@ def test_what_a_claim_shows(shown):
     assert all('class="badge proof"' in c for c in proofs)
 
 
+def test_readings_of_a_paper_carry_their_reasons(shown):
+    (section,) = re.findall(r"<h3 id=\"paper-adafedadam-readings\">.*?</section>", shown, re.S)
+    entries = re.findall(r"<li>.*?</li>", section, re.S)
+    assert any(">weighting</span>" in entry and ">unweighted</p>" in entry for entry in entries)
+    assert all("<dt>why</dt><dd>" in entry for entry in entries)
+
+
 def test_empty_parts_leave_no_heading():
     read = Reader(page(EMPTY))
     assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2"]  # the title and the legend
@@ -141,12 +148,9 @@ def test_a_run_leads_to_a_file_and_nowhere_else(path):
     assert unquote(made).removeprefix("./") == path
 
 
-def test_paths_and_their_names():
+def test_paths_are_quoted_once():
     assert href("../a/b=1,c=2/seed_0/") == "../a/b=1,c=2/seed_0/"
     assert href("../a%20b/ü") == "../a%20b/%C3%BC"
-    assert [run_name(p) for p in ("../x/seed_12/", "../x/seed_3/meta.json", "../some/run/", "x", "/")] == [
-        "12", "3", "some/run", "x", "/",
-    ]  # fmt: skip
 
 
 def test_the_colours_of_both_themes_can_be_read():
@@ -183,8 +187,3 @@ def test_the_best_of_a_column_is_marked_with_more_than_a_colour(tmp_path):
     read = Reader(page(replace(EMPTY, chapters=(Chapter("C", tables=(table,)),))))
     stars = [a for tag, a in read.tags if tag == "use" and a["href"] == "#i-star"]
     assert len(stars) == 1 + 1
-
-
-@pytest.mark.parametrize(("width", "columns"), [("237.6pt", 1), ("475.2pt", 2), ("712.8pt", 3), ("560", 2)])
-def test_a_figure_is_as_wide_as_its_panels_need(width, columns):
-    assert panel_columns(f'<svg viewBox="0 0 1 1" width="{width}" height="9">') == columns

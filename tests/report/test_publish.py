@@ -15,11 +15,10 @@ from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25, None], [0.25, 1.0, 0.5], [None, 0.5, 1.0]]
 FIGURES = {"adafed": ("figure3",), "fedcada": ("figure2",)}  # of per-client results of all rounds, and of a document
-LABELS = next(f for f in papers()["adafedadam"].figures.values() if f.kind == "labels")
 
 
 def fill_figures(root):
-    """Runs of figures of every kind that has runs, with labels and a document, and a plan with a refusal."""
+    """Runs of figures of every kind that has runs, with a document, and a plan with a refusal."""
     fill(root)
     for paper, figure in ((p, f) for p, figures in FIGURES.items() for f in figures):
         p = papers()[paper]
@@ -28,10 +27,6 @@ def fill_figures(root):
             keys, setup = p.overrides(row), p.setups[row.setup]
             moments = CKA if p.figures[figure].kind == "cka" else None
             fake(root, setup.experiment, p.methods[row.algo].algo, keys, seeds=(0, 1), moments=moments)
-    for setup in LABELS.setups:
-        path = root / "labels" / f"{papers()['adafedadam'].setups[setup].experiment}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps([[3, 1], [0, 4]]))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +50,7 @@ def test_a_published_report_is_written_again_from_its_bundle_alone(published, tm
     assert kinds == {"index.html", "runs.parquet", "summary.json", "tables", "figures", "evidence"}
     drawn = [name for name in one if name.endswith(".svg")]
     shown = {f"{paper}_{figure}" for paper, figures in FIGURES.items() for figure in figures}
-    assert {f"figures/{figure}.svg" for figure in {*shown, f"adafedadam_{LABELS.id}"}} <= set(drawn)
+    assert {f"figures/{figure}.svg" for figure in shown - {"fedcada_figure2"}} <= set(drawn)
     assert b"rounds.jsonl" in one["index.html"]  # the damaged run is still named
 
 
