@@ -9,7 +9,7 @@ from reference import box_simplex, onto_simplex
 from scipy.optimize import nnls
 
 from fedbench.algorithms.shared.gram import gram, shortest_combination, shortest_in_hull
-from fedbench.algorithms.shared.mixtures import project_simplex
+from fedbench.algorithms.shared.mixtures import normalized, project_simplex
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))
@@ -118,3 +118,8 @@ def test_bounds_that_leave_no_choice_are_the_prior(eps):
 def test_bounds_that_leave_nothing_are_an_error():
     with pytest.raises(ArithmeticError, match="quadratic program of 2 clients was not solved"):
         shortest_combination(torch.eye(2).double(), torch.zeros(2).double(), torch.full((2,), 0.2).double())
+
+
+def test_normalized_weights_are_uniform_if_all_are_0():
+    assert normalized(torch.tensor([1.0, 3.0])).tolist() == [0.25, 0.75]
+    assert normalized(torch.zeros(4)).tolist() == [0.25] * 4

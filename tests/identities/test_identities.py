@@ -1,6 +1,7 @@
 """Statements that reduce a method to another or to a closed form, in float64."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,10 +82,11 @@ def constant_gradients(sizes, dimension, seed=0):
 
 
 def step_on_linear_losses(algo, data, dimension, work, rounds=1):
-    """The models after each round, from 0; the task serves only where losses are probed."""
+    """The models after each round, from 0; of a task only the work of an example counts."""
     engine = Engine(LinearLosses(), "stacked", 100)
+    task = SimpleNamespace(traits=SimpleNamespace(work_values=1))
     w = torch.zeros(dimension, dtype=torch.float64)
-    run = simulated([Stage(algo, rounds)], None, data, work, engine, w, 0, sample_cohort())
+    run = simulated([Stage(algo, rounds)], task, data, work, engine, w, 0, sample_cohort())
     return [s.server for s in run]
 
 
