@@ -46,7 +46,7 @@ def afl(
         able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(w.device)
         state: State = {"w": w, "lambda": able / able.sum()}
         if average:
-            state |= {"mean": torch.zeros_like(w), "t": w.new_zeros(())}
+            state |= {"mean": w, "t": w.new_zeros(())}
         return state
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:
@@ -58,19 +58,15 @@ def afl(
         new = {"w": w, "lambda": project_simplex(raised)}
         if average:
             t = server["t"] + 1
-            new |= {"mean": server["mean"] + (w - server["mean"]) / t, "t": t}
+            mean = server["mean"] + (w - server["mean"]) / t
+            new |= {"mean": torch.where(t > 1, mean, w), "t": t}
         return new
-
-    def deploy(server: State, clients: State) -> Tensor:
-        if not average:
-            return server["w"]
-        return torch.where(server["t"] > 0, server["mean"], server["w"])  # there is no average before the first round
 
     return Algorithm(
         **descent(local),
         server_init=server_init,
         update=Averaging(update, {"delta": mixture}),
-        deploy=deploy,
+        deploy=lambda server, clients: server["mean" if average else "w"],
         needs=frozenset({"loss"}),
         weights="uniform",
         everyone="" if partial else _ALL,

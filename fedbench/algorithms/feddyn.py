@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.averages import drifted, with_mean_drift
-from fedbench.core.algorithm import Algorithm, Averaging, Descent, ProximalTerm, by_weight, start_from_client
+from fedbench.algorithms.shared.averages import with_mean_drift
+from fedbench.core.algorithm import Algorithm, Descent, ProximalTerm
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
@@ -55,25 +55,5 @@ def feddyn(
         def extra(msg: State, local: State, info: ClientInfo) -> Tensor:
             return typical / info.n * (local["w"] - msg["w"] + local["drift"])
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        return with_mean_drift(w, num_clients, examples) | ({"mean": w} if deploy == "mean" else {})
-
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        delta = msg["w"] - local["w"]
-        return {"delta": delta}, {"drift": client["drift"] - delta}
-
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        new = drifted(server, uploads["delta"], len(cohort.id))
-        return new | ({"mean": server["w"] - uploads["delta"]} if deploy == "mean" else {})
-
-    return Algorithm(
-        server_init=server_init,
-        client_init=lambda w: {"drift": torch.zeros_like(w)},
-        start=start_from_client,
-        step=Descent(extra=extra),
-        finish=finish,
-        update=Averaging(update, {"delta": by_weight}),
-        deploy=lambda server, clients: server["mean" if deploy == "mean" else "w"],
-        weights="uniform",
-        kinds=("integrates",),
-    )
+    algo = with_mean_drift(Descent(extra=extra), examples)
+    return replace(algo, deploy=lambda server, clients: server["mean"]) if deploy == "mean" else algo

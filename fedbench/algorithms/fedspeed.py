@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.averages import drifted, with_mean_drift
+from fedbench.algorithms.shared.averages import with_mean_drift
 from fedbench.algorithms.shared.sharpness import uphill
-from fedbench.core.algorithm import Algorithm, Averaging, Descent, by_weight, start_from_client
+from fedbench.core.algorithm import Algorithm, Descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -45,29 +45,18 @@ def fedspeed(
     Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
     """
     without(local, method="fedspeed", reason="the u_k settle at the clients' gradients only under plain SGD")
-    everyone = server == "all"
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
         g, uphill_g = uphill(oracle, local["w"], batch, rho)
         return (1 - alpha) * g + alpha * uphill_g + prox * (local["w"] - msg["w"] + local["drift"])
 
+    algo = with_mean_drift(Descent(gradient=gradient), examples)
+    if server == "all":
+        return algo
+
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
         drift = client["drift"] - delta
-        return {"delta": delta if everyone else delta - drift}, {"drift": drift}
+        return {"delta": delta - drift}, {"drift": drift}
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        if everyone:
-            return drifted(server, uploads["delta"], len(cohort.id))
-        return {"w": server["w"] - uploads["delta"]}
-
-    return Algorithm(
-        server_init=lambda w, N: with_mean_drift(w, N, examples) if everyone else {"w": w},
-        client_init=lambda w: {"drift": torch.zeros_like(w)},
-        start=start_from_client,
-        step=Descent(gradient=gradient),
-        finish=finish,
-        update=Averaging(update, {"delta": by_weight}),
-        weights="uniform",
-        kinds=("integrates",) if everyone else (),
-    )
+    return replace(algo, **server_descent(), finish=finish, kinds=())

@@ -216,11 +216,13 @@ class Attack(Layer, Attackers):
             size = rows.shape[1]
             base = key(plan.seed, Purpose.FORGED, plan.round)
             coordinate = torch.arange(size, device=rows.device) + place * size
-            ids, radii = cohort.id[bad][:, None], (scale * lengths(own) / size**0.5)[:, None]
+            ids = cohort.id[bad][:, None]
+            radii = (scale * lengths(own) / size**0.5)[:, None]
             noise = [radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
             return torch.cat([z.to(rows.dtype) for z in noise], 1) + own * self.add
 
-        honest = rows[torch.isin(torch.arange(len(rows), device=bad.device), bad, invert=True)]
+        positions = torch.arange(len(rows), device=bad.device)
+        honest = rows[torch.isin(positions, bad, invert=True)]
         if self.message == "ipm":
             forged = by_columns(lambda block: -scale * block.mean(0), honest)
         else:

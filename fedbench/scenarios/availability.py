@@ -281,9 +281,10 @@ def stragglers(
         return feasible < tau, np.minimum(feasible, tau).astype(np.int64), {"time": float(time)}
 
     def by_share(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
-        slow = np.isin(ids, shuffled(seed, Purpose.STRAGGLERS, ids, round=round)[: int(share * len(ids) + 0.5)])
+        count = int(share * len(ids) + 0.5)
+        slow = np.isin(ids, shuffled(seed, Purpose.STRAGGLERS, ids, round=round)[:count])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])
-        done = unit * (1 + of_clients(seed, Purpose.JITTER, ids, round=round) % (tau // unit))
-        return slow, np.where(slow, done, tau), {}
+        drawn = of_clients(seed, Purpose.JITTER, ids, round=round) % (tau // unit)
+        return slow, np.where(slow, unit * (1 + drawn), tau), {}
 
     return Availability(weights=weights, late=by_speed if kind == "speed" else by_share, partial=late == "partial")

@@ -113,7 +113,8 @@ class Codec:
             case "top_k" if values < count:  # indices, or a mask
                 bits = min(values * (count - 1).bit_length(), count)
             case "qsgd":
-                values, bits = ceil(count / (self.bucket or count)), count * (2 * self.levels).bit_length()
+                values = ceil(count / (self.bucket or count))
+                bits = count * (2 * self.levels).bit_length()
             case "sign":
                 values, bits = len(self._scales(count)), count
             case "power":
@@ -211,7 +212,8 @@ class Compression(Layer):
             return algo
 
         def server_init(w: Tensor, num_clients: int) -> State:
-            state, missed = init(w, num_clients), torch.full((num_clients,), inf, dtype=torch.float64)
+            state = init(w, num_clients)
+            missed = torch.full((num_clients,), inf, dtype=torch.float64)
             return state | {_MISSED: missed} | down.fresh(vectors(algo.broadcast(state), w.shape))
 
         return replace(algo, server_init=server_init)
@@ -270,7 +272,8 @@ def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
     missed = plan.server[_MISSED].cpu()
     sent = vectors(message, plan.server["w"].shape)
     if len(plan.ids):
-        rows, states = ({k: v.unsqueeze(0) for k, v in part.items()} for part in (sent, plan.server))
+        rows = {k: v.unsqueeze(0) for k, v in sent.items()}
+        states = {k: v.unsqueeze(0) for k, v in plan.server.items()}
         received, new, _ = codec.passed(rows, states, key(plan.seed, Purpose.DOWNLINK, plan.round))
         message = message | {k: v[0] for k, v in received.items()}
         kept |= {k: v[0] for k, v in new.items()}

@@ -42,8 +42,10 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
         x: The vectors.
         sizes: Numbers of values that share a scale.
     """
-    means = [v.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(v) for v in x.split(sizes, 1)]
-    scale = torch.cat(means, 1)
+    scales = [
+        part.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(part) for part in x.split(sizes, 1)
+    ]
+    scale = torch.cat(scales, 1)
     return torch.where(x >= 0, scale, -scale)
 
 
@@ -72,7 +74,9 @@ def qsgd(x: Tensor, levels: int, bucket: int, norm: Literal["l2", "max"], hashes
     decoded: Tensor = (length * level * v.sign() / levels).flatten(1)[:, :count]
     if unbiased:
         return decoded.to(x.dtype)
-    omega = min(bucket / levels**2, sqrt(bucket) / levels) if norm == "l2" else bucket / (4 * levels**2)
+    omega = bucket / (4 * levels**2)
+    if norm == "l2":
+        omega = min(bucket / levels**2, sqrt(bucket) / levels)
     return (decoded / (1 + omega)).to(x.dtype)
 
 
@@ -96,8 +100,10 @@ def power(
     for place, (n, m, r) in enumerate(matrices):
         if not r:
             continue
-        entry = torch.arange(m * r, device=x.device)  # the same factor in every round would never send the rest
-        q = normal(fold_in(key(draw, Purpose.SKETCH), torch.full_like(entry, place), entry)).view(m, r)
+        # drawn in every round: the same factor would never send the rest
+        entry = torch.arange(m * r, device=x.device)
+        hashes = fold_in(key(draw, Purpose.SKETCH), torch.full_like(entry, place), entry)
+        q = normal(hashes).view(m, r)
         if before is not None:  # a column of zeros, of a matrix of lower rank, is drawn again
             warm = before[place].view(-1, m, r)
             q = torch.where((warm != 0).any(1, keepdim=True), warm, q)
@@ -113,7 +119,8 @@ def _largest(values: Tensor, k: int) -> Tensor:
     """Return which k values of each row [c, P] are the largest; of equal ones the first."""
     least = values.topk(k, 1, sorted=False).values.amin(1, keepdim=True)
     above, equal = values > least, values == least
-    chosen: Tensor = above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
+    missing = k - above.sum(1, keepdim=True)
+    chosen: Tensor = above | (equal & (equal.cumsum(1) <= missing))
     return chosen
 
 

@@ -188,8 +188,8 @@ class Defence(Layer):
                 chosen = rules.bulyan(squared_distances(rows), f)
                 return by_columns(lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]), chosen
             case "krum" | "multi_krum":
-                best = rules.krum(squared_distances(rows), f)
-                chosen = best[: 1 if self.rule == "krum" else self.m or count - f].sort().values
+                size = 1 if self.rule == "krum" else self.m or count - f
+                chosen = rules.krum(squared_distances(rows), f)[:size].sort().values
                 return _mean(rows[chosen]), chosen
         return _mean(rows), None
 

@@ -61,7 +61,8 @@ class Population:
         if self.data.y.dim() > 1:
             fault = "need examples with a class each, and these have one per token; use by=size and assign=random"
             raise RequestError(f"availability.by=labels and availability.assign=label {fault}")
-        clients, classes = np.repeat(np.arange(len(self.n)), self.n), self.data.classes
+        classes = self.data.classes
+        clients = np.repeat(np.arange(len(self.n)), self.n)
         y = self.data.y[self.data.train.index].numpy(force=True)
         return np.bincount(clients * classes + y, minlength=len(self.n) * classes).reshape(-1, classes)
 

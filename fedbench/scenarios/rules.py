@@ -19,7 +19,8 @@ _STILL = 1e-9  # the geometric median has been reached if it moves by less, of t
 
 def allowed(f: int, count: int, parts: Sequence[str]) -> int:
     """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors; perhaps below 0."""
-    return min([f, *((count - b) // a for a, b in (_BOUNDS[part] for part in parts if part in _BOUNDS))])
+    bounds = [_BOUNDS[part] for part in parts if part in _BOUNDS]
+    return min([f, *((count - b) // a for a, b in bounds)])
 
 
 def trimmed_mean(rows: Tensor, f: int) -> Tensor:
@@ -35,7 +36,8 @@ def median(rows: Tensor) -> Tensor:
 def nearest_to_median(rows: Tensor, count: int) -> Tensor:
     """Return the mean per column of the ``count`` values nearest to the median, [P]; ties go to lower values."""
     ranked = _ranked(rows)
-    nearest = (ranked - median(rows)[:, None]).abs().sort(dim=1, stable=True).indices[:, :count]
+    distance = (ranked - median(rows)[:, None]).abs()
+    nearest = distance.sort(dim=1, stable=True).indices[:, :count]
     return ranked.gather(1, nearest).mean(1)
 
 
@@ -54,13 +56,18 @@ def krum(squared: Tensor, f: int) -> Tensor:
         f: Number of attackers.
     """
     others = squared.clone().fill_diagonal_(torch.inf).sort(dim=1).values
-    return others[:, : max(1, len(others) - f - 2)].sum(1).sort(stable=True).indices
+    scores = others[:, : max(1, len(others) - f - 2)].sum(1)
+    return scores.sort(stable=True).indices
 
 
 def bulyan(squared: Tensor, f: int) -> Tensor:
     """Return the C - 2f rows that Krum chooses one by one (El Mhamdi et al., ICML 2018); arguments as of ``krum``."""
-    squared, left = squared.cpu(), list(range(len(squared)))  # every choice waits for the one before
-    return torch.tensor([left.pop(int(krum(squared[left][:, left], f)[0])) for _ in range(len(squared) - 2 * f)])
+    squared = squared.cpu()  # every choice waits for the one before
+    left, chosen = list(range(len(squared))), []
+    for _ in range(len(squared) - 2 * f):
+        best = int(krum(squared[left][:, left], f)[0])
+        chosen.append(left.pop(best))
+    return torch.tensor(chosen)
 
 
 def nearest_rows(squared: Tensor, count: int) -> Tensor:
@@ -110,7 +117,8 @@ def geometric_median(squared: Tensor, p: Tensor, iterations: int, nu: float) -> 
         beta = p / apart(b).clamp(min=nu * largest)
         change = torch.where(moving, beta / beta.sum() - b, 0)
         b = b + change
-        moving = moving & ((-change @ squared @ change / 2).clamp(min=0).sqrt() >= _STILL * largest)
+        moved = (-change @ squared @ change / 2).clamp(min=0).sqrt()
+        moving = moving & (moved >= _STILL * largest)
     return b
 
 

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, GradientShift, LocalPart, Weights, descent
-from fedbench.core.types import ClientInfo, State, weighted_sum
+from fedbench.core.algorithm import (
+    Algorithm,
+    Averaging,
+    GradientShift,
+    LocalPart,
+    Weights,
+    by_weight,
+    descent,
+    start_from_client,
+)
+from fedbench.core.types import ClientInfo, State, Step, weighted_sum
 
 
 def participants(num_clients: int, examples: Sequence[int] | None) -> int:
@@ -16,27 +25,41 @@ def participants(num_clients: int, examples: Sequence[int] | None) -> int:
     return num_clients if examples is None else sum(n > 0 for n in examples)
 
 
-def with_mean_drift(w: Tensor, num_clients: int, examples: Sequence[int] | None) -> State:
-    """Return the state of a server that keeps ū, the mean of the u_k of all N clients.
+def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
+    """Return the method with this local step and FedDyn's states of clients and server.
+
+    Clients keep u_k <- u_k - Δ_k, from 0, the local variable "drift". The server keeps the mean ū of the u_k of all N
+    clients: ū <- ū - (1/N) Σ Δ_k and w <- w - (1/C) Σ Δ_k + ū; "mean" is w before ū is added.
 
     Args:
-        w: The first model [P].
-        num_clients: Number of clients.
-        examples: Their training examples; clients without any never take part and do not count. None: all count.
+        step: The local step.
+        examples: Training examples of all clients; those without any never take part and do not count. None: all count.
     """
-    return {"w": w, "drift": torch.zeros_like(w), "clients": w.new_full((), participants(num_clients, examples))}
 
+    def server_init(w: Tensor, num_clients: int) -> State:
+        count = w.new_full((), participants(num_clients, examples))
+        return {"w": w, "mean": w, "drift": torch.zeros_like(w), "clients": count}
 
-def drifted(server: State, delta: Tensor, count: int) -> State:
-    """Return the server's state after ū <- ū - (1/N) Σ Δ_k and w <- w - (1/C) Σ Δ_k + ū.
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        delta = msg["w"] - local["w"]
+        return {"delta": delta}, {"drift": client["drift"] - delta}
 
-    Args:
-        server: A state ``with_mean_drift``.
-        delta: (1/C) Σ Δ_k over the cohort, [P].
-        count: The size C of the cohort.
-    """
-    drift = server["drift"] - delta * (count / server["clients"])
-    return {**server, "w": server["w"] - delta + drift, "drift": drift}
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        delta = uploads["delta"]
+        mean = server["w"] - delta
+        drift = server["drift"] - delta * (len(cohort.id) / server["clients"])
+        return {**server, "w": mean + drift, "mean": mean, "drift": drift}
+
+    return Algorithm(
+        server_init=server_init,
+        client_init=lambda w: {"drift": torch.zeros_like(w)},
+        start=start_from_client,
+        step=step,
+        finish=finish,
+        update=Averaging(update, {"delta": by_weight}),
+        weights="uniform",
+        kinds=("integrates",),
+    )
 
 
 def blended(share: float) -> LocalPart:
