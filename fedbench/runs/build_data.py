@@ -132,9 +132,8 @@ def _partition(rule: Component) -> Partition:
         parts = call(rule, "data.partition", y=y, clients=clients, rng=rng)
         if not is_own(function):
             return list(parts)
-        if not isinstance(parts, list | tuple) or len(parts) != clients:
-            returned = len(parts) if isinstance(parts, list | tuple) else kind(parts)
-            raise RequestError(f"{place} returned {returned}; expected a list of {clients} arrays, one per client")
+        if not isinstance(parts, list | tuple):
+            raise RequestError(f"{place} returned {kind(parts)}; expected a list of {clients} arrays, one per client")
         given = Given(tuple(map(str, range(clients))), parts)
         return list(checked(given, len(y), place, empty=True).train)
 

@@ -24,6 +24,7 @@ from fedbench.core.errors import RequestError
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
+    CLIENT_STATES,
     LOCK,
     MANIFEST,
     NODE,
@@ -151,13 +152,12 @@ def _finished(config: RunConfig, fresh: bool, signal: int | None) -> Outcome:
     path = config.path
     folder = path / CHECKPOINT
     if config.keep_state and (folder / MANIFEST).exists():
-        kept = {MANIFEST, *checked_checkpoint(folder)["sealed"]}
         shutil.rmtree(path / STATE, ignore_errors=True)
-        for file in folder.iterdir():
-            if file.is_dir():  # the memory of the run, of which the checkpoint has a copy
-                shutil.rmtree(file)
-            elif file.name not in kept:  # a table of the last round
-                file.unlink()
+        shutil.rmtree(folder / CLIENT_STATES, ignore_errors=True)  # the checkpoint has a copy
+        sealed = checked_checkpoint(folder)["sealed"]
+        for table in folder.glob("clients_*.parquet"):
+            if table.name not in sealed:  # of the last round
+                table.unlink()
         folder.replace(path / STATE)
     shutil.rmtree(folder, ignore_errors=True)
     return Outcome(read_run(path), True, signal) if fresh else _from_disk(config)
@@ -167,14 +167,12 @@ def _from_disk(config: RunConfig) -> Outcome:
     """Return the outcome of a finished run whose files have their checksums."""
     path, run = config.path, read_run(config.path)
     run.verify()
-    missing = []
     if config.keep_state and not (path / STATE).exists():
-        missing.append("has kept no state to continue from")
+        print(f"fedbench: {path} has kept no state to continue from; force=true trains again", file=sys.stderr)
     every = run.config.get("eval_train_every", 1)
     if config.eval_train_every % every:
-        missing.append(f"has training losses with eval_train_every={every}, not {config.eval_train_every}")
-    for fault in missing:
-        print(f"fedbench: {path} {fault}; force=true trains again", file=sys.stderr)
+        losses = f"training losses with eval_train_every={every}, not {config.eval_train_every}"
+        print(f"fedbench: {path} has {losses}; force=true trains again", file=sys.stderr)
     return Outcome(run, fresh=False)
 
 

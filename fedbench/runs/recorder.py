@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedbench.core.atomic_files import NotWritten, replace_file, replacing, to_disk, writing
 from fedbench.core.checksums import file_checksum, with_checksum
-from fedbench.runs.run import CHECKPOINT, DONE, MANIFEST, STATE, DamagedRun, Fields, checked_checkpoint
+from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, MANIFEST, STATE, DamagedRun, Fields, checked_checkpoint
 
 _FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
 
@@ -45,7 +45,7 @@ class Recorder:
         self.path = path
         self.folder = path / CHECKPOINT
         self.rounds = path / "rounds.jsonl"
-        self.states = self.folder / "client_states"
+        self.states = self.folder / CLIENT_STATES
         self._tables: dict[str, Any] = {}  # checksums of the per-client tables of the last checkpoint
         self._length = 0  # bytes of rounds.jsonl
         self._lock: tuple[Path, os.stat_result] | None = None

@@ -54,7 +54,7 @@ class Results:
             yield from self.bundle.runs()
             return
         self.damaged = []
-        runs = {run.path: run for run in self._own()}
+        runs = {run.path: run for run in self._local_runs()}
         finished = {key for run in runs.values() if run.done for key in (run.path, run.identity)}
         for name in self._names:
             for path, run in self.published(name).items():
@@ -62,7 +62,7 @@ class Results:
                     runs[path] = run
         yield from (run for _, run in sorted(runs.items()))
 
-    def _own(self) -> Iterator[Run]:
+    def _local_runs(self) -> Iterator[Run]:
         """Yield the runs in directories of their own that can be read, without copies."""
         seen: dict[tuple[Any, ...], Path] = {}
         for path in run_folders(self.root):

@@ -28,6 +28,7 @@ CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not 
 LOCK = ".lock"  # lock file, held by the process that works on the run
 NODE = ".node"  # file with the name of the node of a cluster that the run is on
 STATE = "state"  # directory of the checkpoint that a longer run continues from
+CLIENT_STATES = "client_states"  # directory in a checkpoint: memory of the process that works on the run
 MANIFEST = "manifest.json"  # file of a checkpoint, with the checksums of the others
 _END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")

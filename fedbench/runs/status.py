@@ -71,10 +71,12 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         if verify and run.done:
             run.verify()
         row = run.last_round() if run.done else last_row(path / "rounds.jsonl") or {}
-        state, node = str(run.meta["status"]), None
-        if not run.done:  # a process that is at work on it holds its lock
-            node = held_for(path)
-            state = "running" if node is not None else state if state in ("failed", "interrupted") else GONE
+        state = run.meta["status"]
+        node = None if run.done else held_for(path)
+        if node is not None:  # a process that is at work on it holds its lock
+            state = "running"
+        elif not run.done and state not in ("failed", "interrupted"):
+            state = GONE
     except (DamagedRun, OSError, ValueError) as fault:
         return RunStatus(path, "damaged", error=str(fault))
     return RunStatus(

@@ -36,7 +36,7 @@ from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, RunProgress, hidden
-from fedbench.runs.run import CHECKPOINT, DONE, LOCK, MANIFEST, NODE, is_done, read_run
+from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST, NODE, is_done, read_run
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
@@ -47,7 +47,7 @@ SUSPECT_SECONDS = 60.0  # without runs for a node that has lost a process; Ray n
 _POLL_SECONDS = 1.0  # between two looks at what was received
 _BEAT_SECONDS = 2.0  # between two messages of a run; one a round would be thousands a second for small models
 _MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
-_NOT_SENT = {LOCK, NODE, "client_states"}  # of one machine, and the memory of one process
+_NOT_SENT = {LOCK, NODE, CLIENT_STATES}  # of one machine, and the memory of one process
 Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
 
 
