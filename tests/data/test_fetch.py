@@ -35,8 +35,8 @@ def remote(server, *paths, hash=HASH):
     return Remote("set/file.bin", tuple(f"{server.root}/{path}" for path in paths), hash)
 
 
-def ensure(remotes, folder, *, download, what):
-    return Files(what, [[r.path for r in remotes]], remotes).find(folder, download=download)
+def ensure(remotes, folder, *, download):
+    return Files("A set", [[r.path for r in remotes]], remotes).find(folder, download=download)
 
 
 def put(folder, *names):
@@ -51,7 +51,7 @@ def put(folder, *names):
 def test_a_missing_file_is_downloaded_once(server, tmp_path):
     server.files["a"] = CONTENT
     for _ in range(2):
-        assert ensure([remote(server, "a")], tmp_path, download=True, what="A set") == [tmp_path / "set/file.bin"]
+        assert ensure([remote(server, "a")], tmp_path, download=True) == [tmp_path / "set/file.bin"]
     assert (tmp_path / "set/file.bin").read_bytes() == CONTENT
     assert server.asked == ["a"]
     assert [p.name for p in (tmp_path / "set").iterdir()] == ["file.bin"]
@@ -59,7 +59,7 @@ def test_a_missing_file_is_downloaded_once(server, tmp_path):
 
 def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_path, capsys):
     server.files |= {"down": 503, "other": b"<html>", "good": CONTENT}
-    (path,) = ensure([remote(server, "gone", "down", "other", "good")], tmp_path, download=True, what="A set")
+    (path,) = ensure([remote(server, "gone", "down", "other", "good")], tmp_path, download=True)
     assert path.read_bytes() == CONTENT
     assert server.asked == ["gone", "down", "other", "good"]
     said = capsys.readouterr().err
@@ -69,7 +69,7 @@ def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_pa
 def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_path):
     server.files["other"] = CONTENT[:-1]
     with pytest.raises(MissingFiles) as error:
-        ensure([remote(server, "gone", "other")], tmp_path, download=True, what="A set")
+        ensure([remote(server, "gone", "other")], tmp_path, download=True)
     text = str(error.value)
     assert text.startswith("A set: 1 file missing: file.bin could not be downloaded (")
     assert f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})" in text
@@ -78,7 +78,7 @@ def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_pa
 
 def test_a_file_on_disk_is_used_as_it_is(server, tmp_path):
     put(tmp_path, "set/file.bin")
-    assert ensure([remote(server, "a")], tmp_path, download=False, what="A set")[0].read_bytes() == b""
+    assert ensure([remote(server, "a")], tmp_path, download=False)[0].read_bytes() == b""
     assert not server.asked
 
 
@@ -89,7 +89,7 @@ def test_without_downloads_the_error_says_what_to_place_where(server, tmp_path, 
     monkeypatch.setenv("FEDBENCH_OFFLINE", value)
     server.files["a"] = CONTENT
     with pytest.raises(MissingFiles, match=f"downloads are disabled by {cause}") as error:
-        ensure([remote(server, "a")], tmp_path, download=value == "1", what="A set")
+        ensure([remote(server, "a")], tmp_path, download=value == "1")
     assert f"download yourself: {tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})" in str(error.value)
     assert not server.asked
 
@@ -98,11 +98,11 @@ def test_a_data_directory_that_does_not_exist_is_not_created(server, tmp_path, m
     """It is probably a typing error; only the default is created."""
     server.files["a"] = CONTENT
     with pytest.raises(RequestError, match="data_dir=.*typo is not a directory; correct it") as error:
-        ensure([remote(server, "a")], tmp_path / "typo", download=True, what="A set")
+        ensure([remote(server, "a")], tmp_path / "typo", download=True)
     assert "\n" not in str(error.value)
     assert not [*tmp_path.iterdir(), *server.asked]
     monkeypatch.setattr(fetch, "_DEFAULT", tmp_path / "default")
-    assert ensure([remote(server, "a")], tmp_path / "default", download=True, what="A set")[0].is_file()
+    assert ensure([remote(server, "a")], tmp_path / "default", download=True)[0].is_file()
 
 
 def test_a_server_that_cannot_be_reached_is_said_in_two_words(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_server_that_cannot_be_reached_is_said_in_two_words(tmp_path, monkeypa
     monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
     file = Remote("file", ("http://127.0.0.1:9/file",), None)  # a port at which nothing listens
     with pytest.raises(MissingFiles, match=r"could not be downloaded \(http://127.0.0.1:9/file: no connection\)"):
-        ensure([file], tmp_path, download=True, what="A set")
+        ensure([file], tmp_path, download=True)
 
 
 @pytest.mark.parametrize("by", ["key", "variable"])
@@ -122,14 +122,14 @@ def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(server, tmp_
     for name in "12":
         (tmp_path / name).mkdir()
     with mirrors(bases if by == "key" else ()):
-        ensure([remote(server, "a")], tmp_path / "1", download=True, what="A set")
-        ensure([remote(server, "a", hash=None)], tmp_path / "2", download=True, what="A set")
+        ensure([remote(server, "a")], tmp_path / "1", download=True)
+        ensure([remote(server, "a", hash=None)], tmp_path / "2", download=True)
     assert server.asked == ["none/set/file.bin", "mirror/set/file.bin", "a"]
 
 
 def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
     server.files["a"] = CONTENT
-    work = {"target": lambda: ensure([remote(server, "a")], tmp_path, download=True, what="A set")}
+    work = {"target": lambda: ensure([remote(server, "a")], tmp_path, download=True)}
     threads = [threading.Thread(**work) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -141,7 +141,7 @@ def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
 def test_a_directory_that_cannot_be_written(server, tmp_path):
     (tmp_path / "set").write_text("in the way")
     with pytest.raises(RequestError, match=r"A set: .*file.bin cannot be written .*exists"):
-        ensure([remote(server, "a")], tmp_path, download=True, what="A set")
+        ensure([remote(server, "a")], tmp_path, download=True)
 
 
 # ---- servers and processes
@@ -150,7 +150,7 @@ def test_a_directory_that_cannot_be_written(server, tmp_path):
 def test_what_a_server_says_cannot_control_the_terminal(server, tmp_path, capsys):
     server.files["a"] = lambda handler: handler.wfile.write(b"HTTP/1.1 404 \x1b[31mred\x1b]0;title\x07 \x9b\r\n\r\n")
     with pytest.raises(MissingFiles) as error:
-        ensure([remote(server, "a")], tmp_path, download=True, what="A set")
+        ensure([remote(server, "a")], tmp_path, download=True)
     for text in (str(error.value), capsys.readouterr().err.rstrip("\n")):
         assert r"404 Client Error: \x1b[31mred\x1b]0;title\x07 \x9b" in text
         assert text.isprintable()
@@ -158,9 +158,7 @@ def test_what_a_server_says_cannot_control_the_terminal(server, tmp_path, capsys
 
 def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
     server.files["a"] = CONTENT
-    waiting = threading.Thread(
-        target=lambda: ensure([remote(server, "a")], tmp_path, download=True, what="A set"), daemon=True
-    )
+    waiting = threading.Thread(target=lambda: ensure([remote(server, "a")], tmp_path, download=True), daemon=True)
     said = ""
     with FileLock(tmp_path / ".downloads.lock"):
         waiting.start()

@@ -25,7 +25,7 @@ _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
 
 
 class MissingFiles(RequestError):
-    """Files are missing and could not be downloaded."""
+    """An error that names files that are missing and could not be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Files:
     """Files that a data set needs, and where they come from.
 
     Attributes:
-        what: Name of the data set, for messages.
+        name: Name of the data set, for messages.
         layouts: Places of the files or directories below the data directory; the first complete layout is used.
         remotes: What is downloaded if no layout is complete; the files themselves, or archives of them.
         into: Directory below the data directory that archives are unpacked into; None if they are read as they are.
@@ -66,7 +66,7 @@ class Files:
         remedy: How to get files that cannot be downloaded, for messages.
     """
 
-    what: str
+    name: str
     layouts: Sequence[Sequence[str]]
     remotes: Sequence[Remote] = ()
     into: str | None = None
@@ -108,20 +108,20 @@ class Files:
             return paths
         if not self.remotes:
             wanted = ", ".join(self.layouts[0])
-            raise MissingFiles(f"{self.what}: {data_dir} does not contain {wanted}; {self.remedy}")
+            raise MissingFiles(f"{self.name}: {data_dir} does not contain {wanted}; {self.remedy}")
         self._download(data_dir, download)
         downloads = [data_dir / remote.path for remote in self.remotes]
         if self.into is not None:
             for archive in downloads:
                 if fault := _difference(archive, self.checksums[archive.name]):
                     raise RequestError(
-                        f"{self.what}: {archive} is not the official file: {fault}; remove it to download it again"
+                        f"{self.name}: {archive} is not the official file: {fault}; remove it to download it again"
                     )
                 unpack(archive, data_dir / self.into)
         paths = self.existing(data_dir)
         if paths is None:
             wanted = ", ".join(self.layouts[-1])
-            raise RequestError(f"{self.what}: {downloads[0]} does not contain {wanted}; remove it to download it again")
+            raise RequestError(f"{self.name}: {downloads[0]} does not contain {wanted}; remove it to download it again")
         return paths
 
     def _download(self, data_dir: Path, allowed: bool) -> None:
@@ -132,12 +132,12 @@ class Files:
             raise self._failure(f"downloads are disabled by {switch}", missing, data_dir)
         if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
             raise RequestError(
-                f"{self.what}: data_dir={data_dir} is not a directory; correct it, or create it for the download"
+                f"{self.name}: data_dir={data_dir} is not a directory; correct it, or create it for the download"
             )
         for k, remote in enumerate(missing):
             path = data_dir / remote.path
             failures: list[str] = []
-            with reading(f"{self.what}: {path}", "cannot be written"):
+            with reading(f"{self.name}: {path}", "cannot be written"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # two runs of a sweep would download the same gigabyte twice
                 with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
@@ -157,7 +157,7 @@ class Files:
             sums = f" ({remote.hash})" if remote.hash else ""
             wanted.append(f"{data_dir / remote.path} from {' or '.join(remote.urls)}{sums}")
         count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
-        return MissingFiles(f"{self.what}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
+        return MissingFiles(f"{self.name}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
 
     def genuine(self, paths: Sequence[Path]) -> bool:
         """Return whether files have the published checksums."""
@@ -166,9 +166,9 @@ class Files:
     def origin(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Return the fields ``sources`` and ``unofficial`` of the examples in these files."""
         if self.genuine(paths):
-            return {"sources": (f"{self.what}: official files",)}
+            return {"sources": (f"{self.name}: official files",)}
         kind = str(self.checksums[paths[0].name]).partition(":")[0]
-        note = f"{self.what}: not the official files ({kind} differs)"
+        note = f"{self.name}: not the official files ({kind} differs)"
         return {"sources": (note,), "unofficial": (note,)}
 
 

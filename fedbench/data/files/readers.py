@@ -22,7 +22,7 @@ _DEEPEST = 20  # tuples of a pickle: the time of a hash doubles with each one ar
 
 
 def read_text(path: Path) -> str:
-    """The content of a text file in UTF-8.
+    """Return the content of a text file in UTF-8.
 
     Raises:
         RequestError: If it cannot be read or is not in UTF-8.
@@ -32,7 +32,7 @@ def read_text(path: Path) -> str:
 
 
 def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
-    """The arrays of an archive that ``numpy.savez`` or ``savez_compressed`` has written.
+    """Return the arrays of an archive that ``numpy.savez`` or ``savez_compressed`` has written.
 
     Args:
         path: The archive.
@@ -57,12 +57,12 @@ def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
 
 
 def open_image(source: str | Path | io.BytesIO) -> Image.Image:
-    """An image of which only the header has been read; Pillow refuses those that declare too many pixels."""
+    """Open an image and read its header only; Pillow refuses those that declare too many pixels."""
     return Image.open(source, formats=_FORMATS)
 
 
 def read_pickle(path: Path) -> dict[Any, Any]:
-    """The content of a pickled dictionary of plain values and NumPy arrays, as CIFAR's files are.
+    """Return the content of a pickled dictionary of plain values and NumPy arrays, as CIFAR's files are.
 
     No function that the file names is called, NumPy's included: its arrays can be given a type and a state by which
     reading them crashes. Stand-ins check both.

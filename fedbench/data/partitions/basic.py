@@ -36,7 +36,7 @@ def iid(y: np.ndarray, clients: int, rng: Generator) -> Owned:
 def dirichlet_min_share(
     y: np.ndarray, clients: int, rng: Generator, *, alpha: Positive, min_share: NonNegative = 0.1
 ) -> Owned:
-    """Dirichlet shares of every class, redrawn until no client has next to nothing.
+    """Draw Dirichlet shares of every class until no client has next to nothing.
 
     Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum to at least
     min_share / N of one class, and until every client has an example; client k gets floor(q_k n_class) of the class's
@@ -74,7 +74,7 @@ def dirichlet_min_share(
 def two_classes_power_law(
     y: np.ndarray, clients: int, rng: Generator, *, least: Count = 5, sigma: NonNegative = 2.0
 ) -> Owned:
-    """Two classes per client, sizes by a power law.
+    """Give every client two classes, in sizes by a power law.
 
     Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of the rest of a class the share
     that its lognormal(0, sigma) draw has among the draws of the class; a part that no longer fits is left

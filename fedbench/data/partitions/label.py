@@ -43,7 +43,7 @@ def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Co
 
 
 def k_classes(y: np.ndarray, clients: int, rng: Generator, *, classes_per_client: Count = 5) -> Owned:
-    """Every client has ``classes_per_client`` random classes; the holders of a class share it evenly.
+    """Give every client ``classes_per_client`` random classes; the holders of a class share it evenly.
 
     A class that no client has drawn replaces, at a random client, a class with several holders.
 

@@ -19,25 +19,28 @@ _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and la
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
 
 
-def idx_files(what: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]) -> Files:
-    """Return the files of a data set of training images and labels, then test images and labels; plain or gzipped.
+def idx_files(name: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]) -> Files:
+    """Return the files of training images and labels, then test images and labels; plain or gzipped.
 
     Args:
-        what: Name of the data set, for messages.
+        name: Name of the data set.
         folder: Directory of the files, below the data directory.
         sites: Beginnings of the addresses of the gzipped files.
         md5: Name of each file -> its checksum, and that of the gzipped file.
     """
-    plain = [f"{folder}/{name}" for name in md5]
-    packed = [f"{folder}/{name}.gz" for name in md5]
     remotes = []
-    for name, path in zip(md5, packed, strict=True):
-        urls = tuple(f"{site}{name}.gz" for site in sites)
-        remotes.append(Remote(path, urls, f"md5:{md5[name][1]}"))
-    return Files(what, [plain, packed], remotes, sums={name: f"md5:{sums[0]}" for name, sums in md5.items()})
+    for file, (_, packed) in md5.items():
+        urls = tuple(f"{site}{file}.gz" for site in sites)
+        remotes.append(Remote(f"{folder}/{file}.gz", urls, f"md5:{packed}"))
+    return Files(
+        name,
+        layouts=[[f"{folder}/{file}" for file in md5], [remote.path for remote in remotes]],
+        remotes=remotes,
+        sums={file: f"md5:{plain}" for file, (plain, _) in md5.items()},
+    )
 
 
-def read_images(paths: Sequence[Path], what: str) -> tuple[np.ndarray, np.ndarray, int]:
+def read_images(paths: Sequence[Path], name: str) -> tuple[np.ndarray, np.ndarray, int]:
     """Read the idx files of training images and labels, then of test images and labels.
 
     Returns:
@@ -51,7 +54,7 @@ def read_images(paths: Sequence[Path], what: str) -> tuple[np.ndarray, np.ndarra
     for x, y in zip(images, labels, strict=True):
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise RequestError(
-                f"{what}: expected images [T, height, width] and labels [T], got {list(x.shape)} and {list(y.shape)}; "
+                f"{name}: expected images [T, height, width] and labels [T], got {list(x.shape)} and {list(y.shape)}; "
                 "download both files again"
             )
     return np.concatenate(images)[:, None], np.concatenate(labels).astype(np.int64), len(labels[0])

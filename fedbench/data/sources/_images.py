@@ -33,11 +33,11 @@ def labelled_files(folders: Sequence[Path], *endings: str) -> tuple[list[Path], 
     files: list[Path] = []
     counts = []
     for folder in folders:
-        found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings)
-        if not found:
+        images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings)
+        if not images:
             raise RequestError(f"{folder} contains no {' or '.join(endings)} image")
-        files += found
-        counts.append(len(found))
+        files += images
+        counts.append(len(images))
     return files, np.repeat(np.arange(len(folders)), counts)
 
 

@@ -71,7 +71,7 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
     """
     xs, ys = [], []
     for path in paths:
-        with reading(path, f"is not a file of {files.what}", f"unpack {files.remotes[0].urls[0]} again"):
+        with reading(path, f"is not a file of {files.name}", f"unpack {files.remotes[0].urls[0]} again"):
             content = read_pickle(path)
             y = np.fromiter(content[key], dtype=np.int64)  # a list within a list is refused, which may be endless
             if y.size and not 0 <= y.min() <= y.max() < classes:

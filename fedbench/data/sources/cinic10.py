@@ -69,11 +69,8 @@ def _read(folders: list[Path], valid: str) -> Examples:
         y=labels[index],
         classes=len(_CLASSES),
         held_out=tested[index],
-        mean=(
-            0.47889522,
-            0.47227842,
-            0.43047404,
-        ),  # of the training images, from the authors' README
+        # of the training images, from the authors' README
+        mean=(0.47889522, 0.47227842, 0.43047404),
         std=(0.24205776, 0.23828046, 0.25874835),
         sources=(f"CINIC-10: {len(files)} images; without published checksums",),
     )

@@ -63,7 +63,7 @@ def load(
     """
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     paths = _FILES.find(data_dir, download=download)
-    x, labels, trained = read_images(paths, _FILES.what)
+    x, labels, trained = read_images(paths, _FILES.name)
     rows, y, count = keep(labels, classes, 10)
     return Examples(
         **standardised(standardise, x[rows], x[:trained], 0.2860, 0.3530),  # of the training images

@@ -26,7 +26,7 @@ def load(
     shape: Sequence[Count] | None = None,
     classes: Count | None = None,
 ) -> Examples:
-    """Read LEAF JSON.
+    """Read files in LEAF's JSON format.
 
     Args:
         train: A file, or a directory all of whose ``*.json`` files are read.
@@ -43,8 +43,8 @@ def load(
         parts += [_part(user, True) for user in users_of(json_files(test, "data.test"))]
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
-        found = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
-        raise RequestError(f"all examples must have the same shape, {found} in {train}")
+        fault = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
+        raise RequestError(f"all examples must have the same shape, {fault} in {train}")
     labels = np.concatenate([part.y for part in parts])
     examples = join(
         parts,

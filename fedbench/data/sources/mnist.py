@@ -62,7 +62,7 @@ def load(
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
     paths = _FILES.find(data_dir, download=download)
-    x, y, trained = read_images(paths, _FILES.what)
+    x, y, trained = read_images(paths, _FILES.name)
     return Examples(
         **standardised(standardise, x, x, 0.1307, 0.3081),  # of the training images
         y=y,

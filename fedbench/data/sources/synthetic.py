@@ -22,7 +22,7 @@ _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
 def leaf(clients: Count, *, generator_seed: Natural = 931231, feature_dtype: str = "float64") -> Examples:
-    """LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
+    """Generate LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
 
     All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of them. Sizes are
     min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
@@ -59,7 +59,7 @@ def fedprox(
     most: Count | None = None,
     feature_dtype: str = "float64",
 ) -> Examples:
-    """Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
+    """Generate Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
 
     Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard deviations (as in
     the authors' code; the papers write N(0, α)); W_k, b_k ~ N(u_k, 1), v_k ~ N(B_k, 1); y = argmax(x W_k + b_k). The
