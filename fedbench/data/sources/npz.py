@@ -89,10 +89,10 @@ def _inputs(file: str, x: np.ndarray) -> np.ndarray:
             f"{file}: x {list(x.shape)} looks like images with the channels last; store [T, channels, height, width]: "
             "x.transpose(0, 3, 1, 2)"
         )
-    grey = x.dtype == np.uint8 and x.ndim == 3
-    if x.dtype not in (np.int64, np.float64) and not grey and (x.dtype != np.uint8 or x.ndim != 4):
-        x = x.astype(np.float32)
-    return x[:, None] if grey or x.ndim == 1 else x
+    if x.ndim == 1 or (x.dtype == np.uint8 and x.ndim == 3):  # numbers, or grey images
+        x = x[:, None]
+    images = x.dtype == np.uint8 and x.ndim == 4
+    return x if images or x.dtype in (np.int64, np.float64) else x.astype(np.float32)
 
 
 def _owners(file: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray | None, tuple[str, ...]]:

@@ -68,14 +68,15 @@ def load(
     files = FILES[0].find(data_dir, download=download)
     origin = FILES[0].origin(files)
     train, valid, test = files
-    known = vocabulary(words(train)[:first])
-    names = numbered("piece", clients)
-    streamed = {train: columns}
+    texts = {train: words(train)[:first]}
     if held_out is not None:
-        streamed[valid if held_out == "valid" else test] = 1
+        path = valid if held_out == "valid" else test
+        texts[path] = words(path)[:first]
+    known = vocabulary(texts[train])
+    names = numbered("piece", clients)
     parts = []
-    for path, width in streamed.items():
-        text = words(path)[:first]
+    for path, text in texts.items():
+        width = columns if path == train else 1
         numbers = np.array([known.get(word, known[UNKNOWN]) for word in text])
         pieces = streams(numbers, names, width, length, path.name, held_out=path != train)
         predicted = sum(part.y.size for part in pieces)
