@@ -175,5 +175,5 @@ def _check_examples(examples: object, place: str) -> None:
 
 
 def _are_integers(value: Any) -> bool:
-    """Whether a value is an array of integers, at least one."""
+    """Return whether a value is an array of integers, at least one."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size > 0

@@ -39,7 +39,7 @@ class DamagedRun(Exception):
 
 
 class Meta(BaseModel):
-    """What ``meta.json`` must contain; it may contain more."""
+    """The facts that ``meta.json`` must contain; it may contain more."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -54,7 +54,7 @@ class Meta(BaseModel):
 
 
 def is_done(path: Path) -> bool:
-    """Whether the run in a directory is complete: trained to its last round, or diverged."""
+    """Return whether the run in a directory is complete: trained to its last round, or diverged."""
     return (path / DONE).exists()
 
 
@@ -100,7 +100,7 @@ class Run:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What a copy of the run has in common with it: the setting and the seed."""
+        """The setting and the seed, which a copy of the run has in common with it."""
         return tuple(self.meta.get(k) for k in _IDENTITY)
 
     @property
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def outcome(self) -> str:
-        """What became of the run: done, diverged, failed or not finished."""
+        """The outcome of the run: done, diverged, failed or not finished."""
         status = str(self.meta["status"])
         unfinished = status in ("running", "interrupted") or (status == "done" and not self.done)
         return "not finished" if unfinished else status
@@ -159,7 +159,7 @@ class Run:
         return self._has("clients.parquet")
 
     def _has(self, name: str) -> bool:
-        """Whether the run has a file; of a complete run, whether it had one when it ended."""
+        """Return whether the run has a file, or had it when it ended if it is complete."""
         with _reading(self.path / DONE):
             sealed = _sealed(self.path)
         return (self.path / name).exists() if sealed is None else name in sealed

@@ -23,7 +23,7 @@ _MANY = 20  # configurations whose check takes seconds
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """The overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
+    """Return the overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
     axes: dict[tuple[str, ...], list[str]] = {}
     for o in overrides:
         values = o.each()

@@ -44,7 +44,7 @@ _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # field
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A configuration and what was made of it.
+    """A configuration and the objects that were made of it.
 
     Attributes:
         config: The configuration.

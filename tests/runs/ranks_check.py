@@ -71,6 +71,21 @@ with pytest.raises(ValueError if ranks.rank == 1 else FailedElsewhere, match="ma
 assert ranks.rank == 1 or str(error.value) == f"process 1 of {ranks.world_size}: ValueError: made up"
 
 assert ranks.broadcast(["from", ranks.rank]) == ["from", 0]
+assert ranks.from_first(lambda: ["from", ranks.rank]) == ["from", 0]
+calls = Path(sys.argv[1]) / "calls"
+
+
+def call():
+    """Return how many processes have called this before."""
+    count = len(calls.read_text()) if calls.exists() else 0
+    calls.write_text("x" * (count + 1))
+    return count
+
+
+assert ranks.after_first(call) == ranks.rank
+ranks.all_gather(None)
+calls.unlink(missing_ok=True)
+assert ranks.facts() == {"processes": ranks.world_size, "bytes_sent": ranks.sent}
 assert ranks.all_gather(ranks.rank) == list(range(ranks.world_size))
 
 

@@ -15,7 +15,9 @@ from tools import ROOT
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs.executors.base import RunBatch
-from fedbench.runs.executors.ray import Mailbox, Shared, _Run, read_files, run_task, write_files
+from fedbench.runs.executors.local import LocalExecutor
+from fedbench.runs.executors.options import make_executor
+from fedbench.runs.executors.ray import Mailbox, RayExecutor, Shared, _Run, read_files, run_task, write_files
 
 NODES = Path(__file__).with_name("ray_nodes.py")
 ENVIRONMENT = {
@@ -116,6 +118,17 @@ def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
     shared = replace(Shared.of(RunBatch([], compose_run), 1), versions="fedbench 9, Python 3.11, torch 2")
     with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
         run_task(shared, compose_run(typed), typed, 1, {}, Box(), same)
+
+
+def test_options_choose_the_executor(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert make_executor(jobs=3) == LocalExecutor(3)
+    assert make_executor(on="ray", run_cpus=2.0) == RayExecutor("head:6379", 2.0, None)
+    assert make_executor(on="ray://other:1", run_gpus=0.25) == RayExecutor("other:1", 1.0, 0.25)
+    with pytest.raises(RequestError, match="add --on ray"):
+        make_executor(run_cpus=2.0)
+    with pytest.raises(RequestError, match="--jobs cannot be combined with --on"):
+        make_executor(jobs=2, on="ray")
 
 
 def test_a_task_is_given_up_when_it_is_silent():

@@ -383,7 +383,7 @@ class Mailbox:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all tasks get.
+    """The facts that all tasks of a batch get.
 
     Attributes:
         batch: The batch, without its runs.
@@ -401,7 +401,7 @@ class Shared:
 
     @classmethod
     def of(cls, batch: RunBatch, cores: int) -> Shared:
-        """Return what all tasks get of this process."""
+        """Return the facts of this process."""
         environment = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
         return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
 
@@ -487,7 +487,7 @@ def run_task(
     """Carry out a run in a scratch directory, and return its result and its files.
 
     Args:
-        shared: What all tasks get.
+        shared: The facts that all tasks get.
         config: The configuration of the run.
         overrides: Its overrides.
         key: The key of its messages.
