@@ -140,7 +140,7 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _flag("--resolve", help="print the configuration with values in place of ${...}"),
     ),
     "list": (
-        _argument("group", nargs="?", choices=LISTED, help="default: all"),
+        _argument("group", nargs="?", default=None, choices=LISTED, help="default: all"),
         _argument("name", nargs="?", help="print the card of this choice; experiments have none"),
         _CONFIG_DIR,
     ),

@@ -1,4 +1,4 @@
-"""``fedbench completion SHELL`` prints a script of shtab, which completes words, flags, keys and choices by Tab."""
+"""``fedbench completion SHELL`` prints a script of shtab, which completes commands, flags, keys and choices by Tab."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def execute(shell: str) -> CommandResult:
 
 
 def _candidates() -> list[str]:
-    """Return the keys of every run, and the choices of the groups: shells complete what follows = as a word."""
+    """Return the keys of every run, and the choices of the groups: shells complete the text after = apart."""
     keys = [key.name for key in read(CONFIG_DIR / "config.yaml").keys if not key.name.startswith("presets")]
     choices = [choice for group in GROUPS for choice in options(group)]
     return [*(f"{key}=" for key in dict.fromkeys((*GROUPS, *keys))), *choices]

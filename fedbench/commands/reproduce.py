@@ -130,8 +130,8 @@ def _execute(
         for config_dir in dict.fromkeys(run.config_dir for run in todo):
             chosen = [run for run in todo if run.config_dir == config_dir]
             overrides = [[*run.overrides, *common] for run in chosen]
-            configs = [run.config for run in chosen if run.config is not None]
-            executor.execute(RunBatch(overrides, Composer(config_dir).config, config_dir, results=results), configs)
+            batch = RunBatch(overrides, Composer(config_dir).config, config_dir, results=results)
+            executor.execute(batch, [run.config for run in chosen])
 
     papers = list(dict.fromkeys(run.paper.id for run in runs))
     text, left_out = write_report(folder, papers=papers, parts=parts)

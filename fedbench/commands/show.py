@@ -34,14 +34,14 @@ def execute(run: str | Path, plot: bool = False) -> CommandResult:
         DamagedRun: If the run's files cannot be read.
     """
     path = _only_run(user_path("RUN", run))
-    found = read_run(path)
-    lines = [*_facts(found), "", *_numbers(found), "", f"in Python: fedbench.load_results({str(path)!r})"]
+    loaded = read_run(path)
+    lines = [*_facts(loaded), "", *_numbers(loaded), "", f"in Python: fedbench.load_results({str(path)!r})"]
     print("\n".join(lines))
     if plot:
         from fedbench.reports import canvas, figures, plots  # which import matplotlib
 
-        measured = [name for name in figures.OWN_FIELDS if found.last_round().get(name) is not None]
-        panels = figures.curve_panels([found], measured)
+        measured = [name for name in figures.OWN_FIELDS if loaded.last_round().get(name) is not None]
+        panels = figures.curve_panels([loaded], measured)
         for file in canvas.draw(path / "curves.png", plots.curves, "", panels):
             print(f"written: {file}")
     return CommandResult()

@@ -66,12 +66,12 @@ def execute(
         _check_comparison(request, studies)
     print(f"fedbench: {_outlook(request, studies[0].config.rounds)}", file=sys.stderr, flush=True)
 
-    found = [study.search() for study in studies]
+    searches = [study.search() for study in studies]
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
-    text, chapter = _write_search(found, shlex.join(["fedbench", command, *own, *overrides]))
+    text, chapter = _write_search(searches, shlex.join(["fedbench", command, *own, *overrides]))
     print(f"\n{text}")
-    chosen = [tuned for tuned in found if tuned.best is not None]
-    complete = len(chosen) == len(found)
+    chosen = [tuned for tuned in searches if tuned.best is not None]
+    complete = len(chosen) == len(searches)
     if command == "tune":
         return CommandResult(0 if complete else 1, _folder(studies) / PAGE)
 
@@ -116,30 +116,30 @@ def _outlook(request: TuningRequest, rounds: int) -> str:
     return f"{plan} and {seeds * methods} to compare; {seeds} seeds {outlook}"
 
 
-def _write_search(found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
+def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
     """Write tables, a page and the config file of searches.
 
     Args:
-        found: The results of the searches of one request.
+        searches: The results of the searches of one request.
         command: The command as typed.
 
     Returns:
         The table and the names of the files, and the chapter of the page.
     """
-    study = found[0].study
+    study = searches[0].study
     config = study.config
-    folder = _folder([tuned.study for tuned in found])
-    chapter = tuned_chapter(study, found, command)
+    folder = _folder([tuned.study for tuned in searches])
+    chapter = tuned_chapter(study, searches, command)
     text = tuned_markdown(chapter)
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "tuned.md", text)
-    replace_file(folder / "tuned.json", tuned_json(study, found, command))
+    replace_file(folder / "tuned.json", tuned_json(study, searches, command))
     replace_file(folder / PAGE, page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,))))
-    if methods := ",".join(tuned.study.method for tuned in found if tuned.best is not None):
+    if methods := ",".join(tuned.study.method for tuned in searches if tuned.best is not None):
         conf = config.results_dir / TUNING / "conf"
         file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, tuned_experiment(found, command))
+        replace_file(file, tuned_experiment(searches, command))
         use = f"-m experiment=tuned/{folder.name} algo={methods} seed={','.join(map(str, range(TABLE_SEEDS)))}"
         text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
     return f"{text}\nwritten: {folder / PAGE}", chapter

@@ -22,7 +22,6 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
     faults: dict[str, str] = {}
     known: dict[str, str] = {}
     for experiment, config in {run.experiment: run.config for run in runs}.items():
-        assert config is not None
         source = json.dumps([config.data.source.target, config.data.source.options, config.data.clients])
         if source not in known:
             try:
@@ -56,7 +55,6 @@ def outcomes(
 
 def _outcome(run: PlannedRun, fault: str | None) -> RunResult:
     """Return the result of a run as it is on disk or published, or the fault of its data."""
-    assert run.path is not None
     overrides = tuple(run.overrides)
     if is_done(run.path):
         try:

@@ -34,8 +34,8 @@ class PlannedRun:
         wanted: Config keys that the row sets.
         cut: Config keys that the profile sets; they replace those of the row.
         parts: Tables and figures that need the run.
-        path: The run's directory, once it is known.
-        config: The configuration of the setting (with seed 0), once it is known.
+        path: The run's directory; ``locate`` sets it.
+        config: The configuration of the setting, with seed 0; ``locate`` sets it.
         reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty for the adopted one.
         variant: The variant of the settings, or None.
         published: Its outcome in a published report of the results directory; empty if none has it finished.
@@ -47,8 +47,8 @@ class PlannedRun:
     wanted: dict[str, Any]
     cut: dict[str, Any]
     parts: list[str] = field(default_factory=list)
-    path: Path | None = None
-    config: RunConfig | None = None
+    path: Path = field(init=False, compare=False)
+    config: RunConfig = field(init=False, compare=False)
     reading: str = ""
     variant: Variant | None = None
     published: str = ""
@@ -72,7 +72,7 @@ class PlannedRun:
     @property
     def done(self) -> bool:
         """Whether the run is finished, on disk or in a published report."""
-        return bool(self.published) or (self.path is not None and is_done(self.path))
+        return bool(self.published) or is_done(self.path)
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
     Files are looked for by name; nothing is read or downloaded.
     """
     missing = {}
-    for experiment, config in {run.experiment: run.config for run in runs if run.config}.items():
+    for experiment, config in {run.experiment: run.config for run in runs}.items():
         paths = [files.missing(data_dir) for files in official_files(config)]
         if names := [path for path in paths if path is not None]:
             missing[experiment] = ", ".join(names)

@@ -14,7 +14,7 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
 
 Values = dict[str, Any]  # a value for every key of a space
-_SHARED = "shared"  # the file with what every method has
+_SHARED = "shared"  # the file with the axes of every method
 _EDGE = 0.05  # share of a range at each of its ends that counts as its edge
 
 
@@ -84,17 +84,17 @@ def search_space(algo: str, config_dir: Path | None, overrides: Sequence[Overrid
         RequestError: If the method has no space, a file is malformed, or several values are given of a key that cannot
             be tuned.
     """
-    given = [*_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"), *_of_method(algo, config_dir, overrides)]
-    found: dict[str, Axis] = {}
-    for o in [*parse_overrides(given), *overrides]:
+    lines = [*_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"), *_method_lines(algo, config_dir, overrides)]
+    axes: dict[str, Axis] = {}
+    for o in [*parse_overrides(lines), *overrides]:
         if not o.sweeps:
             for key in (o.key, *o.keys):
-                found.pop(key, None)
+                axes.pop(key, None)
         elif o.key.startswith(("local.", "algo.")):
-            found[o.key] = axis_of(o)
+            axes[o.key] = axis_of(o)
         else:
             raise RequestError(f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}")
-    return tuple(found.values())
+    return tuple(axes.values())
 
 
 def axis_of(o: Override) -> Axis:
@@ -113,20 +113,16 @@ def axis_of(o: Override) -> Axis:
     return Axis(o.key, low=low, high=high, log="log" in o.tags)
 
 
-def _of_method(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> list[str]:
+def _method_lines(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> list[str]:
     """Return the lines of a method's file as overrides; none without a file if the command line has a space."""
     for root in (config_dir, CONFIG_DIR):
         if root is not None and (file := root / "tune" / f"{algo}.yaml").is_file():
             return _read(file)
     if any(o.sweeps and o.key.startswith("algo.") for o in overrides):
         return []
-    place = (
-        f"{config_dir}/tune/{algo}.yaml"
-        if config_dir is not None
-        else f"tune/{algo}.yaml in a directory for --config-dir"
-    )
     raise RequestError(
-        f"algo={algo} has no search space{nearest(algo, options('tune'))}; write {place}, with lines such as "
+        f"algo={algo} has no search space{nearest(algo, options('tune'))}; write tune/{algo}.yaml in "
+        f"{config_dir or 'a directory for --config-dir'}, with lines such as "
         "algo.mu: 0.01,0.1,1 (an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"
     )
 
