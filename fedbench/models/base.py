@@ -101,7 +101,10 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     begin, he = traits.begin, traits.initialisation == "he"
     values: dict[str, Tensor] = {}
     for name, p in model.named_parameters():  # a tied parameter once, under its first name
-        values[name] = begin[name].float() if name in begin else _value(model, name, p.shape, he, generator)
+        if name in begin:
+            values[name] = begin[name].float()
+        else:
+            values[name] = _value(model, name, p.shape, he, generator)
     return values
 
 

@@ -52,7 +52,8 @@ def _blocks(
             f"{len(channels)} convolutions and poolings leave nothing of images of {input_shape[1]} x {input_shape[2]} "
             "pixels; give model.channels fewer entries, or use a smaller model.kernel"
         )
-    return nn.ModuleList(Conv(a, b, kernel, padded) for a, b in pairwise(widths)), widths[-1] * height * width
+    blocks = nn.ModuleList(Conv(a, b, kernel, padded) for a, b in pairwise(widths))
+    return blocks, widths[-1] * height * width
 
 
 class ConvNet(nn.Module):

@@ -93,7 +93,9 @@ def checked(part: Any, path: str = "") -> Any:
         return replace(part, **changed) if changed else part
     names = path.partition("[")[0].split(".")
     rules = _RULES.get(".".join(names[-2:])) or _RULES.get(names[-1])
-    return FirstCall(part, path, partial(_fault, rules)) if rules and callable(part) and is_own(part) else part
+    if not rules or not callable(part) or not is_own(part):
+        return part
+    return FirstCall(part, path, partial(_fault, rules))
 
 
 class FirstCall:
@@ -197,7 +199,8 @@ def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] |
         elif before is not None:
             # a table that begins without rows keeps its columns
             dtype, shape = before[name].dtype, " ".join(str(n or "*") for n in before[name].shape)
-        if v.dtype != (dtype or v.dtype) or not any(_fits(v, form.split(), sizes) for form in shape.split("|")):
+        fits = any(_fits(v, form.split(), sizes) for form in shape.split("|"))
+        if not fits or v.dtype != (dtype or v.dtype):
             return returned, f"{dtype} {_shape_text(shape, sizes)}".removeprefix("None ").removeprefix("torch.")
     return None
 
@@ -226,7 +229,9 @@ def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor) and value.is_floating_point():
         yield "a tensor", value
     elif isinstance(value, dict):
-        yield from ((repr(k), v) for k, v in value.items() if isinstance(v, Tensor) and v.is_floating_point())
+        for name, v in value.items():
+            if isinstance(v, Tensor) and v.is_floating_point():
+                yield repr(name), v
     elif isinstance(value, ClientInfo):
         yield from _tensors(value.probe | {"lr": value.lr})
     elif type(value) is tuple:

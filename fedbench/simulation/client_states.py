@@ -101,8 +101,10 @@ def _changed(states: Tensor, first: Tensor) -> Tensor:
     """Return the clients whose states [N, ...] differ from ``first`` in any bit, ascending, block by block."""
     bits = _BITS[states.element_size()]
     first = first.reshape(1, -1).view(bits)
-    blocks = states.reshape(len(states), -1).view(bits).split(max(1, _BLOCK // max(1, first.numel())))
-    return torch.cat([(block != first).any(1) for block in blocks]).nonzero().squeeze(1)
+    clients = max(1, _BLOCK // max(1, first.numel()))  # of a block
+    blocks = states.reshape(len(states), -1).view(bits).split(clients)
+    changed = torch.cat([(block != first).any(1) for block in blocks])
+    return changed.nonzero().squeeze(1)
 
 
 def _in_memory(v: Tensor, count: int) -> Tensor:

@@ -171,8 +171,9 @@ def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
     """
     named = task.layout.named(moments.float())
     tensors = [v.flatten(2).numpy(force=True) for v in named.values() if v.dim() > 2]
-    clients = range(len(moments))
-    similarity = np.array([[[linear_cka(t[i], t[j]) for t in tensors] for j in clients] for i in clients])
+    similarity = np.empty((len(moments), len(moments), len(tensors)))
+    for i, j, k in np.ndindex(similarity.shape):
+        similarity[i, j, k] = linear_cka(tensors[k][i], tensors[k][j])
     with np.errstate(invalid="ignore"):  # no tensor has variance
         mean: np.ndarray = np.nansum(similarity, -1) / np.isfinite(similarity).sum(-1)
     return mean

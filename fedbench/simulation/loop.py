@@ -144,8 +144,7 @@ class Simulation:
     def cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
         """Return the clients ``ids`` with ``tau`` local steps each: the last cohort of this purpose if it is equal."""
         cohort = self.cohorts.get(purpose)
-        same = cohort is not None and cohort.data is data and np.array_equal((cohort.ids, cohort.tau), (ids, tau))
-        if cohort is None or not same:
+        if cohort is None or cohort.data is not data or not np.array_equal((cohort.ids, cohort.tau), (ids, tau)):
             cohort = Cohort(ids, tau, data, self.work, self.measurements, self.seed, purpose)
             self.cohorts[purpose] = cohort
         return cohort

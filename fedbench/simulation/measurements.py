@@ -20,7 +20,6 @@ from fedbench.simulation.local_work import balanced, chunks, ragged_arange
 from fedbench.simulation.task import Task, example_losses, over_tokens
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
@@ -45,10 +44,13 @@ class Measurements:
 
     def plan(self, data: FederatedDataset, rows: Rows, ids: np.ndarray) -> ExamplePlan:
         """Return the plan of the training, test or validation examples of the clients ``ids`` [C]."""
-        same = (p for p in self._plans if p.data is data and p.rows is rows and np.array_equal(p.ids, ids))
-        plan = next(same, None) or ExamplePlan(self.task, data, rows, ids, self.engine)
-        others = [other for other in self._plans if other is not plan]
-        self._plans = [plan, *others][:_PLANS]
+        for plan in self._plans:
+            if plan.data is data and plan.rows is rows and np.array_equal(plan.ids, ids):
+                self._plans.remove(plan)
+                break
+        else:
+            plan = ExamplePlan(self.task, data, rows, ids, self.engine)
+        self._plans = [plan, *self._plans][:_PLANS]
         return plan
 
     def new_plan(self, data: FederatedDataset, ids: np.ndarray, threads: bool = True) -> ExamplePlan:
@@ -192,13 +194,15 @@ class ExamplePlan:
 
     def _flat_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
         def measure(rows: Tensor) -> list[Tensor]:
-            return _per_example(self.task.predict(w, self.data.features(rows)), self.data.labels(rows), hits, 1)
+            logits = self.task.predict(w, self.data.features(rows))
+            return _per_example(logits, self.data.labels(rows), hits, 1)
 
         blocks = self.index.tensor_split(_number_of_blocks(len(self.index), self._examples_at_once(1)))
+        measured = self.engine.map(measure, blocks, threads=self._threads)
         lengths = upload(self.counts, self.index.device)
         return [
             torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
-            for values in zip(*self._map(measure, blocks), strict=True)
+            for values in zip(*measured, strict=True)
         ]
 
     def _grouped_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
@@ -210,7 +214,8 @@ class ExamplePlan:
             values = _per_example(logits, self.data.labels(group.rows), hits, 2)
             return [(v.double() * (group.weight > 0)).sum(1) for v in values]
 
-        return self._add_up(list(w.new_zeros(1 + hits, len(self.ids), dtype=torch.float64, device=device)), measure)
+        totals = torch.zeros(1 + hits, len(self.ids), dtype=torch.float64, device=device)
+        return self._add_up(list(totals), measure)
 
     def _grouped_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         losses = w.new_zeros(len(self.ids), 1, dtype=torch.float64)
@@ -226,7 +231,8 @@ class ExamplePlan:
     def _add_up(self, totals: list[Tensor], measure: Callable[[_Group], Sequence[Tensor]]) -> list[Tensor]:
         """Add what is measured of every group to ``totals``, [C, ...] each, and return them."""
         groups = self._groups()
-        for group, values in zip(groups, self._map(measure, groups), strict=True):
+        measured = self.engine.map(measure, groups, threads=self._threads)
+        for group, values in zip(groups, measured, strict=True):
             for total, v in zip(totals, values, strict=True):
                 total[group.clients] += v  # no client is in a group twice
         return totals
@@ -267,11 +273,8 @@ class ExamplePlan:
         one_model = w.dim() == 1 and not gradients
         most = None if one_model else self._clients_at_once(kernel)  # the vectors of a share are held
         workers = kernel.threads(int(counts.sum()), self.engine.all_workers if self._threads else 1)
-        self._map(measure, balanced(counts, workers, most), store)
+        self.engine.map(measure, balanced(counts, workers, most), store, self._threads)
         return [torch.from_numpy(np.bincount(owner, values, len(pieces))) for values in sums], rows
-
-    def _map(self, f: Callable[[T], U], items: Sequence[T], store: Callable[[T, U], object] | None = None) -> list[U]:
-        return self.engine.map(f, items, store, self._threads)
 
     def _within_memory(self, work: Callable[[], T], blocks: int) -> T:
         """Return ``work()``, which measures clients, or blocks of examples, fewer at once if memory runs out."""
@@ -333,5 +336,8 @@ def _number_of_blocks(examples: int, most: int) -> int:
 
 def _per_example(logits: Tensor, y: Tensor, hits: bool, lead: int) -> list[Tensor]:
     """Return the loss of each example and, with ``hits``, whether it is correct (of a sequence the share of tokens)."""
-    right = [logits.max(-1).indices == y] if hits else []
-    return [example_losses(logits, y, lead), *(r if r.dim() == lead else over_tokens(r.double(), lead) for r in right)]
+    losses = example_losses(logits, y, lead)
+    if not hits:
+        return [losses]
+    correct = logits.max(-1).indices == y
+    return [losses, correct if correct.dim() == lead else over_tokens(correct.double(), lead)]

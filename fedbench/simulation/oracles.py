@@ -62,7 +62,8 @@ class LoopOracle(VmapOracle):
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         of_one = super().loss_and_grad
-        losses, grads = zip(*map(of_one, w.split(1), _clients(batch)), strict=True)
+        pairs = map(of_one, w.split(1), _clients(batch))
+        losses, grads = zip(*pairs, strict=True)
         return torch.cat(losses), torch.cat(grads)
 
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
@@ -141,7 +142,8 @@ class DenseOracle:
         """Return the gradients [A, P]."""
         grads: list[Tensor] = []
         for _, h, d in _backward(views, inputs, _residual(logits, batch.y, batch.weight)):
-            grads[:0] = [torch.bmm(d.transpose(1, 2), h).flatten(1), d.sum(1)]
+            weight = torch.bmm(d.transpose(1, 2), h)
+            grads[:0] = [weight.flatten(1), d.sum(1)]
         return torch.cat(grads, 1)
 
 

@@ -130,9 +130,12 @@ class Scenario:
 
 def round_columns(server: State) -> dict[str, float]:
     """Return the columns of the record that a scenario has left in the server's state: its entries that are numbers."""
-    return {k.removeprefix(OWN): float(v) for k, v in server.items() if k.startswith(OWN) and v.dim() == 0}
+    own = {name: v for name, v in server.items() if name.startswith(OWN)}
+    return {name.removeprefix(OWN): float(v) for name, v in own.items() if v.dim() == 0}
 
 
 def client_columns(server: State, ids: np.ndarray) -> dict[str, np.ndarray]:
     """Return the columns of the table of clients that a scenario has left in the server's state."""
-    return {REPORTS.removeprefix(OWN): server[REPORTS].numpy(force=True)[ids]} if REPORTS in server else {}
+    if REPORTS not in server:
+        return {}
+    return {REPORTS.removeprefix(OWN): server[REPORTS].numpy(force=True)[ids]}
