@@ -217,8 +217,9 @@ class Plan:
                 strict=False,
             )
             for k, (x, y, weight, drawn) in zip(active, parts, strict=True):
-                width = self.lone[step] if k == 1 else self.shape[1]
-                yield Batch(x[:, :width], y[:, :width], weight[:, :width], drawn, step), k
+                if k == 1:
+                    x, y, weight = (v[:, : self.lone[step]] for v in (x, y, weight))
+                yield Batch(x, y, weight, drawn, step), k
                 step += 1
             start = block.stop
 

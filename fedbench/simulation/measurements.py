@@ -241,17 +241,10 @@ class ExamplePlan:
         self, kernel: DenseKernel, w: Tensor, hits: bool = False, gradients: bool = False
     ) -> tuple[list[Tensor], Tensor]:
         """Return sums as ``sums`` does, and with ``gradients`` the gradients [C, P] of the mean losses."""
-        # clients with very many examples are cut into pieces, so that threads can share them; a gradient is not
-        size = int(self.counts.max(initial=1)) if gradients else _PIECE
-        pieces = -(-self.counts // size)
-        owner = np.repeat(np.arange(len(pieces)), pieces)
-        first = ragged_arange(pieces) * size
-        starts = self._starts[owner] + first
-        counts = np.minimum(self.counts[owner] - first, size)
-
+        owner, starts, counts = self._pieces
+        if gradients:  # which are not put together from pieces
+            owner, starts, counts = np.arange(len(self.ids)), self._starts, self.counts
         examples = kernel.examples(self.data.x, self.data.y, self.data)
-        sums = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
-        rows = w.new_zeros(len(pieces) if gradients else 0, w.shape[-1])
 
         def measure(share: np.ndarray) -> tuple[Tensor, Tensor]:
             models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
@@ -265,16 +258,35 @@ class ExamplePlan:
                 gradients=gradients,
             )
 
-        def store(share: np.ndarray, measured: tuple[Tensor, Tensor]) -> None:  # no piece is in two shares
-            sums[:, share] = measured[0]
-            if gradients:
-                rows[owner[share]] = measured[1]
-
         one_model = w.dim() == 1 and not gradients
         most = None if one_model else self._clients_at_once(kernel)  # the vectors of a share are held
         workers = kernel.threads(int(counts.sum()), self.engine.all_workers if self._threads else 1)
-        self.engine.map(measure, balanced(counts, workers, most), store, self._threads)
-        return [torch.from_numpy(np.bincount(owner, values, len(pieces))) for values in sums], rows
+        shares = balanced(counts, workers, most)
+        if len(shares) == 1:
+            sums, rows = measure(shares[0])
+        else:
+            sums = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
+            rows = w.new_empty(len(owner) if gradients else 0, w.shape[-1])
+
+            def store(share: np.ndarray, measured: tuple[Tensor, Tensor]) -> None:  # no piece is in two shares
+                sums[:, share] = measured[0]
+                if gradients:
+                    rows[share] = measured[1]
+
+            self.engine.map(measure, shares, store, self._threads)
+        return [torch.from_numpy(np.bincount(owner, values, len(self.ids))) for values in sums], rows
+
+    @cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The examples of clients, cut where they are very many, so that threads can share them.
+
+        The client of each piece as a position in ``ids``, where its rows begin, and its number of examples; clients
+        without examples have no piece.
+        """
+        pieces = -(-self.counts // _PIECE)
+        owner = np.repeat(np.arange(len(pieces)), pieces)
+        first = ragged_arange(pieces) * _PIECE
+        return owner, self._starts[owner] + first, np.minimum(self.counts[owner] - first, _PIECE)
 
     def _within_memory(self, work: Callable[[], T], blocks: int) -> T:
         """Return ``work()``, which measures clients, or blocks of examples, fewer at once if memory runs out."""

@@ -45,51 +45,52 @@ class VmapOracle:
 
         Clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
         """
-        # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
-            losses = self._losses(leaves, batch)
+            logits = self.task.apply_each(leaves, batch.x, batch.key)
+            losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
         return losses.detach(), torch.autograd.grad(losses, leaves, torch.ones_like(losses))
 
-    def _losses(self, parameters: list[Tensor], batch: Batch) -> Tensor:
-        logits = self.task.apply_each(parameters, batch.x, batch.key)
-        return (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
 
-
-class LoopOracle(VmapOracle):
+@dataclass(eq=False)
+class LoopOracle:
     """One client after another: the reference, and the fastest for convolutions on a CPU."""
+
+    task: Task
+
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P]."""
+        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        of_one = super().loss_and_grad
-        pairs = map(of_one, w.split(1), _clients(batch))
-        losses, grads = zip(*pairs, strict=True)
-        return torch.cat(losses), torch.cat(grads)
+        losses, gradients = [], []
+        for k, model in enumerate(w):
+            loss, grads = self._differentiate(model, batch, k)
+            losses.append(loss)
+            gradients.append(torch.cat([g.flatten() for g in grads]))
+        return torch.stack(losses).unsqueeze(1), torch.stack(gradients)
 
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
-        for client in zip(w.split(1), _clients(batch), lr, strict=True):
-            super().descend_(*client)
+        for k, model in enumerate(w):
+            _, grads = self._differentiate(model, batch, k)
+            for v, g in zip(self.task.layout.views(model), grads, strict=True):
+                v.addcmul_(g, lr[k], value=-1)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
         return torch.stack([self.task.predict(*client) for client in zip(w, x, strict=True)])
 
-    def _losses(self, parameters: list[Tensor], batch: Batch) -> Tensor:
-        logits = self.task.apply(
-            [v.squeeze(0) for v in parameters],
-            self.task.images(batch.x[0]),
-            None if batch.key is None else batch.key[0],
-        )
-        return (example_losses(logits, batch.y[0], 1) @ batch.weight[0]).view(1, 1)
-
-
-def _clients(batch: Batch) -> Iterator[Batch]:
-    """Yield the batch of every client, of one client each."""
-    for k in range(len(batch.y)):
-        one = slice(k, k + 1)
-        key = None if batch.key is None else batch.key[one]
-        yield Batch(batch.x[one], batch.y[one], batch.weight[one], key, batch.step)
+    def _differentiate(self, w: Tensor, batch: Batch, k: int) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
+        # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
+        leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
+        key = None if batch.key is None else batch.key[k]
+        with torch.enable_grad():
+            logits = self.task.apply(leaves, self.task.images(batch.x[k]), key)
+            loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
+        return loss.detach(), torch.autograd.grad(loss, leaves)
 
 
 @dataclass(eq=False)
