@@ -1,11 +1,12 @@
-"""The frame of all pictures: style, size, title, legend, the looks of lines, and files with the same bytes again.
+"""The frame of all pictures: size, title, legend, the looks of lines, and their files.
 
 A panel is 3.3 inches wide in print, with no text smaller than 8 pt (the unit of font sizes).
 
-A method looks the same in every figure of every paper. Colours were found by search: methods that a paper draws
-together are at least 15 apart in OKLab (times 100), and at least 7 as readers without red or green cones see them
-(Machado et al., 2009); any two methods are at least 8 apart, and every colour has a contrast of at least 2.5 with
-white. No two methods share their dashes and marker either.
+A method looks the same in every figure of every paper. Colours were found by search: methods that a
+paper draws together are at least 15 apart in OKLab (times 100), and at least 7 as readers without
+red or green cones see them (Machado et al., 2009); any two methods are at least 8 apart, and every
+colour has a contrast of at least 2.5 with white. No two methods share their dashes and marker
+either.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Look:
         colour: Colour as ``#RRGGBB``.
         dashes: Line style, as matplotlib takes it.
         marker: Marker, as matplotlib takes it.
-        subject: Whether it is the subject of the paper, which is drawn on top and with a thicker line.
+        subject: Whether it is the subject of the paper, which is drawn on top and with a thicker
+            line.
     """
 
     colour: str
@@ -72,10 +74,11 @@ class Look:
 
 
 def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any) -> list[Path]:
-    """Draw a picture in the style of this module, whatever the user's settings, and return its files.
+    """Draw a picture in the style of this package, and return its files.
 
     Args:
-        base: A path that ends in one of ``KINDS``, for this file alone; any other one gets the endings .png and .svg.
+        base: A path that ends in one of ``KINDS``, for this file alone; any other one gets the
+            endings .png and .svg.
         picture: Drawing function, such as those of ``fedbench.reports.plots``.
         args: Its arguments.
         options: Its named arguments.
@@ -125,7 +128,14 @@ def sheet(
     figure = matplotlib.figure.Figure(figsize=(width, height))
     figure.suptitle(heading, x=0.05 / width, ha="left")
     if reduced:
-        figure.text(1 - 0.05 / width, 1 - 0.05 / height, "reduced setting", ha="right", va="top", style="italic")
+        figure.text(
+            1 - 0.05 / width,
+            1 - 0.05 / height,
+            "reduced setting",
+            ha="right",
+            va="top",
+            style="italic",
+        )
     if legend:
         figure.legend(handles=legend, loc="outside lower center", ncols=entries)
     places = []
@@ -162,7 +172,10 @@ def plain_numbers(axis: Any) -> None:
 
 
 def method_look(algo: str) -> Look:
-    """Return the look of a method; a method that is not part of fedbench has one that depends on its name only."""
+    """Return the look of a method.
+
+    A method that is not part of fedbench has one that depends on its name only.
+    """
     if algo in _COLOURS:
         number = list(_COLOURS).index(algo)
         colour = _COLOURS[algo]
@@ -175,7 +188,8 @@ def method_look(algo: str) -> Look:
 def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
     """Return the looks of all lines of a figure by label.
 
-    A method with one line has its own look. The lines of a method with several have shades of its colour.
+    A method with one line has its own look. The lines of a method with several have shades of its
+    colour.
 
     Args:
         lines: The method of each line by label, in the order of the legend.

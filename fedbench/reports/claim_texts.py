@@ -189,7 +189,7 @@ def needs_text(claim: Claim, verdict: Verdict) -> str:
 
 
 def blocks_text(verdict: Verdict) -> str:
-    """Return the number of seeds or splits of a verdict's comparisons: '10 seeds', '2 to 6 splits'."""
+    """Return the number of seeds or splits of comparisons: '10 seeds', '2 to 6 splits'."""
     run = [c for c in verdict.comparisons if c.n]
     if not run:
         return ""

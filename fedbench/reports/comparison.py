@@ -1,4 +1,4 @@
-"""Tests of own runs as tables: means and differences of every setting, counts over settings, and best values."""
+"""Tests of own runs as tables: means, differences, counts over settings, and best values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from fedbench.core.metrics import MetricInfo
 from fedbench.reports.filters import capitalised, p_text, plural
 from fedbench.reports.page import Chapter
 from fedbench.reports.table_pages import best_names
-from fedbench.reports.text_table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
+from fedbench.reports.text_table import (
+    Cell,
+    Table,
+    Values,
+    csv_text,
+    markdown,
+    table_of,
+    table_rows,
+)
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 _TONES = {"better": "good", "worse": "bad"}
@@ -43,7 +51,7 @@ def unpaired_runs(compared: ComparedRuns) -> list[str]:
 
 
 def compared_tables(compared: ComparedRuns) -> list[Table]:
-    """Return the tables of a comparison: means and differences of every setting, then the counts over settings."""
+    """Return the tables of a comparison: every setting, then the counts over settings."""
     tables = []
     for block in compared.blocks:
         tables += [means_table(compared, block), *difference_tables(compared, block)]
@@ -76,7 +84,9 @@ def mean_cell(measured: Measured, metric: MetricInfo, best: bool = False, mark: 
 
 
 def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
-    """Return the methods with the best printed mean; none if neither direction of the metric is better.
+    """Return the methods with the best printed mean.
+
+    There are none if neither direction of the metric is better.
 
     A method with a run that diverged is not among them: its mean leaves out its worst run.
     """
@@ -85,7 +95,7 @@ def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
 
 
 def block_notes(block: ComparedBlock, metric: MetricInfo, label_of: Callable[[str], str] = str) -> list[str]:
-    """Return what distinguishes the runs of a setting besides the compared key, and those that do not count.
+    """Return notes on other differences between the runs of a setting, and on runs left out.
 
     Args:
         block: The setting.
@@ -110,7 +120,8 @@ def block_notes(block: ComparedBlock, metric: MetricInfo, label_of: Callable[[st
 def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Table]:
     """Return the table of differences between the methods of a setting; none if there are none.
 
-    They have their interval at 1 - alpha, the two-sided p of the sign-flip test, and this p adjusted over the table.
+    They have their interval at 1 - alpha, the two-sided p of the sign-flip test, and this p
+    adjusted over the table.
     """
     metric = compared.metric
     alpha = compared.alpha
@@ -134,7 +145,17 @@ def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Tabl
     return [
         table_of(
             f"{block.title}: differences in {metric.label}",
-            ("method", "minus", "seeds", f"difference{unit}", "lower", "upper", "p", "p (Holm)", "verdict"),
+            (
+                "method",
+                "minus",
+                "seeds",
+                f"difference{unit}",
+                "lower",
+                "upper",
+                "p",
+                "p (Holm)",
+                "verdict",
+            ),
             rows,
             f"mean differences, paired by seed; lower, upper: {100 * (1 - alpha):g} % interval; p: two-sided "
             f"sign-flip test; p (Holm): adjusted over the table; verdict: p (Holm) ≤ {alpha:g}",
@@ -144,7 +165,10 @@ def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Tabl
 
 
 def verdict_of(difference: Difference, metric: MetricInfo) -> str:
-    """Return what a test says of the first method: better, worse or undecided; higher or lower if neither is better."""
+    """Return what a test says of the first method: better, worse or undecided.
+
+    If neither direction of the metric is better, it is higher or lower.
+    """
     if difference.ahead is None:
         return "undecided"
     if metric.direction is None:
@@ -153,7 +177,7 @@ def verdict_of(difference: Difference, metric: MetricInfo) -> str:
 
 
 def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
-    """Return a note on numbers of pairs that are too small for any verdict, and on the number of seeds needed."""
+    """Return a note on too few pairs for any verdict, and on the number of seeds needed."""
     counts = sorted(set(short))
     if not counts:
         return []
@@ -171,7 +195,10 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
 
 
 def _over_blocks(compared: ComparedRuns) -> list[Table]:
-    """Return the counts over settings; of three methods or more also their average ranks (Demšar, JMLR 2006)."""
+    """Return the counts over settings.
+
+    Three methods or more also have average ranks (Demšar, JMLR 2006).
+    """
     over = compared.over_blocks
     if over is None:
         return []
@@ -179,7 +206,12 @@ def _over_blocks(compared: ComparedRuns) -> list[Table]:
     rows: list[Values] = []
     for first in names:
         counts = [over.counts.get((first, second)) for second in names]
-        rows.append((first, *(Cell("–") if n is None else Cell("/".join(map(str, n)), n[0]) for n in counts)))
+        rows.append(
+            (
+                first,
+                *(Cell("–") if n is None else Cell("/".join(map(str, n)), n[0]) for n in counts),
+            )
+        )
     won = "won/undecided/lost" if compared.metric.direction else "higher/undecided/lower"
     notes = too_few(over.short, 1, compared.alpha)
     if over.ranks is None and len(names) > 2:
@@ -235,7 +267,7 @@ def compared_files(compared: ComparedRuns) -> dict[str, str]:
 
 
 def best_text(best: BestValues) -> str:
-    """Return the best values of a key as Markdown: the chosen value per setting, and what it reaches."""
+    """Return the best values of a key as Markdown, a row per setting."""
     rows: list[Values] = []
     notes: list[str] = []
     for s in best.settings:

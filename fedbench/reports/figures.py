@@ -68,12 +68,15 @@ class FigureRuns:
 
     @cached_property
     def look(self) -> dict[str, Look]:
-        """The looks of the lines of all rows; the subject is the method whose algo is named like the paper."""
+        """The looks of the lines of all rows.
+
+        The subject is the method whose algo is named like the paper.
+        """
         return looks({row.label: row.method.algo for row in self.rows}, self.paper.id)
 
 
 def paper_figures(evidence: Evidence, folder: Path) -> list[DrawnFigure]:
-    """Draw the figures of a paper for which there are runs, and return all that are drawn from runs.
+    """Draw the figures of a paper that have runs, and return all that are drawn from runs.
 
     Args:
         evidence: The paper and its finished runs.
@@ -84,7 +87,7 @@ def paper_figures(evidence: Evidence, folder: Path) -> list[DrawnFigure]:
 
 
 def paper_figure(figure: Figure, evidence: Evidence, folder: Path) -> list[DrawnFigure]:
-    """Draw a figure if runs exist, those of a setup reduced alike if possible, and return its one or more pictures."""
+    """Draw a figure with runs of a setup that are reduced alike, and return its pictures."""
     paper = evidence.paper
     rows = []
     for setup in figure.setups:
@@ -225,7 +228,9 @@ _KINDS: dict[str, Callable[[FigureRuns], Pictures]] = {
 
 
 def client_panels(title: str, lines: Mapping[str, tuple[Look, Sequence[Run]]]) -> list[Panel]:
-    """Return a panel of the accuracies of the clients of all seeds in their last rounds, in order; none if unknown.
+    """Return a panel of the accuracies of the clients of all seeds in their last rounds, in order.
+
+    There is none if no run has accuracies of its clients.
 
     Clients are counted in percent, so that methods with different numbers of seeds can be compared.
 
@@ -274,7 +279,10 @@ def curve_panels(runs: Sequence[Run], fields: Sequence[str], x: str = "round", b
 
 
 def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
-    """Draw the curves and clients of the runs of a table; a note says if there are too many settings to draw."""
+    """Draw the curves and clients of the runs of a table.
+
+    A note says if there are too many settings to draw.
+    """
     runs = [run for line in table.lines for run in line.found.runs.values()]
     if not runs:
         return []

@@ -1,7 +1,7 @@
-"""Parts of a manuscript: tables in LaTeX, figures as PDF of one column, and a reproducibility statement.
+"""Parts of a manuscript: tables in LaTeX, figures as PDF, and a reproducibility statement.
 
-The statement answers the questions of the NeurIPS paper checklist: experimental setting, significance, compute,
-licences, and what is needed to repeat the results.
+The statement answers the questions of the NeurIPS paper checklist: experimental setting,
+significance, compute, licences, and what is needed to repeat the results.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _printed_name(name: str) -> str:
 
 
 def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
-    """Return the floats by file: one per setting with a column per metric; of several settings also one per metric.
+    """Return the floats by file: one per setting with a column per metric.
+
+    If there are several settings, there is also one per metric.
 
     Args:
         compared: The comparisons of the same runs by each metric.
@@ -170,10 +172,11 @@ def _notes(columns: Sequence[Column]) -> list[str]:
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
-    """Return the cell of every method of a setting: mean ± sample STD with its mark, the best mean in bold.
+    """Return the cell of every method of a setting: mean ± sample STD with its mark.
 
-    Means that are printed alike are best together. Marks are those of ``compared``: against the baseline if there is
-    one, else against the best. A metric without a better direction has no best, and marks against a baseline only.
+    Means that are printed alike are best together. Marks are those of ``compared``: against the
+    baseline if there is one, else against the best. A metric without a better direction has no
+    best, and marks against a baseline only.
     """
     best = best_methods(block, compared.metric)
     against = best if compared.baseline is None else {compared.baseline}
@@ -201,7 +204,7 @@ def _mark(block: ComparedBlock, method: str, against: Collection[str]) -> str:
 
 
 def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path) -> dict[str, str]:
-    """Draw the curves of every metric, a file per setting that is compared, and return their captions by file."""
+    """Draw the curves of every metric and setting, and return their captions by file."""
     captions = {}
     for comparison in compared:
         metric = comparison.metric
@@ -214,13 +217,19 @@ def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path
             title = printed_label(panel.title)
             series = [replace(line, label=printed_label(line.label)) for line in panel.series]
             printed = replace(panel, title=title, series=series)
-            draw(folder / name, plots.curves, "", [printed], reduced=bool(comparison.blocks[place].reduced))
+            draw(
+                folder / name,
+                plots.curves,
+                "",
+                [printed],
+                reduced=bool(comparison.blocks[place].reduced),
+            )
             captions[name] = f"{capitalised(panel.y_label)} on {title}"
     return captions
 
 
 def statement(runs: Sequence[Run], alpha: float) -> str:
-    """Return the reproducibility statement on runs as LaTeX, as the checklists of conferences ask for it.
+    """Return the reproducibility statement on runs as LaTeX, as conferences ask for it.
 
     Args:
         runs: All runs that the results rest on, including those that did not end well.

@@ -1,4 +1,4 @@
-"""The settings of runs in sentences, for the title and methods of a page and the statement of a manuscript."""
+"""The settings of runs in sentences, for pages and manuscripts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def title_of_runs(runs: Iterable[Run]) -> str:
 
 
 def listed(names: Iterable[str], plural: str) -> str:
-    """Return names as in a sentence, each once: 'A, B and C', or the number of them if there are many."""
+    """Return names as in a sentence, 'A, B and C', or their number if there are many."""
     *most, last = names = list(dict.fromkeys(names))
     if len(names) > _MOST:
         return f"{len(names)} {plural}"

@@ -132,7 +132,7 @@ def page(content: Content, place: Path | None = None) -> str:
 
 
 def run_links(line: Line, place: Path) -> dict[str, str]:
-    """Return the folders of a row's runs, or of the reports that they are part of, with their names.
+    """Return the folders of a row's runs, or of the reports with these runs, and their names.
 
     Args:
         line: The row.

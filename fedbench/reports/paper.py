@@ -1,4 +1,4 @@
-"""A report about a paper: its tables, figures and claims, its summary, and the files on its claims."""
+"""A report about a paper, its summary, and the files on its claims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class PaperSummary:
-    """The numbers of a report about a paper, as ``summary.json`` has them for the front page of published reports.
+    """The numbers of a report about a paper, which ``summary.json`` has for the front page.
 
     Attributes:
         id: Id of the paper.
@@ -69,7 +69,7 @@ def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The content of ``summary.json``: the numbers of a report by paper, the environment of its runs, and its files."""
+    """The content of ``summary.json``: numbers by paper, environment, and files."""
 
     papers: tuple[PaperSummary, ...] = ()
     environment: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -186,7 +186,10 @@ def comparisons_csv(report: PaperReport) -> str:
 
 
 def readings_csv(report: PaperReport) -> str:
-    """Return verdicts under every reading as CSV, a row per reading; an axis without alternatives is empty."""
+    """Return verdicts under every reading as CSV, a row per reading.
+
+    An axis without alternatives is empty.
+    """
     rows: list[Fields] = []
     for claim, readings in report.claims:
         axes = texts.axes_of(readings)

@@ -1,8 +1,8 @@
-"""Pictures from arrays. ``fedbench.reports.canvas.draw`` writes them; the same data give the same bytes.
+"""Pictures from arrays, which ``fedbench.reports.canvas.draw`` writes.
 
-The looks of lines come from ``fedbench.reports.canvas``; the subject of a paper is drawn last, on top of the others.
-The legend explains bands and bars. Spread over seeds is the sample STD. ``reduced`` writes "reduced setting" in the
-corner.
+The looks of lines come from ``fedbench.reports.canvas``; the subject of a paper is drawn last, on
+top of the others. The legend explains bands and bars. Spread over seeds is the sample STD.
+``reduced`` writes "reduced setting" in the corner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedbench.reports.canvas import SIZE, WIDTH, Figure, Look, draw, legend_lines, plain_numbers, sheet
+from fedbench.reports.canvas import (
+    SIZE,
+    WIDTH,
+    Figure,
+    Look,
+    draw,
+    legend_lines,
+    plain_numbers,
+    sheet,
+)
 
 _POINTS = 400  # most points of a curve
 
@@ -50,10 +59,11 @@ class Panel:
 
 
 def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False) -> Figure:
-    """Draw the mean over seeds as a line and, for several seeds, a band from lowest to highest value.
+    """Draw the mean over seeds as a line, with a band from the lowest to the highest seed.
 
-    Points at which no seed has a value are left out. If there are more than 400 points, 400 of them are drawn, evenly
-    spread from the first to the last. A logarithmic axis (``log_y``) cuts off values of 0 and below at its lower end.
+    Points at which no seed has a value are left out. If there are more than 400 points, 400 of them
+    are drawn, evenly spread from the first to the last. A logarithmic axis (``log_y``) cuts off
+    values of 0 and below at its lower end.
     """
     band = Patch(facecolor="0.5", alpha=0.3, label="band: lowest to highest seed")
     figure, places = sheet(title, panels, _legend(panels, band), reduced)
@@ -66,7 +76,15 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
             axes.plot(y.index, y.mean(axis=1), label=series.label, markevery=marks, **series.look.line)
             if len(series.y) > 1:
                 low, high = y.min(axis=1), y.max(axis=1)
-                axes.fill_between(y.index, low, high, color=series.look.colour, alpha=0.18, linewidth=0, zorder=1.5)
+                axes.fill_between(
+                    y.index,
+                    low,
+                    high,
+                    color=series.look.colour,
+                    alpha=0.18,
+                    linewidth=0,
+                    zorder=1.5,
+                )
         if log_y and any((series.y > 0).any() for series in panel.series):
             axes.set_yscale("log")
             plain_numbers(axes.yaxis)
@@ -74,8 +92,16 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
 
 
 def means(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
-    """Draw means over seeds with error bars of one STD: over a parameter, or in the plane of two measures."""
-    bar = Line2D([], [], color="0.4", linestyle="none", marker="|", markersize=9, label="bars: ± 1 STD over seeds")
+    """Draw means with bars of one STD: over a parameter, or in the plane of two measures."""
+    bar = Line2D(
+        [],
+        [],
+        color="0.4",
+        linestyle="none",
+        marker="|",
+        markersize=9,
+        label="bars: ± 1 STD over seeds",
+    )
     plane = any(series.x.ndim == 2 for panel in panels for series in panel.series)
     size = (2 * WIDTH, 3.4) if plane else SIZE
     figure, places = sheet(title, panels, _legend(panels, bar), reduced, size)
@@ -94,7 +120,7 @@ def means(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
 
 
 def _legend(panels: Sequence[Panel], note: Any) -> list[Any]:
-    """Return the entries of a legend: each line once, and for several seeds a note on bands or bars."""
+    """Return the entries of a legend: each line, and for several seeds the band or bar."""
     series = [s for panel in panels for s in panel.series]
     lines = legend_lines((s.label, s.look) for s in series)
     return [*lines, note] if any(len(s.y) > 1 for s in series) else lines

@@ -13,11 +13,20 @@ from fedbench.reports.text_table import markdown_rows
 
 WIDTH = 100  # columns of a terminal
 # of a table that no paper orders
-_FIRST = ("accuracy_mean", "accuracy_std", "accuracy_worst30", "epsilon", "attackers_accuracy", "attack_success")
+_FIRST = (
+    "accuracy_mean",
+    "accuracy_std",
+    "accuracy_worst30",
+    "epsilon",
+    "attackers_accuracy",
+    "attack_success",
+)
 
 
 def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> str:
-    """Return tables as Markdown of at most 100 columns; metrics for which there is no room are named below them.
+    """Return tables as Markdown of at most 100 columns.
+
+    Metrics for which there is no room are named below them.
 
     Args:
         tables: The tables.
@@ -42,12 +51,17 @@ def _block_text(table: TableData, block: RowGroup, metrics: Sequence[str]) -> st
     if agreement := _agreement(block, places[:shown]):
         notes.append(agreement)
     below = [fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes]
-    parts = [f"## {title}", fill(f"{caption_of(table)}; *: best mean", WIDTH), rows, "\n".join(below)]
+    parts = [
+        f"## {title}",
+        fill(f"{caption_of(table)}; *: best mean", WIDTH),
+        rows,
+        "\n".join(below),
+    ]
     return "\n\n".join(filter(None, parts))
 
 
 def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
-    """Return the places of the chosen columns, by default of the main ones in the order of their importance."""
+    """Return the places of the chosen columns, by default of the main ones."""
     names = [column.name for column in table.columns]
     if metrics:
         return [names.index(choice("metric", metric, names)) for metric in metrics]
@@ -56,7 +70,10 @@ def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
 
 
 def _agreement(block: RowGroup, places: Sequence[int]) -> str:
-    """Return how many of the paper's numbers agree with those of rows at full setting; empty if there are none."""
+    """Return how many of the paper's numbers agree with those of rows at full setting.
+
+    The text is empty if there are none.
+    """
     counts = Counter(line.cells[place].agreement for line in block.lines if line.status == "full" for place in places)
     compared = counts["inside"] + counts["outside"]
     return f"{counts['inside']} of {compared} numbers of the paper agree with ours (≈)" if compared else ""

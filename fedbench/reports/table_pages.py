@@ -19,7 +19,14 @@ from fedbench.reports.text_table import Cell, Table, csv_text, latex, markdown, 
 
 Fields = dict[str, Any]
 OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
-_MACHINE_KEYS = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
+_MACHINE_KEYS = (
+    "seed",
+    "results_dir",
+    "data_dir",
+    "device",
+    "tracker",
+    "force",
+)  # not part of a command for others
 _ORIGINS = {"searched": "searched here", "default": "defaults"}
 _LEGEND = (
     "Mean ± sample STD over seeds, then the paper's number: ≈ if it lies in the 95 % interval of the mean, widened by "
@@ -48,7 +55,9 @@ def is_reduced(line: Line) -> bool:
 
 
 def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
-    """Return the keys whose mean is printed as the best one; none if neither direction of the metric is better.
+    """Return the keys whose mean is printed as the best one.
+
+    There are none if neither direction of the metric is better.
 
     Spreads over clients have no best: where accuracies are low, they are low too.
     """
@@ -61,7 +70,8 @@ def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
 def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
     """Return for each row the columns in which it has the best mean of several.
 
-    Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
+    Rows with a seed that did not end well are never the best: their mean may leave out their worst
+    run.
     """
     best: list[set[int]] = [set() for _ in block.lines]
     for place, column in enumerate(table.columns):
@@ -157,7 +167,7 @@ def row_notes(table: TableData, block: RowGroup) -> list[str]:
 
 
 def values_text(paper: Paper | None, row: Row | None) -> str:
-    """Return the origin of a row's hyperparameters: ``the paper``, ``searched``, at an edge, or ``default``."""
+    """Return the origin of a row's hyperparameters, such as ``the paper`` or ``searched``."""
     if paper is None or row is None:
         return ""
     values = paper.values_of(row)
@@ -199,7 +209,7 @@ def _values_notes(table: TableData) -> list[str]:
 
 
 def command_text(line: Line, block: RowGroup) -> str:
-    """Return the command that produces the runs of a paper's row: as typed, or without runs at the paper's setting."""
+    """Return the command for a paper's row: as typed, or without runs at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
     if runs := line.found.runs:
@@ -250,7 +260,7 @@ def text_table(table: TableData, block: RowGroup, places: Sequence[int], brief: 
 
 
 def _cell_text(cell: data.Cell, column: Column, of_paper: bool) -> str:
-    """Return a measured number, and in a table of a paper the sign of their agreement and the printed number."""
+    """Return a measured number, and in a table of a paper the printed one after it."""
     measured = measured_text(cell, column) or "–"
     if not of_paper:
         return measured
@@ -268,21 +278,25 @@ def caption_of(table: TableData) -> str:
 
 
 def table_markdown(table: TableData) -> str:
-    """Return a table as Markdown: the measured number, its agreement with the printed one, and the latter."""
+    """Return a table as Markdown, with the printed numbers after the measured ones."""
     return markdown(text_tables(table), table.title, f"{caption_of(table)}; *: best mean", notes_of(table))
 
 
 def table_latex(table: TableData) -> str:
-    """Return a table as LaTeX: the tabulars of each setup with their reductions; title and notes are comments."""
+    """Return a table as LaTeX: the tabulars of each setup with their reductions.
+
+    Title and notes are comments.
+    """
     return latex(text_tables(table), f"{table.title}: {caption_of(table)}", notes_of(table))
 
 
 def table_csv(table: TableData) -> str:
-    """Return a table as CSV with plain numbers in full precision, a row per method, settings and setup.
+    """Return a table as CSV with plain numbers, a row per method, settings and setup.
 
-    A column named ``m`` becomes ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and ``m_upper``
-    (the 95 % interval of the mean); a column of the paper also has ``m_paper``, ``m_paper_std``, ``m_difference`` and
-    ``m_agreement``. Numbers are in the unit that the table prints; a missing one is empty.
+    A column named ``m`` becomes ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower``
+    and ``m_upper`` (the 95 % interval of the mean); a column of the paper also has ``m_paper``,
+    ``m_paper_std``, ``m_difference`` and ``m_agreement``. Numbers are in the unit that the table
+    prints; a missing one is empty.
     """
     rows: list[Fields] = []
     for block in table.blocks:
@@ -312,7 +326,13 @@ def table_csv(table: TableData) -> str:
 def _numbers(column: Column, cell: data.Cell) -> Fields:
     """Return the numbers of a cell by the name of their column."""
     lower, upper = cell.bounds or (None, None)
-    numbers: Fields = {"mean": cell.mean, "std": cell.std, "n": cell.n, "lower": lower, "upper": upper}
+    numbers: Fields = {
+        "mean": cell.mean,
+        "std": cell.std,
+        "n": cell.n,
+        "lower": lower,
+        "upper": upper,
+    }
     if column.printed:
         numbers |= {
             "paper": cell.printed and cell.printed.mean,

@@ -1,4 +1,4 @@
-"""A table of any content and its forms: Markdown, LaTeX and CSV here, HTML in ``assets/parts.html``."""
+"""A table of any content as Markdown, LaTeX and CSV; ``assets/parts.html`` has its HTML."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Cell:
 
     Attributes:
         text: The shown text.
-        number: The number that is shown, which is the sort key on the page; None for a text or a missing number.
+        number: The number that is shown, which is the sort key on the page; None for a text or a
+            missing number.
         best: Whether it is the best number of its column.
         tone: ``good`` or ``bad`` for a verdict; empty otherwise.
         std: The sample STD that is shown with the number, or None.
@@ -85,7 +86,11 @@ Values = tuple[Cell | str | int, ...]  # of a row
 
 
 def table_of(
-    title: str, columns: Sequence[str], rows: Iterable[Values], caption: str = "", notes: Iterable[str] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Values],
+    caption: str = "",
+    notes: Iterable[str] = (),
 ) -> Table:
     """Return a table of cells, texts and counts."""
     cells = tuple(tuple(map(_cell, row)) for row in rows)
@@ -99,7 +104,7 @@ def _cell(value: Cell | str | int) -> Cell:
 
 
 def one_line(text: str) -> str:
-    """Return text without line breaks, at which a comment in LaTeX or a paragraph in Markdown would end."""
+    """Return text without line breaks, which would end a comment in LaTeX."""
     return " ".join(text.splitlines())
 
 
@@ -139,7 +144,10 @@ def markdown_rows(table: Table) -> str:
     """Return the rows of a table as Markdown, aligned as plain text."""
     columns = []
     for i, numbers in enumerate(table.numeric):
-        texts = [_markdown_cell(Cell(table.columns[i])), *(_markdown_cell(row[i]) for row in table.rows)]
+        texts = [
+            _markdown_cell(Cell(table.columns[i])),
+            *(_markdown_cell(row[i]) for row in table.rows),
+        ]
         width = max(3, *map(len, texts))
         rule = "-" * (width - 1) + (":" if numbers else "-")
         texts.insert(1, rule)
@@ -148,7 +156,10 @@ def markdown_rows(table: Table) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    """Return the text of a cell, in which no sign begins another cell, code or a formula; * marks the best number."""
+    """Return the text of a cell, in which no sign begins another cell, code or a formula.
+
+    * marks the best number.
+    """
     text = re.sub(r"[|`$]", r"\\\g<0>", markdown_text(cell.text))
     return f"*{text}" if cell.best else text
 
@@ -162,7 +173,9 @@ def markdown_text(text: str) -> str:
 
 
 def latex(tables: Sequence[Table], title: str = "", notes: Sequence[str] = ()) -> str:
-    """Return tables as LaTeX for the package booktabs: tabulars with their notes; other texts are comments.
+    """Return tables as LaTeX for the package booktabs: tabulars with their notes.
+
+    Other texts are comments.
 
     Args:
         tables: The tables.
@@ -184,7 +197,7 @@ ENVIRONMENT.filters |= {"latex": latex_text, "one_line": one_line}
 
 
 def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Return the rows of tables for CSV: numbers in full precision, their STD in columns of their own, and texts."""
+    """Return the rows of tables for CSV, with numbers in full precision and columns of STD."""
     rows: list[dict[str, Any]] = []
     for table in tables:
         for cells in table.rows:

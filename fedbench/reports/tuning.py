@@ -14,7 +14,10 @@ from fedbench.reports.page import Chapter
 from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
 from fedbench.tuning.search import OPTUNA_VERSION, Study, Trial, Tuned
 
-_PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}
+_PRUNING = {
+    "none": "",
+    "halving": "; successive halving: a third of the trials goes on at every rung",
+}
 
 
 def tuned_chapter(study: Study, results: Sequence[Tuned], command: str) -> Chapter:
@@ -47,12 +50,12 @@ def tuned_chapter(study: Study, results: Sequence[Tuned], command: str) -> Chapt
 
 
 def tuned_markdown(chapter: Chapter) -> str:
-    """Return the chosen values of a chapter on tuning as Markdown, with the facts and the spaces."""
+    """Return the chosen values of a chapter on tuning as Markdown, with the facts."""
     return markdown(chapter.tables[:1], notes=[f"{name}: {text}" for name, text in chapter.facts])
 
 
 def tuned_json(study: Study, results: Sequence[Tuned], command: str) -> str:
-    """Return the searches as JSON: the request, and per method all trials with the scores of every rung and seed.
+    """Return the searches as JSON: the request, and all trials with their scores by method.
 
     Scores are in the unit of the runs; null where a run diverged or failed.
     """
@@ -91,7 +94,14 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         ends = [(axis.key, axis.edge(tuned.values[axis.key])) for axis in tuned.study.space if tuned.values]
         edges = ", ".join(f"{key} ({end})" for key, end in ends if end is not None)
         rows.append((tuned.study.method, len(tuned.trials), to_the_end, values, score, edges))
-    heads = ("method", "trials", "to the end", "chosen", study.metric.axis, "at the edge of its range")
+    heads = (
+        "method",
+        "trials",
+        "to the end",
+        "chosen",
+        study.metric.axis,
+        "at the edge of its range",
+    )
     notes = []
     if any(row[-1] for row in rows):
         notes.append("a value at the edge of its range may be better outside: widen the range")
@@ -114,7 +124,7 @@ def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
 
 
 def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
-    """Return the mean of a trial over the tuning seeds at its last rung, with the sample STD of several."""
+    """Return the mean of a trial over the tuning seeds at its last rung, with its STD."""
     if trial.mean() is None:
         return Cell("diverged or failed")
     scores = tuple(metric.factor * score for score in trial.scores[trial.rounds] if score is not None)

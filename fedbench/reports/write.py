@@ -69,26 +69,31 @@ def write_report(
     chapters: tuple[Chapter, ...] = (),
     footer: str = "",
 ) -> tuple[str, list[str]]:
-    """Write the report of all runs in a directory, and name the runs that are left out on the standard error.
+    """Write the report of all runs in a directory, and print which runs are left out.
 
     Args:
-        folder: Directory that contains the runs, to which those of published reports of the same papers are added
-            (``fedbench.runs.results``), or a report that was published with its bundle.
-        into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
-            needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
+        folder: Directory that contains the runs, to which those of published reports of the same
+            papers are added (``fedbench.runs.results``), or a report that was published with its
+            bundle.
+        into: Directory of the report, which then has no links to its runs, can be moved, and has a
+            bundle of what it needs of the runs (``fedbench.runs.bundle``); None for
+            ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
-        papers: Ids of papers that it is about, even if it has no runs of them; the text is then on these alone.
-        parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of the text.
+        papers: Ids of papers that it is about, even if it has no runs of them; the text is then on
+            these alone.
+        parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of
+            the text.
         compare: Compares runs of the report, and the text is this comparison; None for none.
         chapters: Further chapters of the page.
         footer: Text at the end of the page.
 
     Returns:
-        Its tables and its path, and messages about runs that are left out, since their files cannot be read or have
-        changed.
+        Its tables and its path, and messages about runs that are left out, since their files cannot
+        be read or have changed.
 
     Raises:
-        RequestError: If the folder has no runs, its bundle is damaged, or ``into`` has a page that is none of a report.
+        RequestError: If the folder has no runs, its bundle is damaged, or ``into`` has a page that
+            is none of a report.
         NotWritten: If the report cannot be written.
     """
     if into is not None and (into / PAGE).exists() and not (into / SUMMARY_FILE).exists():
@@ -100,7 +105,7 @@ def write_report(
 
 
 def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
-    """Return the runs of a directory, and messages about runs that are left out, which are also printed.
+    """Return the runs of a directory, and messages about runs that are left out.
 
     Raises:
         RequestError: If there are none.
@@ -175,7 +180,9 @@ def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
 
 
 def _write(collected: Collected, target: Path, publish: bool, chapters: tuple[Chapter, ...], footer: str) -> None:
-    """Write the files of a report; files of an earlier report that this one does not have are removed.
+    """Write the files of a report.
+
+    Files of an earlier report that this one does not have are removed.
 
     Args:
         collected: Its values.
@@ -231,7 +238,10 @@ def _draw(collected: Collected, folder: Path) -> Content:
 def _texts(collected: Collected) -> dict[str, str]:
     """Return the files of tables, claims and comparisons by name."""
     texts: dict[str, str] = {}
-    for table in [*(table for report in collected.papers for table in report.tables), *collected.tables]:
+    for table in [
+        *(table for report in collected.papers for table in report.tables),
+        *collected.tables,
+    ]:
         texts |= {f"tables/{name}": text for name, text in table_files(table).items()}
     for report in collected.papers:
         texts |= {f"tables/{name}": text for name, text in claims_files(report).items()}
@@ -242,7 +252,10 @@ def _texts(collected: Collected) -> dict[str, str]:
 
 
 def _earlier(summary: Path) -> tuple[str, ...]:
-    """Return the files that an earlier report has written, which this one replaces; none if it does not name them."""
+    """Return the files that an earlier report has written, which this one replaces.
+
+    There are none if its summary does not name them.
+    """
     try:
         return SUMMARY.validate_json(summary.read_bytes()).files
     except (OSError, ValueError):
@@ -258,7 +271,8 @@ def _summarise(collected: Collected, papers: Sequence[str], parts: Sequence[str]
     Args:
         collected: Its values.
         papers: Papers that the text is about; if there are some, it has no other tables.
-        parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of the text.
+        parts: Names of tables and figures, as ``paper/table``, whose numbers and claims are part of
+            the text.
     """
     if collected.compared is not None:
         return compared_text(collected.compared) + "\n"
@@ -275,7 +289,7 @@ def _summarise(collected: Collected, papers: Sequence[str], parts: Sequence[str]
 
 
 def _part_texts(report: PaperReport, parts: Sequence[str]) -> list[str]:
-    """Return tables of a paper as text, their setups that have runs, and the claims that are tested on chosen parts."""
+    """Return the chosen tables of a paper, and the claims that are tested on them, as text."""
     texts = []
     for table in report.tables:
         blocks = [block for block in table.blocks if any(line.found.every for line in block.lines)]
