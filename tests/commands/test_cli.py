@@ -703,9 +703,10 @@ def test_data_verify(fed, tmp_path, monkeypatch):
     assert status == 2
     assert f"download yourself: {folder / 'train-images-idx3-ubyte.gz'} from https" in out[0]
     write_idx(folder)
-    names = [file.layouts[0][0].split("/")[-1] for file in mnist.FILES]
-    sums = [{name: f"md5:{checksum(folder / name)}"} for name in names]
-    monkeypatch.setattr(mnist, "FILES", [replace(f, sums=s) for f, s in zip(mnist.FILES, sums, strict=True)])
+    (files,) = mnist.FILES
+    names = [path.split("/")[-1] for path in files.layouts[0]]
+    sums = {name: f"md5:{checksum(folder / name)}" for name in names}
+    monkeypatch.setattr(mnist, "FILES", [replace(files, sums=sums)])
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 0
     assert out[:4] == [f"{folder / name}  official: md5 {checksum(folder / name)}" for name in names]
