@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -55,13 +55,6 @@ def drfa(
     if init == "size" and examples is None:
         raise RequestError("init=size needs the training examples of all clients: pass examples=[...]")
     late = snapshot == "end" and snapshot_weights == "lambda"  # w' is the next model, and its losses are measured there
-    apart = snapshot not in ("start", "end")  # w' is made of iterates that are uploaded for it
-
-    def server_init(w: Tensor, num_clients: int) -> State:
-        n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64).to(w.device)
-        able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
-        mixture, zero = n if init == "size" else able, n.new_zeros(())
-        return {"w": w, "lambda": mixture / mixture.sum(), "able": able, "t": zero, "steps": zero}
 
     def raised(server: State, ids: Tensor, loss: Tensor, t: Tensor, steps: Tensor) -> Tensor:
         rate = gamma * decay**t * steps * server["able"].sum() / len(ids)
@@ -87,15 +80,10 @@ def drfa(
             after = raised(server, cohort.probe["trial_id"], cohort.probe["loss_trials"][:, 0], t, steps)
         return {**server, "w": server["w"] - uploads["delta"], "lambda": after, "t": t, "steps": steps}
 
-    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
-        back = uploads["snapshot"] if apart else uploads["delta"].mean(0)
-        return {"trials": (server["w"] - back).unsqueeze(0)}
-
-    averaging = Averaging(step, {"delta": shares})
     algo = Algorithm(
         **descent(local),
-        server_init=server_init,
-        update=averaging,
+        server_init=lambda w, num_clients: _first_state(w, examples or [1] * num_clients, init == "size"),
+        update=Averaging(step, {"delta": shares}),
         needs=frozenset({"loss"}),
         weights="uniform",
         kinds=("weights",),
@@ -103,12 +91,32 @@ def drfa(
     )
     if snapshot == "start" or late:
         return algo
-    algo = replace(algo, needs=frozenset(), trials=Trials(propose, drawn=True))
-    if not apart:  # two averages of one upload, which is therefore not added up
-        return replace(algo, update=lambda server, uploads, cohort: averaging(server, uploads, cohort))
+    algo = replace(algo, needs=frozenset())
+    if snapshot == "end":  # two averages of one upload, which is therefore not added up
+        update = algo.averaging
+        trials = _by_second_cohort(lambda uploads: uploads["delta"].mean(0))
+        return replace(algo, trials=trials, update=lambda server, uploads, cohort: update(server, uploads, cohort))
     of_snapshot = shares if snapshot_weights == "lambda" else by_weight
-    averaging = Averaging(step, {"delta": shares, "snapshot": of_snapshot})
-    return _with_snapshot(replace(algo, update=averaging), None if snapshot == "random" else int(snapshot))
+    algo = replace(
+        algo,
+        trials=_by_second_cohort(lambda uploads: uploads["snapshot"]),
+        update=Averaging(step, {"delta": shares, "snapshot": of_snapshot}),
+    )
+    return _with_snapshot(algo, None if snapshot == "random" else int(snapshot))
+
+
+def _first_state(w: Tensor, examples: Sequence[int], by_size: bool) -> State:
+    """Return the state of the server, whose mixture is by size or uniform."""
+    n = torch.tensor(examples, dtype=torch.float64).to(w.device)
+    able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
+    mixture = n if by_size else able
+    zero = n.new_zeros(())
+    return {"w": w, "lambda": mixture / mixture.sum(), "able": able, "t": zero, "steps": zero}
+
+
+def _by_second_cohort(step: Callable[[State], Tensor]) -> Trials:
+    """Return the measurement of w - step(uploads) by a second cohort."""
+    return Trials(lambda server, uploads, cohort: {"trials": (server["w"] - step(uploads)).unsqueeze(0)}, drawn=True)
 
 
 def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:

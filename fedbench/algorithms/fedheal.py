@@ -62,8 +62,8 @@ def fedheal(
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta, count = uploads["delta"], len(cohort.id)
         parts = [delta] if pieces is None else delta.split(pieces, 1)
-        distance = normalized(torch.stack([lengths(part) for part in parts]).sum(0))
-        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * distance
+        length = normalized(torch.stack([lengths(part) for part in parts]).sum(0))
+        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * length
         gained = server["gained"].index_select(0, cohort.id) + increment
         p = (1 / count + gained) / (1 / count + gained).sum()
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))

@@ -86,17 +86,10 @@ def fedmdfg(
             "count": server["count"].index_copy(0, ids, count + 1),
         }
 
-    def moved(server: State, aimed: State, w: Tensor, cohort: ClientInfo) -> State:
-        """Return the server's state with the model w and the vectors of this round."""
-        new = {"w": w, "expected": aimed["expected"], "count": aimed["count"]}
-        if not aimed["live"].any():
-            return {**server, **new}
-        return {**new, "last": aimed["rows"], "last_id": cohort.id[aimed["live"]]}
-
     def fixed(server: State, uploads: State, cohort: ClientInfo) -> State:
         aimed = aim(server, uploads, cohort)
         step = (rate(cohort) * aimed["d"]).to(server["w"].dtype)
-        return moved(server, aimed, server["w"] - step, cohort)
+        return _moved(server, aimed, server["w"] - step, cohort)
 
     def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
         aimed, w = aim(server, uploads, cohort), server["w"]
@@ -109,7 +102,7 @@ def fedmdfg(
         decrease = armijo * uploads["slope"][live].unsqueeze(1) * uploads["sizes"]
         losses, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
         best = chosen(losses, tried, decrease, uploads["fair"])
-        return moved(server, uploads, uploads["trials"][best], cohort)
+        return _moved(server, uploads, uploads["trials"][best], cohort)
 
     algo = Algorithm(
         **descent(local),
@@ -127,6 +120,14 @@ def fedmdfg(
         finish=lambda msg, client, local, info: ({"delta": info.probe["grad"]}, client),
         needs=frozenset({"loss", "grad"}),
     )
+
+
+def _moved(server: State, aimed: State, w: Tensor, cohort: ClientInfo) -> State:
+    """Return the server's state with the model w and the vectors of this round."""
+    new = {"w": w, "expected": aimed["expected"], "count": aimed["count"]}
+    if not aimed["live"].any():
+        return {**server, **new}
+    return {**new, "last": aimed["rows"], "last_id": cohort.id[aimed["live"]]}
 
 
 # ---- the direction with fair guidance, and the search for a step size

@@ -15,7 +15,7 @@ from fedbench.core.errors import RequestError
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.scenario import recorded
+from fedbench.simulation.scenario import round_columns
 
 DATA, WORK = federation(), LocalWork(0.1, 10, (2, 2))
 REFUSED = {(method, need): reason for method, need, reason in CELLS}
@@ -117,4 +117,4 @@ def test_privacy_adds_its_noise_where_nobody_sends_a_compressed_update():
     found = snapshots(algo, DATA, rounds=2, work=WORK, scenario=scenario)
     assert [len(s.cohort) for s in found] == [0, 0, 0]
     assert not torch.equal(found[1].server["w"], found[2].server["w"])
-    assert isnan(recorded(found[2].server)["compression_error"])
+    assert isnan(round_columns(found[2].server)["compression_error"])

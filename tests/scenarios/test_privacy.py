@@ -24,7 +24,7 @@ from fedbench.scenarios.compression import compression
 from fedbench.scenarios.population import normal
 from fedbench.scenarios.privacy import central
 from fedbench.scenarios.scenario_stack import ScenarioStack
-from fedbench.simulation.scenario import recorded
+from fedbench.simulation.scenario import round_columns
 
 DOUBLE = torch.float64
 UNIFORM = make("fedavg", weights="uniform")
@@ -150,10 +150,10 @@ def test_an_empty_round_has_its_noise():
     xi = normal(fold_in(key(0, Purpose.NOISE, 0), torch.arange(found[0].server["w"].numel())))
     torch.testing.assert_close(found[1].server["w"], found[0].server["w"] - deviation * xi)
     zeta = normal(torch.tensor(key(0, Purpose.COUNT, 0) >> 1)).item()
-    columns = recorded(found[1].server)
+    columns = round_columns(found[1].server)
     assert columns["unclipped"] == pytest.approx(0.5 + 2 * zeta / 1e-8)
     assert (columns["clip"], found[1].client_steps) == (0.3, 0)
-    assert recorded(found[2].server)["clip"] in (1e-20, 1e20)  # where it ends
+    assert round_columns(found[2].server)["clip"] in (1e-20, 1e20)  # where it ends
 
 
 def test_costs_are_those_of_the_method():
