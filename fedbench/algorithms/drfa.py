@@ -102,7 +102,7 @@ def drfa(
         trials=_by_second_cohort(lambda uploads: uploads["snapshot"]),
         update=Averaging(step, {"delta": shares, "snapshot": of_snapshot}),
     )
-    return _with_snapshot(algo, None if snapshot == "random" else int(snapshot))
+    return _with_snapshot(algo, snapshot)
 
 
 def _first_state(w: Tensor, examples: Sequence[int], by_size: bool) -> State:
@@ -119,12 +119,12 @@ def _by_second_cohort(step: Callable[[State], Tensor]) -> Trials:
     return Trials(lambda server, uploads, cohort: {"trials": (server["w"] - step(uploads)).unsqueeze(0)}, drawn=True)
 
 
-def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:
-    """Return the method with clients that also upload w - w_k after ``number`` steps; None draws the number."""
+def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
+    """Return the method with clients that also upload w - w_k after a number of steps, or a "random" one."""
 
     def instruct(server: State, cohort: ClientInfo) -> State:
-        if number is not None:
-            return {"stop": torch.full_like(cohort.key, number)}
+        if snapshot != "random":
+            return {"stop": torch.full_like(cohort.key, int(snapshot))}
         first = cohort.id.argmin().view(1)  # so that the draw is the same in any order of clients
         draw = cohort.key.index_select(0, first)
         return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
