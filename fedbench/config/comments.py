@@ -1,4 +1,4 @@
-"""What the config tree says of itself: the comments of its keys, as ``--cfg job`` prints them, and what to cite."""
+"""The comments of the config tree, as ``--cfg job`` prints them, and what to cite."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fedbench.config.overrides import CONFIG_DIR
+from fedbench.core.config_values import from_yaml
 from fedbench.core.errors import RequestError
 
 _WIDTH = 120  # columns of an annotated line
@@ -36,7 +37,7 @@ class Key:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What a config file says in its comments.
+    """The comments of a config file.
 
     Attributes:
         about: The comment at the head of the file.
@@ -66,7 +67,7 @@ class Citation(NamedTuple):
 
 
 def read(path: Path) -> ConfigFile:
-    """The keys of a config file with their comments."""
+    """Return the keys of a config file with their comments."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     head = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
@@ -80,13 +81,13 @@ def read(path: Path) -> ConfigFile:
     return ConfigFile(
         " ".join(about),
         any("@package _global_" in line for line in lines[:head]),
-        tuple(_includes(yaml.safe_load(text))),
+        tuple(_includes(from_yaml(text))),
         tuple(k for k in keys if k.name != "defaults"),
     )
 
 
 def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[str, str]:
-    """The comments that explain a composed configuration, per dotted key.
+    """Return the comments that explain a composed configuration, per dotted key.
 
     Of the files that set a key, the last one with a comment on it counts. A section that a group fills has the comment
     at the head of the chosen file.
@@ -98,18 +99,17 @@ def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[s
     Raises:
         RequestError: If a chosen file does not exist.
     """
-    found: dict[str, str] = {}
     files = [(read(_file(roots, "config")), "")]
     for group in (*_FIRST, *(c for c in choices if c not in _FIRST)):
         if name := choices.get(group):
             files += _files(roots, group, name, group.replace("/", "."))
+    by_key: dict[str, str] = {}
     for file, package in files:
+        prefix = f"{package}." if package else ""
+        by_key |= {f"{prefix}{key.name}": key.comment for key in file.keys if key.comment}
         if package and file.about:
-            found[package] = file.about
-        for key in file.keys:
-            if key.comment:
-                found[f"{package}.{key.name}" if package else key.name] = key.comment
-    return {key: comment for key, comment in found.items() if key.split(".")[0] != "presets"}
+            by_key[package] = file.about
+    return {key: comment for key, comment in by_key.items() if key.split(".")[0] != "presets"}
 
 
 def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
@@ -153,7 +153,7 @@ def _is_block(value: yaml.Node) -> bool:
 
 
 def _comment(lines: Sequence[str], taken: set[int], key: yaml.Node, value: yaml.Node) -> str:
-    """The comment of a key; add the lines that it takes to ``taken``."""
+    """Return the comment of a key; add the lines that it takes to ``taken``."""
 
     def is_free(row: int) -> bool:
         return 0 <= row < len(lines) and row not in taken and lines[row].lstrip().startswith("#")
@@ -181,7 +181,7 @@ def _includes(tree: Any) -> Iterator[str]:
 
 
 def _files(roots: Sequence[Path], group: str, name: str, package: str) -> list[tuple[ConfigFile, str]]:
-    """A file and, before it, those that it includes, with the section that their keys belong to."""
+    """Return a file and, before it, the files that it includes, with the sections that their keys belong to."""
     file = read(_file(roots, f"{group}/{name}"))
     files = []
     for other in file.includes:
@@ -199,19 +199,21 @@ def _file(roots: Sequence[Path], name: str) -> Path:
 
 @cache
 def citation(target: str) -> Citation | None:
-    """Licence and reference of the source that a ``_target_`` names; None for one outside of fedbench.
+    """Return the licence and reference of the source that a ``_target_`` names; None for one outside of fedbench.
 
     Args:
         target: Dotted path of a function, such as ``fedbench.data.sources.mnist.load``.
     """
     before, _, name = target.partition("fedbench.data.sources.")
-    known = yaml.safe_load((CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8"))
-    found = None if before else known.get(name) or known.get(name.partition(".")[0])
-    return Citation(**{"name": "", **found}) if found else None
+    if before:
+        return None
+    known = from_yaml((CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8"))
+    entry = known.get(name) or known.get(name.partition(".")[0])
+    return Citation(**{"name": "", **entry}) if entry else None
 
 
 @cache
 def method_name(algo: str) -> str:
-    """The name of a method as papers print it, with which its file in the config tree begins; else its ``algo``."""
+    """Return the name of a method as papers print it, from the head of its config file; else its ``algo``."""
     path = CONFIG_DIR / "algo" / f"{algo}.yaml"
     return re.split(r" \(|:", read(path).about)[0] if path.is_file() else algo

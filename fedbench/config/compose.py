@@ -88,6 +88,10 @@ class Composer:
     def config(self, texts: Sequence[str], departures: bool = True) -> RunConfig:
         """Return the configuration that overrides make.
 
+        Args:
+            texts: The overrides.
+            departures: Whether to record how it departs from the chosen experiment.
+
         Raises:
             RequestError: If a key is unknown or a value is out of range.
         """
@@ -241,8 +245,6 @@ class _Files:
         self._read: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_repository":  # of an instance that is being unpickled in another process
-            raise AttributeError(name)
         return getattr(self._repository, name)
 
     def __deepcopy__(self, memo: Any) -> _Files:
@@ -287,19 +289,20 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
         RequestError: If a preset is no section, or names a key that the algorithm does not have.
     """
     presets = _section(f"presets.{algo}", _section("presets", tree.get("presets")).get(algo))
-    tree = {k: v for k, v in tree.items() if k != "presets"}
-    own = {k: v for k, v in presets.items() if k != "local"}
-    for group, values in (("algo", own), ("local", _section(f"presets.{algo}.local", presets.get("local")))):
-        section = tree[group]
+    of_group = {
+        "algo": {key: value for key, value in presets.items() if key != "local"},
+        "local": _section(f"presets.{algo}.local", presets.get("local")),
+    }
+    merged = {key: value for key, value in tree.items() if key != "presets"}
+    for group, values in of_group.items():
+        section = merged[group]
         if not isinstance(section, dict):  # refused when it is parsed
             continue
         if unknown := sorted(set(values) - set(section)):
-            raise RequestError(
-                f"presets.{algo} sets {unknown[0]}, which {group} does not have; "
-                f"it has {', '.join(k for k in section if k != '_target_')}"
-            )
-        tree = {**tree, group: section | {k: v for k, v in values.items() if f"{group}.{k}" not in given}}
-    return tree
+            allowed = ", ".join(key for key in section if key != "_target_")
+            raise RequestError(f"presets.{algo} sets {unknown[0]}, which {group} does not have; it has {allowed}")
+        merged[group] = section | {key: value for key, value in values.items() if f"{group}.{key}" not in given}
+    return merged
 
 
 def _section(key: str, value: object) -> Tree:

@@ -168,8 +168,9 @@ def _revision(target: str) -> int:
     A method's revision is raised when its results change, also by a change of what it imports.
     """
     file = _PACKAGE.parent / (target.rpartition(".")[0].replace(".", "/") + ".py")
-    found = re.search(r"^REVISION = (\d+)\b", file.read_text(encoding="utf-8"), re.M) if file.is_file() else None
-    return int(found[1]) if found else 1
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    revision = re.search(r"^REVISION = (\d+)\b", text, re.M)
+    return int(revision[1]) if revision else 1
 
 
 # ---- user files

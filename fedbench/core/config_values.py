@@ -21,7 +21,7 @@ _FUNCTION = re.compile(  # a choice of a config group: one of fedbench's functio
 
 
 def from_yaml(text: str) -> Any:
-    """The content of a YAML document.
+    """Return the content of a YAML document.
 
     Raises:
         yaml.YAMLError: If the text is not YAML.
@@ -30,7 +30,7 @@ def from_yaml(text: str) -> Any:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
-    """The values of nested mappings under dotted keys."""
+    """Return the values of nested mappings under dotted keys."""
     flat: Tree = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -41,7 +41,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
 
 
 def config_value(value: Any) -> str:
-    """A value as it is typed in an override; equal numbers have the same text, and no digit is lost."""
+    """Return a value as it is typed in an override; equal numbers have the same text, and no digit is lost."""
     if value is None:
         return "null"
     if isinstance(value, bool):

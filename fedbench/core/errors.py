@@ -93,5 +93,5 @@ def reason_of(error: Exception) -> str:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
-    found = difflib.get_close_matches(given[:_LONGEST_WORD], list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(given[:_LONGEST_WORD], list(known), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""

@@ -10,7 +10,7 @@ from fedbench.core.errors import RequestError, WrongValue, reason_of, shown
 
 
 def user_path(name: str, value: object) -> Path:
-    """A path as a user has typed it, with ``~`` replaced by the home directory.
+    """Return a path as a user has typed it, with ``~`` replaced by the home directory.
 
     Args:
         name: Name of the key or argument, for messages.

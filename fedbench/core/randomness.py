@@ -199,7 +199,7 @@ def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sa
 
 
 def one_by_one(round: int, n: np.ndarray, seed: int) -> np.ndarray:
-    """A sampler of one client per round: all clients with training examples in turn, in a new order every turn."""
+    """Sample one client per round: all clients with training examples in turn, in a new order every turn."""
     able = np.flatnonzero(n)
     turn, place = divmod(round, len(able))
     order = np.argsort(hashes(key(seed, Purpose.SAMPLING, turn), able), kind="stable")

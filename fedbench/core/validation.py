@@ -121,9 +121,10 @@ def fault(error: ValidationError, remedy: str = "") -> str:
     value = first["input"]
     if first["type"] not in _EXPECTED and not first["msg"].startswith(_INPUT):
         return f"{first['msg']}; got {typed(value)}"
-    here = sorted((e for e in errors if e["input"] is value), key=lambda e: e["type"] != "literal_error")
-    expected = [_expected(e) for e in here]
-    words = [word for e in here if e["type"] == "literal_error" for word in _words(e)]
+    # an error for each part of a union; words come first
+    parts = sorted((e for e in errors if e["input"] is value), key=lambda e: e["type"] != "literal_error")
+    expected = [_expected(e) for e in parts]
+    words = [word for e in parts if e["type"] == "literal_error" for word in _words(e)]
     message = _must_be(" or ".join(dict.fromkeys(expected)), value, words)
     return f"{message}; {remedy}" if remedy else message
 

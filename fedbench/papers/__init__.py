@@ -1,1 +1,1 @@
-"""What the papers report: numbers, setups and claims as data, and what reads them."""
+"""The reports of the papers: numbers, setups and claims as data, and their readers."""

@@ -181,7 +181,7 @@ class Selection(Entry):
         return {"algo": given.get("algo"), "hyperparameters": {k: v for k, v in given.items() if k != "algo"}}
 
     def fits(self, row: Any) -> bool:
-        """Whether a row of the figure is selected."""
+        """Return whether a row of the figure is selected."""
         if self.algo in ("others", "all"):
             return True
         return row.algo == self.algo and all(row.hyperparameters.get(k) == v for k, v in self.hyperparameters.items())

@@ -1,4 +1,4 @@
-"""What a paper leaves open: readings that a verdict may depend on, gaps with what is adopted, and contradictions."""
+"""The open points of a paper: readings that a verdict may depend on, gaps with what is adopted, and contradictions."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Variant(Entry):
             )
 
     def concerns(self, setup: str) -> bool:
-        """Whether runs of a setup differ under this variant."""
+        """Return whether runs of a setup differ under this variant."""
         return not self.setups or setup in self.setups
 
     def changes(self, method: str) -> bool:
-        """Whether runs of a method differ under this variant, in the setups that it concerns."""
+        """Return whether runs of a method differ under this variant, in the setups that it concerns."""
         return bool(self.set) or method in self.methods or method in self.algos
 
     def keys(self, method: str) -> dict[str, Any]:
@@ -110,8 +110,8 @@ class Readings(Entry):
 
     def variant(self, name: str | None, setup: str) -> Variant | None:
         """Return the variant of a name if it concerns a setup."""
-        found = self.variants.get(name or "")
-        return found if found is not None and found.concerns(setup) else None
+        variant = self.variants.get(name or "")
+        return variant if variant is not None and variant.concerns(setup) else None
 
 
 # ---- what the paper does not state
@@ -137,7 +137,7 @@ class Values(Entry):
     edge: tuple[MethodId, ...] = ()
 
     def concerns(self, method: str, setup: str) -> bool:
-        """Whether the row of a method in a setup has these values."""
+        """Return whether the row of a method in a setup has these values."""
         return method in self.methods and (not self.setups or setup in self.setups)
 
 

@@ -38,13 +38,13 @@ def home_of(experiment: str | None) -> Home | None:
 
 @cache
 def _homes() -> dict[str, Home]:
-    found = {}
+    homes = {}
     for paper in papers().values():
         for setup in paper.setups.values():
             tables = [t for t in paper.tables.values() if setup.id in t.setups]
             named = [t for t in tables if setup.experiment.startswith(f"{paper.id}/{t.id}_")]
-            found[setup.experiment] = Home(paper, setup, next(iter([*named, *tables]), None))
-    return found
+            homes[setup.experiment] = Home(paper, setup, next(iter([*named, *tables]), None))
+    return homes
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the papers report, as data: docs/adding_a_paper.md explains the keys of their files."""
+"""The reports of the papers as data: docs/adding_a_paper.md explains the keys of their files."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Row(Entry):
 
 @dataclass(frozen=True)
 class Tuning(Entry):
-    """Which methods had their hyperparameters tuned, one sentence each; the rows use the values that the paper states.
+    """The methods with tuned hyperparameters, one sentence each; the rows use the values that the paper states.
 
     Attributes:
         paper: What the paper says that it tuned, and for which methods.
@@ -270,7 +270,7 @@ class Claim(Entry):
 
 @dataclass(frozen=True)
 class Head(Entry):
-    """What identifies a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's.
+    """Identity of a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's.
 
     ``note`` is what a reader has to know before the counts.
     """
@@ -329,7 +329,7 @@ class Paper(Entry):
         return tuple(values for values in self.values.values() if values.concerns(row.algo, row.setup))
 
     def searched(self, row: Row) -> bool:
-        """Whether values of a row were searched here."""
+        """Return whether values of a row were searched here."""
         return any(values.origin == "searched" for values in self.values_of(row))
 
     def overrides(self, row: Row) -> dict[str, Any]:
