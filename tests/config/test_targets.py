@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from fedbench.config.targets import Component, call, function_of
+from fedbench.config.targets import Component, call, checked_options, function_of
 from fedbench.core.errors import RequestError, arguments_of
 from fedbench.core.options import HalfOpenUnit, Natural
 from fedbench.core.validation import validate
@@ -87,3 +87,18 @@ def test_a_wrong_argument_is_named_by_its_full_key():
         validate("beta", 2, HalfOpenUnit)
     with pytest.raises(RequestError, match=r"^data.seed must be >= 0, got -1$"), arguments_of("data.source"):
         validate("data.seed", -1, Natural)
+
+
+def test_options_are_checked_from_the_signature_without_a_call():
+    """Also those of an option that is a function itself."""
+    given = ("local", "rounds", "clients")
+    server = {"_target_": "fedbench.algorithms.fedavg.fedavg", "server_lr": 0.5}
+    fedcorr = Component("fedbench.algorithms.fedcorr.fedcorr", {"server": server})
+    with pytest.raises(RequestError, match=r"^algo.server.server_lr must be > 0, got 0$"):
+        checked_options(Component(fedcorr.target, {"server": server | {"server_lr": 0}}), "algo", given)
+    with pytest.raises(RequestError, match=r"^unknown key algo.server.lr; fedavg has the keys server_lr, weights"):
+        checked_options(Component(fedcorr.target, {"server": server | {"lr": 1}}), "algo", given)
+
+    function, options = checked_options(fedcorr, "algo", given)
+    assert (function.__name__, options) == ("fedcorr", {})
+    assert fedcorr.inner("algo")["server"].options == {"server_lr": 0.5}
