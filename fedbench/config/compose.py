@@ -168,6 +168,8 @@ class Composer:
         try:
             tree, choices = self._of_groups(tuple(o.text for o in overrides if o.chooses))
             for o in overrides:
+                if o.added:
+                    raise KeyError(o.key)
                 if not o.chooses:
                     tree = _with_value(tree, o.key.split("."), o.value)
         except KeyError:

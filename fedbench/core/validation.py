@@ -32,6 +32,7 @@ _EXPECTED = {  # type of pydantic's error -> what the value must be
     "string_type": "text",
     "list_type": "a list",
     "tuple_type": "a list",
+    "dict_type": "a section with keys",
     "sequence_type": "a list",
     "string_pattern_mismatch": "text that matches {pattern}",
 }
