@@ -285,8 +285,8 @@ def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: Metric
     short: list[int] = []
     for a, b in combinations(names, 2):
         first, second = (a, b) if metric.sign > 0 else (b, a)  # positive where a is better
-        found = [_difference(n, first, second, metric) for n in blocks if a in n and b in n]
-        if tests := [test for test in found if test is not None]:
+        differences = [_difference(n, first, second, metric) for n in blocks if a in n and b in n]
+        if tests := [test for test in differences if test is not None]:
             win, tie, loss = win_tie_loss(tests, alpha)
             counts[a, b] = win, tie, loss
             counts[b, a] = loss, tie, win

@@ -45,9 +45,10 @@ def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
     best = {}
     for name in names:
         curve = curve_of(rounds, name)
-        if len(curve):
-            at = int(curve.argmin() if lower_is_better(name) else curve.argmax())
-            best[name] = int(curve.index[at]), float(curve.iloc[at])
+        values = curve.to_numpy()
+        if len(values):
+            at = int(values.argmin() if lower_is_better(name) else values.argmax())
+            best[name] = int(curve.index[at]), float(values[at])
     return best
 
 
@@ -60,13 +61,13 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     """
     metric = metric_info(field)
     needed = metric.needs or (field,)
-    if not set(needed) <= set(rounds):
+    if not all(key in rounds for key in needed):
         return pd.Series(dtype=float)
     columns = [rounds[key].to_numpy(dtype=float) for key in needed]
     with np.errstate(all="ignore"):  # what overflows is not finite
         values = columns[0] if metric.formula is None else metric.formula(*columns)
-    curve = pd.Series(values, index=pd.Index(rounds["round"], name="round"))
-    return curve[np.isfinite(curve)]
+    known = np.isfinite(values)
+    return pd.Series(values[known], index=pd.Index(rounds["round"].to_numpy()[known], name="round"))
 
 
 # ---- of any runs

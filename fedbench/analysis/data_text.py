@@ -15,8 +15,8 @@ from fedbench.runs.run import Run
 
 def data_name(run: Run) -> str:
     """Return the data set of a run as papers print it; a user's own has the name of its choice."""
-    found = citation(str(run.flat.get("data.source._target_")))
-    return found.name if found and found.name else str(run.meta["data"])
+    source = citation(str(run.flat.get("data.source._target_")))
+    return source.name if source and source.name else str(run.meta["data"])
 
 
 def data_facts(run: Run) -> Tree:

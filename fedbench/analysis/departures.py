@@ -80,10 +80,10 @@ def config_departures(changed: Mapping[str, Sequence[Any]], model: str, setup: S
     if model_differs:
         printed = str(changed["model._target_"][0]).rpartition(".")[2]
         texts.append(f"model {model} (paper {printed})")
-    for key, (there, own) in changed.items():
+    for key, (of_experiment, own) in changed.items():
         if not (model_differs and key.startswith("model.")):
             name, _, value = keys_text({key: own}).partition("=")
-            _, _, printed = keys_text({key: there}).partition("=")
+            _, _, printed = keys_text({key: of_experiment}).partition("=")
             texts.append(f"{name} {value} (paper {printed})")
     return [*texts, *(setup.departs if setup else ())]
 

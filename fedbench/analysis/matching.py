@@ -7,11 +7,11 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
-from fedbench.analysis.curves import best_rounds, curve_of, mean_between, rounds_to
+from fedbench.analysis.curves import curve_of, mean_between, rounds_to
 from fedbench.analysis.departures import (
     SPLIT,
     Unit,
@@ -28,6 +28,7 @@ from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.run import Run
 
+Cuts: TypeAlias = tuple[tuple[str, str], ...]
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
@@ -59,7 +60,7 @@ class MatchedRuns:
     runs: dict[Unit, Run]
     others: tuple[tuple[Unit, str], ...] = ()
     reduced: tuple[str, ...] = ()
-    cuts: tuple[tuple[str, str], ...] = ()
+    cuts: Cuts = ()
     every: tuple[Run, ...] = ()
     departs: tuple[str, ...] = ()
     searched: bool = False
@@ -97,10 +98,9 @@ class MatchedRuns:
     def final(self, field: str) -> dict[Unit, float]:
         """Return the last value of a field per unit, or the best one where best rounds are read."""
         curves = self.curve(field)
-        if self.reading.round != "best":
-            return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
-        sign = metric_info(field).sign
-        return {unit: sign * float((sign * curve).max()) for unit, curve in curves.items()}
+        if self.reading.round == "best":
+            return {unit: _best(curve, field) for unit, curve in curves.items()}
+        return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
 
     def measured(self, metric: PrintedMetric) -> dict[Unit, float]:
         """Return the value of a metric per unit as the row's table reports it."""
@@ -135,17 +135,30 @@ def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
         whole, own = run.meta["departures"].get("rounds", (1, 1))
         return mean_between(_curve(run, field), *metric.rounds, own / whole)
     if which == "best":
-        _, value = best_rounds(run, (field,)).get(field, (0, None))
-        return value
+        curve = _curve(run, field, kept=True)
+        return _best(curve, field) if len(curve) else None
     last: float | None = run.last_round().get(field)
     return last
 
 
-def _curve(run: Run, field: str) -> pd.Series:
-    """Return a field of a run over its rounds, worked out once: claims ask for it under every reading of a paper."""
-    if field not in run.series:
-        run.series[field] = curve_of(run.curves(metric_info(field).needs or (field,)), field)
-    return run.series[field]
+def _best(curve: pd.Series, field: str) -> float:
+    values = curve.to_numpy()
+    return float(values.min() if lower_is_better(field) else values.max())
+
+
+def _curve(run: Run, field: str, kept: bool = False) -> pd.Series:
+    """Return a field of a run over its rounds, worked out once: claims ask for it under every reading of a paper.
+
+    Args:
+        run: The run.
+        field: The field.
+        kept: Whether the rounds are those that a bundle keeps with all their keys, the best ones among them.
+    """
+    key = f"{field}, kept" if kept else field
+    if key not in run.series:
+        fields = metric_info(field).needs or (field,)
+        run.series[key] = curve_of(run.rounds() if kept else run.curves(fields), field)
+    return run.series[key]
 
 
 # ---- which runs match a row
@@ -156,13 +169,12 @@ class Evidence:
 
     Args:
         paper: The paper.
-        runs: The runs.
-        reading: How they are read.
+        runs: The runs, which are read as fedbench adopts; ``under`` gives other readings.
     """
 
-    def __init__(self, paper: Paper, runs: Iterable[Run], reading: Reading = ADOPTED) -> None:
+    def __init__(self, paper: Paper, runs: Iterable[Run]) -> None:
         self.paper = paper
-        self.reading = reading
+        self.reading = ADOPTED
         # both are shared by all readings of the same runs
         self._by_method: dict[tuple[str, str], list[Run]] = {}
         self._choices: dict[tuple[Any, ...], list[MatchedRuns]] = {}
@@ -187,11 +199,12 @@ class Evidence:
         can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
         choices = [self._read(row) for row in rows]
-        ended = []
-        for settings in choices:
-            with_outcome = [runs for runs in settings if runs.runs or runs.diverged]
-            ended.append({runs.cuts: runs for runs in reversed(with_outcome)})
-        ranked = [list(reversed(by_cuts)) for by_cuts in ended if by_cuts]
+        ended: list[dict[Cuts, MatchedRuns]] = [{} for _ in rows]
+        for by_cuts, settings in zip(ended, choices, strict=True):
+            for runs in settings:
+                if runs.runs or runs.diverged:
+                    by_cuts.setdefault(runs.cuts, runs)
+        ranked = [list(by_cuts) for by_cuts in ended if by_cuts]
         common = set(ranked[0]).intersection(*ranked) if ranked else set()
         if not common:
             return [settings[0] for settings in choices]

@@ -205,7 +205,7 @@ def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
     ]
     pairs = [evidence.comparable(pair) for pair in zip(*sides, strict=True)]
     ahead = [leads(one.measured(m), two.measured(m), _sign(m)) for one, two in pairs]
-    differences = {unit: mean(found) - check.by for unit, found in aligned(*ahead).items()}
+    differences = {unit: mean(numbers) - check.by for unit, numbers in aligned(*ahead).items()}
 
     runs = [side for pair in pairs for side in pair]
     if all(one.cuts == two.cuts for one, two in pairs):
