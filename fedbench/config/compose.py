@@ -171,6 +171,8 @@ class Composer:
                 if o.added:
                     raise KeyError(o.key)
                 if not o.chooses:
+                    if o.added:
+                        raise KeyError(o.key)
                     tree = _with_value(tree, o.key.split("."), o.value)
         except KeyError:
             tree, choices = self._by_hydra("config", tuple(o.text for o in overrides))
