@@ -71,6 +71,6 @@ def adafed(
         **descent(local),
         server_init=lambda w, N: {"w": w, "dependent": w.new_zeros((), dtype=torch.float64)},
         update=update,
-        needs=frozenset({probe}),
+        needs={probe},
         remarks=remarks,
     )

@@ -53,8 +53,9 @@ def adafedadam(
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = torch.zeros_like(w)
-        zero = w.new_zeros((), dtype=torch.float64)
-        return {"w": w, "m": zeros, "v": zeros, "c_m": zero + 1, "c_v": zero + 1, "t": zero, "floored": zero}
+        count = w.new_zeros((), dtype=torch.float64)
+        one = count + 1
+        return {"w": w, "m": zeros, "v": zeros, "c_m": one, "c_v": one, "t": count, "floored": count}
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta, grad = msg["w"] - local["w"], info.probe["grad"]
@@ -95,12 +96,15 @@ def adafedadam(
         times = int(server["floored"])
         return [f"adafedadam: the certainty of a client was raised to {_FLOOR} {times} times"] if times else []
 
-    needs: set[Need] = {"loss", "grad", "loss_init"} if inverse_rate == "ratio" else {"loss", "grad"}
+    needs: set[Need] = {"loss", "grad"}
+    if inverse_rate == "ratio":
+        needs.add("loss_init")
+
     return Algorithm(
         **descent(local),
         server_init=server_init,
         finish=finish,
         update=Averaging(update, {"update": share}),
-        needs=frozenset(needs),
+        needs=needs,
         remarks=remarks,
     )

@@ -44,10 +44,7 @@ def afl(
 
     def server_init(w: Tensor, num_clients: int) -> State:
         able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(w.device)
-        state: State = {"w": w, "lambda": able / able.sum()}
-        if average:
-            state |= {"mean": w, "t": w.new_zeros(())}
-        return state
+        return {"w": w, "lambda": able / able.sum(), "mean": w, "t": w.new_zeros(())}
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:
         return normalized(server["lambda"].index_select(0, cohort.id))
@@ -55,19 +52,16 @@ def afl(
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = server["w"] - uploads["delta"]
         raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
-        new = {"w": w, "lambda": project_simplex(raised)}
-        if average:
-            t = server["t"] + 1
-            mean = server["mean"] + (w - server["mean"]) / t
-            new |= {"mean": torch.where(t > 1, mean, w), "t": t}
-        return new
+        t = server["t"] + 1
+        mean = torch.where(t > 1, server["mean"] + (w - server["mean"]) / t, w)
+        return {"w": w, "lambda": project_simplex(raised), "mean": mean, "t": t}
 
     return Algorithm(
         **descent(local),
         server_init=server_init,
         update=Averaging(update, {"delta": mixture}),
         deploy=lambda server, clients: server["mean" if average else "w"],
-        needs=frozenset({"loss"}),
+        needs={"loss"},
         weights="uniform",
         everyone="" if partial else _ALL,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,8 +15,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import HalfOpenUnit, Natural, NonNegative, PositiveShare
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
-
-_UNIFORM = "each measured loss stands for those of N/C clients"
 
 
 def drfa(
@@ -56,6 +54,13 @@ def drfa(
         raise RequestError("init=size needs the training examples of all clients: pass examples=[...]")
     late = snapshot == "end" and snapshot_weights == "lambda"  # w' is the next model, and its losses are measured there
 
+    def server_init(w: Tensor, num_clients: int) -> State:
+        n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64).to(w.device)
+        able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
+        first = n if init == "size" else able
+        zero = n.new_zeros(())
+        return {"w": w, "lambda": first / first.sum(), "able": able, "t": zero, "steps": zero}
+
     def raised(server: State, ids: Tensor, loss: Tensor, t: Tensor, steps: Tensor) -> Tensor:
         rate = gamma * decay**t * steps * server["able"].sum() / len(ids)
         mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss))
@@ -69,7 +74,7 @@ def drfa(
         return torch.where(server["t"] > 0, after, server["lambda"])
 
     def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
-        return normalized(mixture(server, cohort).index_select(0, cohort.id))
+        return normalized(mixture(server, cohort)[cohort.id])
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
         t, steps = server["t"] + 1, cohort.steps.double().mean()
@@ -82,41 +87,26 @@ def drfa(
 
     algo = Algorithm(
         **descent(local),
-        server_init=lambda w, num_clients: _first_state(w, examples or [1] * num_clients, init == "size"),
+        server_init=server_init,
         update=Averaging(step, {"delta": shares}),
-        needs=frozenset({"loss"}),
+        needs={"loss"},
         weights="uniform",
         kinds=("weights",),
-        uniform=_UNIFORM,
+        uniform="each measured loss stands for those of N/C clients",
     )
     if snapshot == "start" or late:
         return algo
-    algo = replace(algo, needs=frozenset())
+
+    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
+        change = uploads["delta"].mean(0) if snapshot == "end" else uploads["snapshot"]
+        return {"trials": (server["w"] - change).unsqueeze(0)}
+
+    algo = replace(algo, needs=set(), trials=Trials(propose, drawn=True))
     if snapshot == "end":  # two averages of one upload, which is therefore not added up
-        update = algo.averaging
-        trials = _by_second_cohort(lambda uploads: uploads["delta"].mean(0))
-        return replace(algo, trials=trials, update=lambda server, uploads, cohort: update(server, uploads, cohort))
+        return replace(algo, update=algo.averaging.__call__)
     of_snapshot = shares if snapshot_weights == "lambda" else by_weight
-    algo = replace(
-        algo,
-        trials=_by_second_cohort(lambda uploads: uploads["snapshot"]),
-        update=Averaging(step, {"delta": shares, "snapshot": of_snapshot}),
-    )
+    algo = replace(algo, update=Averaging(step, {"delta": shares, "snapshot": of_snapshot}))
     return _with_snapshot(algo, snapshot)
-
-
-def _first_state(w: Tensor, examples: Sequence[int], by_size: bool) -> State:
-    """Return the state of the server, whose mixture is by size or uniform."""
-    n = torch.tensor(examples, dtype=torch.float64).to(w.device)
-    able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
-    mixture = n if by_size else able
-    zero = n.new_zeros(())
-    return {"w": w, "lambda": mixture / mixture.sum(), "able": able, "t": zero, "steps": zero}
-
-
-def _by_second_cohort(step: Callable[[State], Tensor]) -> Trials:
-    """Return the measurement of w - step(uploads) by a second cohort."""
-    return Trials(lambda server, uploads, cohort: {"trials": (server["w"] - step(uploads)).unsqueeze(0)}, drawn=True)
 
 
 def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
@@ -53,10 +52,6 @@ def fafed(
             w = w - rate(cohort.lr[0], decay_w, 0) * m / (v.sqrt() + rho if init_step == "adaptive" else 1)
         return {**server, "w": w, "m": m, "v": v}
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        before = msg["w"] if variant == "stateless" else client["prev"]
-        return {**msg, "prev": before}
-
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         g, m = recursive_momentum(solver, oracle, local, batch, alpha, ext)
         v = beta * local["v"] + (1 - beta) * g.square()
@@ -73,15 +68,11 @@ def fafed(
             w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
         return {"w": w, "m": m, "v": v, "t": t}
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        zeros = torch.zeros_like(w)
-        return {"w": w, "m": zeros, "v": zeros, "t": counter(w)}
-
     return Algorithm(
-        server_init=server_init,
+        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), "t": counter(w)},
         client_init=lambda w: {} if variant == "stateless" else {"prev": w},
         broadcast=lambda server: server,
-        start=start,
+        start=lambda msg, client, info: {**msg, "prev": msg["w"], **client},
         step=step,
         finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TypeAlias
 
 import numpy as np
@@ -13,11 +14,10 @@ from fedbench.algorithms.shared.label_noise_estimation import (
     estimate_levels,
     nearly_clean,
     note_visit,
-    refuse_without_mixtures,
 )
 from fedbench.algorithms.shared.mixup import with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
-from fedbench.core.errors import RequestError, WrongValue, typed
+from fedbench.core.errors import RequestError, WrongValue, install_hint, typed
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, UnitInterval
 from fedbench.core.randomness import one_by_one, sample_cohort
@@ -75,7 +75,9 @@ def fedcorr(
             f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
         )
     sampler = None if frac2 is None else sample_cohort(frac2)
-    refuse_without_mixtures()  # a missing package is reported now and not in the middle of a run
+    if find_spec("sklearn") is None:  # reported now and not in the middle of a run; importing it takes seconds
+        hint = install_hint("fedcorr")
+        raise RequestError(f"fedcorr needs the package scikit-learn, which is not installed; run: {hint}")
 
     def after_visit(
         t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, predict_fn: PredictFn
@@ -90,7 +92,9 @@ def fedcorr(
     def after_second(
         t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, predict_fn: PredictFn
     ) -> Changed:
-        return server, client_states, corrected(server, y, predict_fn, confidence_thres, None) if t + 1 == second else y
+        if t + 1 == second:
+            y = corrected(server, y, predict_fn, confidence_thres)
+        return server, client_states, y
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = w.new_zeros(num_clients, dtype=torch.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent
 from fedbench.core.optim import SGD, Optimizer
@@ -36,9 +35,6 @@ def fedexp(
     Deviation: the authors' code lets ε decay with the square of a decaying local rate.
     """
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, "mean": w, "t": w.new_zeros(())} if average else {"w": w}
-
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta = uploads["delta"]
         d = weighted_sum(cohort.p, delta)
@@ -46,14 +42,12 @@ def fedexp(
         below = 2 * (d @ d + floor)
         rate = torch.where(below > 0, cohort.p.double() @ lengths(delta).square() / below, 1.0).clamp_min(1.0)
         w = server["w"] - (rate * d).to(delta.dtype)
-        if not average:
-            return {"w": w}
         mean = torch.where(server["t"] > 0, (server["w"] + w) / 2, w)
         return {"w": w, "mean": mean, "t": server["t"] + 1}
 
     return Algorithm(
         **descent(local),
-        server_init=server_init,
+        server_init=lambda w, N: {"w": w, "mean": w, "t": w.new_zeros(())},
         update=update,
         deploy=lambda server, clients: server["mean" if average else "w"],
         weights=weights,

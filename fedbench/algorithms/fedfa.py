@@ -76,7 +76,7 @@ def fedfa(
         client_init=lambda w: {"count": w.new_zeros(1, dtype=torch.float64)},
         finish=finish,
         update=update,
-        needs=frozenset({probe}),
+        needs={probe},
         weights="uniform",
         kinds=("weights",),
     )

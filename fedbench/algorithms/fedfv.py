@@ -72,9 +72,7 @@ def fedfv(
         scale = torch.where(moves, server_lr * mean.norm() / length, 0.0)
         return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
 
-    return Algorithm(
-        **descent(local), server_init=server_init, update=update, needs=frozenset({"loss"}), weights="uniform"
-    )
+    return Algorithm(**descent(local), server_init=server_init, update=update, needs={"loss"}, weights="uniform")
 
 
 @np.errstate(invalid="ignore")  # an update that is not finite makes the direction NaN, and the run counts as diverged

@@ -46,7 +46,6 @@ def fedheal(
     """
     if distance == "tensor" and tensors is None:
         raise RequestError("distance=tensor needs the sizes of the model's tensors: pass tensors=[...]")
-    pieces = None if distance == "whole" or tensors is None else list(tensors)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = w.new_zeros(num_clients, dtype=torch.float64)
@@ -60,12 +59,12 @@ def fedheal(
         return upload, {"share": (share * count + up) / (count + 1), "count": count + 1}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        delta, count = uploads["delta"], len(cohort.id)
-        parts = [delta] if pieces is None else delta.split(pieces, 1)
+        delta = uploads["delta"]
+        parts = [delta] if distance == "whole" else delta.split(tensors, 1)
         length = normalized(torch.stack([lengths(part) for part in parts]).sum(0))
-        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * length
-        gained = server["gained"].index_select(0, cohort.id) + increment
-        p = (1 / count + gained) / (1 / count + gained).sum()
+        increment = (1 - beta) * server["increment"][cohort.id] + beta * length
+        gained = server["gained"][cohort.id] + increment
+        p = normalized(1 / len(delta) + gained)
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))
         d = torch.where(total == 0, 0.0, weighted_sum(p, delta) / total)  # NaN stays: the run counts as diverged
         return {

@@ -7,6 +7,7 @@ from math import pi
 from typing import Annotated, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
@@ -73,8 +74,7 @@ def fedmdfg(
     def aim(server: State, uploads: State, cohort: ClientInfo) -> State:
         """Return the direction of the round, and the server's records of the losses."""
         ids, loss = cohort.id, cohort.probe["loss"]
-        expected = server["expected"].index_select(0, ids)
-        count = server["count"].index_select(0, ids)
+        expected, count = server["expected"][ids], server["count"][ids]
         rose = (loss > expected) & (count > 0)
         forced = rose.any() & ~rose.all() & force
         absent = ~torch.isin(server["last_id"], ids)
@@ -109,7 +109,7 @@ def fedmdfg(
         server_init=server_init,
         update=fixed if step == "fixed" else searched,
         trials=None if step == "fixed" else Trials(propose, vectors=1),
-        needs=frozenset({"loss"}),
+        needs={"loss"},
         weights="uniform",
     )
     if not gradients:
@@ -118,7 +118,7 @@ def fedmdfg(
         algo,
         step=lambda oracle, msg, local, batch, info: local,
         finish=lambda msg, client, local, info: ({"delta": info.probe["grad"]}, client),
-        needs=frozenset({"loss", "grad"}),
+        needs={"loss", "grad"},
     )
 
 
@@ -153,22 +153,21 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
     k = gram(rows)
     size = k.diagonal()[:count].sqrt()
     live = (size > _ZERO * size.max()) & (size > 0)
-    scale = torch.ones_like(k[0])
-    scale[:count] = torch.where(live, size[live].mean() / size, 0.0)
+    absent = (0, len(kept))
+    scale = F.pad(torch.where(live, size[live].mean() / size, 0.0), absent, value=1)
     k = k * scale * scale.unsqueeze(1)
+
     towards, angle = _towards_equal(loss, live)
     fair = (angle > theta) | forced
     used = torch.cat([live, live.new_ones(len(kept))])
     mixing = torch.eye(len(k), dtype=k.dtype, device=k.device)[used]
-    if bool(fair) and bool(towards.any()):
-        row = torch.zeros_like(k[:1])
-        row[0, :count] = towards
-        mixing = torch.cat([mixing, row])
-    weight, mean = torch.zeros_like(k[0]), torch.zeros_like(k[0])
+    if fair and towards.any():
+        mixing = torch.cat([mixing, F.pad(towards, absent).unsqueeze(0)])
+
+    weight = torch.zeros_like(k[0])
     if live.any():
-        inner = mixing @ k @ mixing.T
-        weight = shortest_in_hull(inner) @ mixing
-        mean[:count] = live.double() / live.sum()
+        weight = shortest_in_hull(mixing @ k @ mixing.T) @ mixing
+    mean = F.pad(live.double() / live.sum().clamp_min(1), absent)
     shortest = weighted_sum(weight * scale, rows)
     mean_length = weighted_sum(mean * scale, rows).norm()
     length = shortest.norm()
@@ -185,7 +184,7 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
 
 def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
     """Return h [C], the unit part of -1̂ normal to F̂ (0 if the losses are equal), and their angle in degrees."""
-    unit = torch.nn.functional.normalize(loss * live, dim=0, eps=0.0).nan_to_num(0.0)
+    unit = F.normalize(loss * live, dim=0, eps=0.0).nan_to_num(0.0)
     ones = live / live.sum().clamp_min(1).double().sqrt()
     h = (ones @ unit) * unit - ones
     size = h.norm()

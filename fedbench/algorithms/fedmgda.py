@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.gram import gram, shortest_combination
+from fedbench.algorithms.shared.mixtures import normalized
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Positive, UnitInterval
@@ -41,8 +42,7 @@ def fedmgda(
         length = k.diagonal().sqrt()
         moved = length > 0
         scale = torch.where(moved, 1 / length, 0.0) if normalize else moved.double()
-        start = cohort.p.double() * moved
-        start = start / start.sum().clamp_min(torch.finfo(torch.float64).tiny)
+        start = normalized(cohort.p.double() * moved)
         low = (start - eps).clamp_min(0) * moved
         high = (start + eps).clamp_max(1) * moved
         high = torch.where(moved.any(), high, 1.0)  # if no client moved all vectors are 0, and any weights are right

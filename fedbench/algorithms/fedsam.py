@@ -27,11 +27,8 @@ def fedsam(
 
     Identity: ρ = 0 is FedAvg; the distance to FedAvg is O(ρ).
     """
-
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return uphill(oracle, local["w"], batch, rho)[1]
-
-    return Algorithm(**descent(local, gradient), **server_descent(lr=server_lr), weights=weights)
+    solver = descent(local, lambda oracle, msg, local, batch, info: uphill(oracle, local["w"], batch, rho)[1])
+    return Algorithm(**solver, **server_descent(lr=server_lr), weights=weights)
 
 
 def mofedsam(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -39,40 +38,39 @@ def gifair(
     Identity: share = 0 is FedAvg; both forms agree for one full-batch step.
     Deviation: "last" remembers losses at the broadcast model, the authors' code mean losses during local training.
     """
-    remembers = rank_at == "last"
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = w.new_zeros(num_clients, dtype=torch.float64)
-        return {"w": w, "loss": zeros, "known": zeros} if remembers else {"w": w}
+        return {"w": w, "loss": zeros, "known": zeros}
 
     def excess(server: State, cohort: ClientInfo) -> Tensor:  # λ r_k [C], float64
-        loss, known = cohort.probe["loss"], torch.ones_like(cohort.probe["loss"])
-        if remembers:
-            loss = server["loss"].index_select(0, cohort.id)
-            known = server["known"].index_select(0, cohort.id)
+        loss = cohort.probe["loss"]
+        known = torch.ones_like(loss)
+        if rank_at == "last":
+            loss, known = server["loss"][cohort.id], server["known"][cohort.id]
         rank = ((loss.unsqueeze(1) - loss).sign() * known).sum(1) * known
         return share * cohort.p.double().min() / max(1, len(rank) - 1) * rank
 
     def step(server: State, uploads: State, cohort: ClientInfo) -> State:
-        new = {"w": server["w"] - uploads["delta"]}
-        if remembers:
-            new["loss"] = server["loss"].index_copy(0, cohort.id, cohort.probe["loss"])
-            new["known"] = server["known"].index_fill(0, cohort.id, 1.0)
-        return new
+        return {
+            "w": server["w"] - uploads["delta"],
+            "loss": server["loss"].index_copy(0, cohort.id, cohort.probe["loss"]),
+            "known": server["known"].index_fill(0, cohort.id, 1.0),
+        }
 
-    algo = Algorithm(
-        **descent(local),
-        server_init=server_init,
-        update=Averaging(step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}),
-        needs=frozenset({"loss"}),
-        weights=weights,
-    )
     if form == "server":
-        return algo
-    solver = descent(local, scale="factor", variables=lambda msg, client, info: {"factor": info.probe["factor"]})
-    return replace(
-        algo,
-        **solver,
+        return Algorithm(
+            **descent(local),
+            server_init=server_init,
+            update=Averaging(step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}),
+            needs={"loss"},
+            weights=weights,
+        )
+    return Algorithm(
+        **descent(local, scale="factor", variables=lambda msg, client, info: {"factor": info.probe["factor"]}),
+        server_init=server_init,
         instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
         update=Averaging(step, {"delta": by_weight}),
+        needs={"loss"},
+        weights=weights,
     )

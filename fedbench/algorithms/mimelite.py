@@ -55,9 +55,6 @@ def mimelite(
         zeros = torch.zeros_like(w)
         return {"w": w, "m": zeros, "v": zeros} if adam else {"w": w, "m": zeros}
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        return {"delta": msg["w"] - local["w"], "grad": info.probe["grad"]}, client
-
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         c = uploads["grad"]
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
@@ -70,9 +67,12 @@ def mimelite(
         **(descent(gradient=gradient) if adam else blended(1 - beta1)),
         server_init=server_init,
         broadcast=lambda server: server,
-        finish=finish,
+        finish=lambda msg, client, local, info: (
+            {"delta": msg["w"] - local["w"], "grad": info.probe["grad"]},
+            client,
+        ),
         update=Averaging(update, {"delta": by_weight, "grad": by_weight}),
-        needs=frozenset({"grad"}),
+        needs={"grad"},
         weights=weights,
         kinds=("moments down",) if adam else (),
     )

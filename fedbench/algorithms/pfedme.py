@@ -45,9 +45,6 @@ def pfedme(
     """
     without(local, method="pfedme", reason="its local steps are proximal ones")
 
-    def begin(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], "personal": msg["w"]}
-
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         x, theta = local["w"], local["personal" if start == "warm" else "w"]
         for _ in range(inner):
@@ -57,7 +54,7 @@ def pfedme(
     return Algorithm(
         **server_descent(lr=beta),
         client_init=lambda w: {"personal": w},
-        start=begin,
+        start=lambda msg, client, info: {"w": msg["w"], "personal": msg["w"]},
         step=step,
         finish=upload_with(),
         deploy=lambda server, clients: clients["personal"],

@@ -38,6 +38,4 @@ def qfedavg(local: Optimizer = SGD, *, q: NonNegative = 1.0, L: Positive | None 
         weight: Tensor = lipschitz * f**q / h.sum()
         return weight.to(uploads["delta"].dtype) @ uploads["delta"]
 
-    return Algorithm(
-        **descent(local), **server_descent(direction=direction), needs=frozenset({"loss"}), weights="uniform"
-    )
+    return Algorithm(**descent(local), **server_descent(direction=direction), needs={"loss"}, weights="uniform")

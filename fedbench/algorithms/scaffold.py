@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from fedbench.algorithms.shared.averages import participants
 from fedbench.core.algorithm import Algorithm, Averaging, GradientShift, by_weight, descent
@@ -43,9 +42,6 @@ def scaffold(
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
         local = without(local, method="scaffold", reason=reason)
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), participants(num_clients, examples))}
-
     solver = descent(  # line 10
         local,
         extra=GradientShift("shift"),
@@ -66,12 +62,16 @@ def scaffold(
 
     return Algorithm(
         **solver,
-        server_init=server_init,
+        server_init=lambda w, N: {
+            "w": w,
+            "c": torch.zeros_like(w),
+            "clients": w.new_full((), participants(N, examples)),
+        },
         client_init=lambda w: {"c": torch.zeros_like(w)},
         broadcast=lambda server: {"w": server["w"], "c": server["c"]},
         finish=finish,
         update=Averaging(update, {"delta": by_weight, "c": by_weight}),
-        needs=frozenset({"grad"}) if option == 1 else frozenset(),
+        needs={"grad"} if option == 1 else frozenset(),
         weights="uniform",
         kinds=("integrates",),
     )

@@ -42,9 +42,6 @@ def stem(
             w = w - rate(cohort.lr[0], decay_w, 0) * m
         return {**server, "w": w, "m": m}
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {**msg, "prev": client["prev"]}
-
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         _, m = recursive_momentum(solver, oracle, local, batch, alpha)
         w = local["w"] - rate(info.lr, decay_w, msg["t"] + batch.step + 1) * m
@@ -58,7 +55,7 @@ def stem(
         server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": counter(w)},
         client_init=lambda w: {"prev": w},
         broadcast=lambda server: server,
-        start=start,
+        start=lambda msg, client, info: {**msg, "prev": client["prev"]},
         step=step,
         finish=upload_with("m"),
         update=Averaging(update, {"delta": by_weight, "m": by_weight}),

@@ -30,7 +30,5 @@ def term(
         omega = cohort.p * (tilt - tilt.max()).exp()
         return omega / omega.sum()
 
-    server = server_descent(
-        lr=server_lr, direction=lambda uploads, cohort: uploads["delta"], averaged={"delta": tilted}
-    )
-    return Algorithm(**descent(local), **server, needs=frozenset({"loss"}), weights=weights)
+    server = server_descent(lr=server_lr, averaged={"delta": tilted})
+    return Algorithm(**descent(local), **server, needs={"loss"}, weights=weights)

@@ -6,7 +6,7 @@ Nothing in them mixes clients; only ``update`` reduces over the cohort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
@@ -231,7 +231,7 @@ def server_descent(
         averaged: Uploads that ``direction`` sees as sums [P] with these weights (``Averaging``).
     """
     if direction is None:
-        direction, averaged = (lambda uploads, cohort: uploads["delta"]), {"delta": by_weight}
+        direction, averaged = (lambda uploads, cohort: uploads["delta"]), averaged or {"delta": by_weight}
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, **opt.init(w)}
@@ -325,7 +325,7 @@ class Algorithm:
     deliver: Deliver | None = None
     update: Update = _SERVER["update"]
     deploy: Deploy = lambda server, clients: server["w"]
-    needs: frozenset[Need] = frozenset()
+    needs: Set[Need] = frozenset()
     weights: Weights = "size"
     setup: Algorithm | None = None
     instruct: Instruct | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from statistics import NormalDist
 from typing import Annotated, Literal, TypeVar
 
@@ -19,7 +20,6 @@ from fedbench.core.errors import WrongValue, typed
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import ClientInfo, State, Update, lengths, upload, weighted_sum
-from fedbench.core.validation import validate
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
@@ -60,7 +60,7 @@ class Attack(Layer, Attackers):
     """
 
     population: Population
-    clients: float | int = 0.1
+    clients: Annotated[float, Field(ge=0, lt=0.5)] | Annotated[int, Field(ge=0)] = 0.1
     ids: Sequence[Natural] | None = None
     data: Literal["none", "flip", "next", "pair", "random"] = "none"
     message: Literal["none", "sign_flip", "gaussian", "alie", "ipm", "scale"] = "none"
@@ -72,16 +72,14 @@ class Attack(Layer, Attackers):
     loss_scale: Positive = 1.0
 
     def __post_init__(self) -> None:
-        self._check_pair()
-        most, limit = len(self.population.able), "the number of clients"
-        if self.message == "alie" and self.zeta == "auto":
-            most, limit = -(-most // 2), "half of the clients for alie with zeta=auto"
-        if len(self.who) >= most:
+        limit = len(self.population.able)
+        if self.message == "alie" and self.zeta == "auto":  # the attackers need a majority
+            limit = ceil(limit / 2)
+        if len(self.who) >= limit:
             name, given = ("clients", self.clients) if self.ids is None else ("ids", len(self.who))
-            raise WrongValue(name, f"must be below {limit}, {most}, got {given}; type at most {most - 1}")
+            fault = f"must be below {limit} for message={self.message}, got {given}; type at most {limit - 1}"
+            raise WrongValue(name, fault)
 
-    def _check_pair(self) -> None:
-        """Refuse a source and a target that are not two classes of the data, where they are set or needed."""
         classes = self.population.data.classes
         pair = {k for k in (self.source, self.target) if k is not None}
         if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= classes):
@@ -92,19 +90,17 @@ class Attack(Layer, Attackers):
     def who(self) -> np.ndarray:
         """The attackers, ascending."""
         able = self.population.able
-        if self.ids is not None:
-            chosen = np.unique(np.array(self.ids, dtype=np.int64))
-            if len(unknown := np.setdiff1d(chosen, able)):
-                raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
-            return chosen
+        if self.ids is None:
+            count = self.clients
+            if isinstance(count, float):
+                count = int(count * len(able) + 1e-9)  # 0.29 * 100 is a little less than 29 in floating point
+            return np.sort(shuffled(self.population.seed, Purpose.ATTACKERS, able)[:count])
 
-        remedy = "it is a fraction in [0, 0.5) or a number of clients"
-        if isinstance(self.clients, float):
-            fraction = validate("clients", self.clients, Annotated[float, Field(ge=0, lt=0.5)], remedy)
-            count = int(fraction * len(able) + 1e-9)
-        else:
-            count = validate("clients", self.clients, Natural, remedy)
-        return np.sort(shuffled(self.population.seed, Purpose.ATTACKERS, able)[:count])
+        chosen = np.unique(np.array(self.ids, dtype=np.int64))
+        unknown = np.setdiff1d(chosen, able)
+        if len(unknown):
+            raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
+        return chosen
 
     @property
     def needs(self) -> dict[Demand, str]:
@@ -125,15 +121,10 @@ class Attack(Layer, Attackers):
         if self.data == "none" or not len(self.who):
             return data
         last = data.classes - 1
-        unfit = {
-            "labels per token": data.y.dim() > 1,
-            "examples of several clients": data.shares_examples,
-            "a single class": last == 0,
-        }
-        for fault, holds in unfit.items():
-            if holds:
-                message = f"must be none for data with {fault}, got {self.data}; set attack.message instead"
-                raise WrongValue("attack.data", message)
+        if data.y.dim() > 1 or data.shares_examples or last == 0:
+            unfit = "labels per token, a single class or examples of several clients"
+            message = f"must be none for data with {unfit}, got {self.data}; set attack.message instead"
+            raise WrongValue("attack.data", message)
 
         rows = data.train.of_clients(self.who)
         old = data.y[rows]
@@ -221,14 +212,14 @@ class Attack(Layer, Attackers):
             noise = [radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
             return torch.cat([z.to(rows.dtype) for z in noise], 1) + own * self.add
 
-        positions = torch.arange(len(rows), device=bad.device)
-        honest = rows[torch.isin(positions, bad, invert=True)]
-        if self.message == "ipm":
-            forged = by_columns(lambda block: -scale * block.mean(0), honest)
-        else:
-            zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
-            forged = by_columns(lambda block: block.mean(0) - zeta * block.std(0, correction=0), honest)
-        return forged.to(rows.dtype).expand_as(own)
+        honest = rows[upload(~np.isin(plan.ids, self.who), rows.device)]
+        zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
+
+        def forged(block: Tensor) -> Tensor:
+            mean = block.mean(0)
+            return -scale * mean if self.message == "ipm" else mean - zeta * block.std(0, correction=0)
+
+        return by_columns(forged, honest).to(rows.dtype).expand_as(own)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round with the number of its attackers and, where all vectors are held, their effect."""
@@ -239,7 +230,7 @@ class Attack(Layer, Attackers):
             notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in plan.server}
         if algo.deliver is not None:
             algo = replace(algo, update=replace(algo.averaging, rule=_observed(algo.averaging, attacks)))
-        return replace(plan, notes={**plan.notes, **notes}, algorithm=algo)
+        return replace(plan, notes=plan.notes | notes, algorithm=algo)
 
 
 def supported(n: int, m: int) -> float:

@@ -112,7 +112,7 @@ class Availability(Layer):
             "reported": len(plan.ids),
             "reachable": int((plan.able > 0).sum()),
         }
-        return replace(plan, notes={**plan.notes, **notes}, kept=plan.kept | counts)
+        return replace(plan, notes=plan.notes | notes, kept=plan.kept | counts)
 
 
 def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Availability:

@@ -91,7 +91,7 @@ class Codec:
         """Rows, columns and rank of each tensor; rank 0 where it is sent as it is."""
         matrices = []
         for shape in self.population.shapes:
-            n, m = (1, *shape) if len(shape) < 2 else (shape[0], prod(shape[1:]))
+            n, m = shape[0], prod(shape[1:])
             rank = min(self.rank, n, m)
             matrices.append((n, m, rank if rank * (n + m) < n * m else 0))
         return matrices
@@ -230,7 +230,7 @@ class Compression(Layer):
                 return size
 
             notes = {} if len(plan.ids) else {_ERROR.removeprefix(OWN): torch.nan}
-            plan = replace(plan, bytes_up=bytes_up, notes={**plan.notes, **notes})
+            plan = replace(plan, bytes_up=bytes_up, notes=plan.notes | notes)
         return plan if self.down is None else _sent_down(plan, self.down)
 
 

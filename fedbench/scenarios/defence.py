@@ -104,7 +104,8 @@ class Defence(Layer):
         """Return the method with the rule in the place of its sum, or with clipped vectors."""
         if not self.needs:
             return algo
-        whole = replace(algo, deliver=algo.deliver or _deliver)
+        deliver = algo.deliver or (lambda server, uploads, states, cohort: (uploads, states))
+        whole = replace(algo, deliver=deliver)
         if self.rule == "norm_clip":
             return sending(whole if self.radius == "median" else algo, self._clipped)
 
@@ -196,8 +197,3 @@ class Defence(Layer):
 
 def _mean(rows: Tensor) -> Tensor:
     return by_columns(lambda block: block.mean(0), rows)
-
-
-def _deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
-    """Deliver the uploads of the whole cohort as they are."""
-    return uploads, states

@@ -249,7 +249,7 @@ class Privacy(Layer):
             nobody = ClientInfo(id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none)
             return averaging.step(plan.idle(server), uploads, nobody)
 
-        notes = {**plan.notes, "epsilon": self.spent(plan.round + 1)}
+        notes = plan.notes | {"epsilon": self.spent(plan.round + 1)}
         return replace(plan, notes=notes, idle=idle)
 
 

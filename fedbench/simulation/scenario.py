@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -56,7 +56,7 @@ class RoundPlan:
     bytes_down: Callable[[State, int], int] = lambda message, receivers: nbytes(message) * receivers
     bytes_up: Callable[[State], int] = nbytes
     idle: Callable[[State], State] = lambda server: server
-    notes: Mapping[str, float] = field(default_factory=dict)
+    notes: dict[str, float] = field(default_factory=dict)
     kept: State = field(default_factory=dict)
 
     def remembered(self, server: State) -> State:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.types import PredictFn, State, upload
 
 _ROWS = 1024  # rows of the distance matrix computed at once
@@ -37,11 +34,6 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     return torch.cat(scores).mean()
 
 
-def output_losses(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the cross-entropy of softmax outputs taken as logits, as in the authors' code; only the order matters."""
-    return F.cross_entropy(outputs.double(), y, reduction="none")
-
-
 def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn, neighbours: int) -> State:
     """Return the server's state with the score and losses of the one client that the model has just visited.
 
@@ -50,11 +42,13 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn,
     predictions = predict_fn(server["w"], ids, y)
     outputs = predictions.logits.softmax(1)
     score = mean_lid(outputs, neighbours).view(1)
+    # softmax outputs are taken as logits, as in the authors' code; only the order matters
+    losses = F.cross_entropy(outputs.double(), predictions.y, reduction="none")
     loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
     return {
         **server,
         "lid": server["lid"].index_add(0, upload(ids, y.device), score),
-        "loss": loss.index_copy(0, predictions.rows, output_losses(outputs, predictions.y)),
+        "loss": loss.index_copy(0, predictions.rows, losses),
     }
 
 
@@ -79,7 +73,7 @@ def nearly_clean(server: State) -> np.ndarray:
     return low
 
 
-def corrected(server: State, y: Tensor, predict_fn: PredictFn, confidence: float, share: float | None) -> Tensor:
+def corrected(server: State, y: Tensor, predict_fn: PredictFn, confidence: float, share: float | None = None) -> Tensor:
     """Return the labels [T] with those of confident examples of noisy clients replaced by the model's prediction.
 
     Args:
@@ -100,18 +94,6 @@ def corrected(server: State, y: Tensor, predict_fn: PredictFn, confidence: float
             replaced &= torch.zeros_like(replaced).index_fill(0, largest, True)
         y = y.index_copy(0, rows, torch.where(replaced, prediction, labels))
     return y
-
-
-def refuse_without_mixtures() -> None:
-    """Refuse a method that fits mixtures if scikit-learn is missing; importing it takes seconds, and waits for a fit.
-
-    Raises:
-        RequestError: If scikit-learn is not installed.
-    """
-    if find_spec("sklearn") is None:
-        raise RequestError(
-            f"fedcorr needs the package scikit-learn, which is not installed; run: {install_hint('fedcorr')}"
-        )
 
 
 def high_component(values: np.ndarray) -> np.ndarray:
