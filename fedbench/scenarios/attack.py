@@ -83,8 +83,8 @@ class Attack(Layer, Attackers):
         classes = self.population.data.classes
         pair = {k for k in (self.source, self.target) if k is not None}
         if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= classes):
-            given = f"{typed(self.source)} and {typed(self.target)}"
-            raise WrongValue("source and target", f"must be two of {classes} classes, got {given}")
+            pair_given = f"{typed(self.source)} and {typed(self.target)}"
+            raise WrongValue("source and target", f"must be two of {classes} classes, got {pair_given}")
 
     @cached_property
     def who(self) -> np.ndarray:
