@@ -5,6 +5,8 @@ import importlib
 import io
 import tarfile
 import threading
+from contextlib import suppress
+from dataclasses import replace
 from pkgutil import iter_modules
 
 import pytest
@@ -74,6 +76,32 @@ def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_pa
     assert text.startswith("A set: 1 file missing: file.bin could not be downloaded (")
     assert f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})" in text
     assert not list((tmp_path / "set").iterdir())
+
+
+def endless(handler):
+    """Send bytes until the client hangs up."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    with suppress(ConnectionError):
+        while True:
+            handler.wfile.write(CONTENT)
+
+
+def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path):
+    server.files |= {"long": CONTENT + b"more", "endless": endless, "good": CONTENT}
+    file = replace(remote(server, "long", "endless"), max_bytes=len(CONTENT))
+    with pytest.raises(MissingFiles) as error:
+        ensure([file], tmp_path, download=True)
+    for path in ("long", "endless"):
+        assert f"{server.root}/{path}: stopped, as the server sends more than {len(CONTENT)} bytes" in str(error.value)
+    assert not list((tmp_path / "set").iterdir())
+
+    file = replace(file, urls=(*file.urls, f"{server.root}/good"))
+    (path,) = ensure([file], tmp_path, download=True)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_download_without_a_declared_size_has_a_limit_too():
+    assert Remote("file", (), None).max_bytes == 2 * 10**9
 
 
 def test_a_file_on_disk_is_used_as_it_is(server, tmp_path):

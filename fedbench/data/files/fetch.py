@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,13 @@ class Remote:
         path: Where the file belongs, below the data directory.
         urls: Its addresses in the order to try.
         hash: The published checksum, such as "md5:..."; None if there is none.
+        max_bytes: Size above which a download is stopped; the largest published file has about 1 GB.
     """
 
     path: str
     urls: tuple[str, ...]
     hash: str | None
+    max_bytes: int = 2 * 10**9
 
     def addresses(self) -> tuple[str, ...]:
         """Return all addresses in the order to try: mirrors first, for files whose checksum is known."""
@@ -235,9 +239,10 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
     headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT, headers=headers)
     failures: list[str] = []
+    limited = partial(_download_limited, downloader, remote.max_bytes)
     for url in remote.addresses():
         try:
-            pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=downloader)
+            pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=limited)
             break
         except (RequestException, ValueError) as error:
             # of an unreachable server the text is nested representations of objects
@@ -245,6 +250,25 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
         failures.append(f"{url}: {reason}")
         print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
     return failures
+
+
+def _download_limited(downloader: Any, max_bytes: int, url: str, target: str, _: object) -> None:
+    """Download a file as pooch asks for it, and stop when it exceeds ``max_bytes``."""
+    with _LimitedFile(target, max_bytes) as file:
+        downloader(url, file, None)
+
+
+class _LimitedFile(io.FileIO):
+    """A new file that refuses to grow beyond a size, so that no server can fill the disk."""
+
+    def __init__(self, path: str, max_bytes: int) -> None:
+        super().__init__(path, "w")
+        self.max_bytes = max_bytes
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > self.max_bytes:
+            raise ValueError(f"stopped, as the server sends more than {self.max_bytes} bytes")
+        return super().write(content)
 
 
 def unpack(archive: Path, target: Path) -> None:
