@@ -9,7 +9,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset, Rows, share_of
 from fedbench.data.examples import Examples, numbered
-from fedbench.data.partitions.basic import Partition, deal, sizes_of
+from fedbench.data.partitions.basic import Partition, class_pools, deal, sizes_of
 from fedbench.data.partitions.given import Given
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has
@@ -57,9 +57,9 @@ def assemble(
         raise RequestError(
             f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
         )
+    notes: list[str] = []
     if natural:
         train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
-        notes: tuple[str, ...] = ()
     else:
         given = given or _partitioned(examples, partition, clients, seed)
         train, test = _given(examples, given, clients, split, local_test, seed)
@@ -105,19 +105,17 @@ def _tokens(examples: Examples) -> int | None:
     return high + 1
 
 
-def _notes(examples: Examples, train: Rows, test: Rows) -> tuple[str, ...]:
+def _notes(examples: Examples, train: Rows, test: Rows) -> list[str]:
     """Return notes on examples that no client owns, and on training examples that several clients own."""
     trained, tested = train.index.numpy(), test.index.numpy()
-    unused = np.ones(len(examples.y), dtype=bool)
-    unused[trained] = False
-    unused[tested] = False
-    official = (unused & examples.tested).sum()
+    unused = np.setdiff1d(np.arange(len(examples.y)), np.concatenate([trained, tested]))
+    official = examples.tested[unused].sum()
     reasons = {
-        "by the partition": unused.sum() - official,
+        "by the partition": len(unused) - official,
         "of the test examples set apart": official,
     }
     notes = []
-    if unused.any():
+    if len(unused):
         counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         notes.append(f"left out: {counts}")
     distinct = np.unique(trained)
@@ -126,7 +124,7 @@ def _notes(examples: Examples, train: Rows, test: Rows) -> tuple[str, ...]:
             f"shared by clients: {len(trained)} training examples, {len(distinct)} of them distinct; "
             f"{np.isin(tested, distinct).sum()} test examples of a client are training examples of some client"
         )
-    return tuple(notes)
+    return notes
 
 
 def _natural(
@@ -203,12 +201,11 @@ def _given(
     if local_test in ("auto", "split"):
         return _split(train, split, seed)
 
-    for name, rows in zip(given.names, given.train, strict=True):
-        if examples.tested[rows].any():
-            raise RequestError(
-                f"data.local_test={local_test} tests on the official test examples, and the partition gives some of "
-                f"them to client {name}; use data.local_test=split"
-            )
+    if examples.tested[train.index.numpy()].any():
+        raise RequestError(
+            f"data.local_test={local_test} tests on the official test examples, and the partition gives some of them "
+            "to clients; use data.local_test=split"
+        )
     tested = np.flatnonzero(examples.tested)
     if local_test == "central":
         return train, Rows.of([tested])
@@ -223,13 +220,10 @@ def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
 
 def _in_proportion(y: np.ndarray, train: Rows, tested: np.ndarray, rng: np.random.Generator) -> Rows:
     """Deal the rows ``tested`` so that client k gets the same share of a class as of its training examples."""
-    counts = train.label_counts(y, int(y.max()) + 1)  # [N, classes]
-    rows = [tested[:0]]
-    sizes = [np.zeros(len(counts), dtype=np.int64)]
-    for label in np.unique(y[tested]):
-        shuffled = rng.permutation(tested[y[tested] == label])
-        if counts[:, label].any():
-            rows.append(shuffled)
-            sizes.append(sizes_of(counts[:, label], len(shuffled), 0))
-    dealt = deal(np.concatenate(rows), np.stack(sizes))
-    return Rows.of([np.sort(owned) for owned in dealt])
+    counts = train.label_counts(y, int(y.max()) + 1).T  # [classes, N]
+    labels = np.unique(y[tested])
+    pools = class_pools(y[tested], rng)
+    sizes = np.stack([sizes_of(counts[label], len(pool), 0) for label, pool in zip(labels, pools, strict=True)])
+
+    held = [pool[:size] for pool, size in zip(pools, sizes.sum(1), strict=True)]  # none of a class without holders
+    return Rows.of([np.sort(tested[rows]) for rows in deal(np.concatenate(held), sizes)])

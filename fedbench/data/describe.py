@@ -10,7 +10,6 @@ from scipy.special import entr
 
 from fedbench.data.dataset import FederatedDataset
 
-_COLUMNS = 400  # most columns in the picture of labels: with more clients, neighbours share one
 _GRID = (4, 10)  # clients and images of each in the picture of examples
 
 
@@ -82,28 +81,22 @@ def _draw_labels(counts: np.ndarray, title: str) -> Any:
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    groups = np.array_split(counts, min(_COLUMNS, len(counts)))
-    shares = _shares(np.stack([group.sum(0) for group in groups]))
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.subplots()
     norm = PowerNorm(0.5, 0, 1)  # makes the .016 of each of 62 even classes visible
-    image = axes.imshow(shares.T, aspect="auto", interpolation="nearest", origin="lower", norm=norm)
+    image = axes.imshow(_shares(counts).T, aspect="auto", origin="lower", norm=norm)
     figure.colorbar(image, ax=axes, label="share of the client's examples")
-    note = ""
-    if len(groups) < len(counts):
-        note = f" (about {len(counts) / len(groups):.0f} to a column)"
-    axes.set(xlabel=f"clients{note}", ylabel="class", title=f"{title}: labels")
+    axes.set(xlabel="clients", ylabel="class", title=f"{title}: labels")
     return figure
 
 
 def _draw_images(data: FederatedDataset, title: str) -> Any:
-    """Draw the first training images of some clients, a row per client."""
+    """Draw the first training images of the first clients, a row per client."""
     from matplotlib.figure import Figure
 
     rows, columns = _GRID
     trained = np.flatnonzero(data.train.counts)
-    spread = np.linspace(0, len(trained) - 1, min(rows, len(trained)))
-    clients = trained[spread.astype(int)]
+    clients = trained[:rows]
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots(len(clients), columns, squeeze=False)
     for axis in axes.flat:

@@ -70,18 +70,18 @@ def test_training_and_test_indices(tmp_path, name):
 WRONG = {
     "out of range": ([A, [1, 10]], "the examples of client_1: 10 is not among the 10 examples of the source"),
     "negative": ([A, [-1]], r"the examples of client_1: -1 is not among"),
-    "two owners": ([A, [1, 4]], r"example 4 is listed twice, for client_0 and for client_1; every ex"),
-    "twice": ([A, [1, 6, 1]], r"example 1 is listed twice, for client_1 and for client_1"),
-    "trained and tested": ([{"train": A, "test": [2]}], r"example 2 is listed twice, for client_0 and for client_0"),
+    "two owners": ([A, [1, 4]], r"example 4 is listed twice; every example has"),
+    "twice": ([A, [1, 6, 1]], r"example 1 is listed twice"),
+    "trained and tested": ([{"train": A, "test": [2]}], r"example 2 is listed twice"),
     "no integers": ([A, [0.5]], r"the examples of client_1 must be integers, .* got float64 \[1\]"),
     "words": ([A, ["one"]], r"client_1 must be integers"),
     "nested": ([A, [[1], [6]]], r"client_1 must be integers, one per example, got int64 \[2, 1\]"),
     "empty client": ({"a": A, "b": [], "c": []}, r"without examples: \['b', 'c'\]; remove these clients"),
-    "no clients": ([], "has no clients"),
-    "no lists": ("abc", r"cannot be read as indices per client \(got str\); it must be a \.json or"),
+    "no clients": ([], "must have clients"),
+    "no lists": ("abc", r"cannot be read as indices per client \(got str\); it must be a \.json file"),
     "another data set": ({"clients": {"a": A}, "examples": 60000}, "divides 60000 examples, and this source has 10; u"),
-    "mixed": ({"a": A, "b": {"train": B, "test": []}}, "client a needs train and test, as client b has one"),
-    "half": ({"a": {"train": A}}, "client a needs train and test"),
+    "mixed": ({"a": A, "b": {"train": B, "test": []}}, "cannot be read as indices per client .* it must be"),
+    "half": ({"a": {"train": A}}, r"cannot be read as indices per client \('test'\)"),
 }  # fmt: skip
 
 
@@ -101,10 +101,10 @@ def test_files_that_are_none(tmp_path):
             indices(Y, HELD_OUT, file=str(tmp_path / name))
     (tmp_path / "p.csv").write_text("0,1")
     with pytest.raises(
-        RequestError, match=r"p\.csv of data\.partition\.file cannot be read .* it must be a \.json or \.parquet file"
+        RequestError, match=r"p\.csv of data\.partition\.file cannot be read .* it must be a \.json file"
     ):
         indices(Y, HELD_OUT, file=str(tmp_path / "p.csv"))
-    with pytest.raises(RequestError, match=r"it has the columns client, row; needed are client and index"):
+    with pytest.raises(RequestError, match=r"a \.parquet table with the columns client and index"):
         read(tmp_path / "t.parquet", {"client": ["a"], "row": [1]})
     with pytest.raises(RequestError, match=r"split must be train or test in every row"):
         read(tmp_path / "s.parquet", {"client": ["a"], "index": [1], "split": ["val"]})
@@ -112,9 +112,9 @@ def test_files_that_are_none(tmp_path):
 
 def test_lengths_of_a_rule():
     two = [np.array(A), np.array(B)]
-    with pytest.raises(RequestError, match="rule has examples of 2 clients, but 1 names"):
+    with pytest.raises(RequestError, match="rule must have examples of 1 clients, as many as it has names"):
         checked(Given(("a",), two), 10, "rule")
-    with pytest.raises(RequestError, match="rule: two clients are named a"):
+    with pytest.raises(RequestError, match="rule must have clients, and a different name for each"):
         checked(Given(("a", "a"), two), 10, "rule")
 
 
@@ -148,7 +148,7 @@ def test_requests_that_contradict_the_partition():
     with pytest.raises(RequestError, match=r"data\.local_test=central, but the partition has test examples"):
         with_given(split, "central")
     trained = Given(("a", "b"), [np.array([0]), np.array([8])])
-    with pytest.raises(RequestError, match=r"gives some of them to client b; use data\.local_test=split"):
+    with pytest.raises(RequestError, match=r"gives some of them to clients; use data\.local_test=split"):
         with_given(trained, "central")
     assert [r.tolist() for r in with_given(split).test.split()] == [[3], [5]]
 

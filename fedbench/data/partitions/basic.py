@@ -51,22 +51,18 @@ def dirichlet_min_share(
     validate("min_share", min_share, Annotated[float, Field(le=len(sizes))], remedy)
     require_examples(len(y), clients)
 
-    best = 0.0
     tries = tries_for(len(sizes) * clients)
     for _ in range(tries):
         shares = rng.dirichlet(np.full(clients, alpha), len(sizes))  # [K, N]
         counts = np.floor(shares * sizes[:, None]).astype(np.int64)
-        if not counts.any(0).all():
-            continue
-        least = float(shares.sum(0).min() * clients)
-        if least >= min_share:
+        enough = shares.sum(0).min() * clients >= min_share
+        if enough and counts.any(0).all():
             parts = zip(class_pools(y, rng), counts.sum(1), strict=True)
             return deal(np.concatenate([pool[:size] for pool, size in parts]), counts)
-        best = max(best, least)
 
     raise RequestError(
         f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
-        f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; the best had {best:.4g}; "
+        f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; "
         "raise data.partition.alpha, or lower data.clients or data.partition.min_share"
     )
 
@@ -289,7 +285,7 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
     """Give every client ``least`` examples, and share the others in proportion to the weights.
 
     Args:
-        weights: [N], not negative, with a positive sum.
+        weights: [N], not negative, with a sum of at least 1, or all 0: then nothing is shared.
         total: Number of examples, at least N times ``least``.
         least: Lowest number of examples per client.
 
@@ -297,7 +293,7 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
         [N] sizes that sum to ``total``.
     """
     shares = np.cumsum(weights)
-    edges = np.rint(shares / shares[-1] * (total - least * len(weights))).astype(np.int64)
+    edges = np.rint(shares / max(shares[-1], 1) * (total - least * len(weights))).astype(np.int64)
     return np.diff(edges + least * np.arange(1, len(weights) + 1), prepend=0)
 
 

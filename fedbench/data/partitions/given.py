@@ -7,7 +7,6 @@ What flwr-datasets has is a dictionary from a partition's number to its indices,
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,10 @@ from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading, user_path
 from fedbench.data.examples import numbered
 
-_FORMS = "a list of lists, {client: [indices]}, or {client: {train: [indices], test: [indices]}}"
+_FORMS = (
+    "it must be a .json file that holds a list of lists, {client: [indices]}, or {client: {train: [indices], "
+    "test: [indices]}}, or a .parquet table with the columns client and index"
+)
 
 
 class Given(NamedTuple):
@@ -51,41 +53,29 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
             has no example.
     """
     names = given.names
-    if not names:
-        raise RequestError(f"{where} has no clients")
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
-        raise RequestError(f"{where}: two clients are named {repeated[0]}")
+    tests = [] if given.test is None else given.test
+    if not names or len({*names}) < len(names):
+        raise RequestError(f"{where} must have clients, and a different name for each")
+    if len(given.train) != len(names) or len(tests) not in (0, len(names)):
+        raise RequestError(f"{where} must have examples of {len(names)} clients, as many as it has names")
 
-    def read(lists: Sequence[Any]) -> list[np.ndarray]:
-        if len(lists) != len(names):
-            raise RequestError(f"{where} has examples of {len(lists)} clients, but {len(names)} names")
-        places = [f"{where}: the examples of {name}" for name in names]
-        return [_positions(rows, count, place) for place, rows in zip(places, lists, strict=True)]
-
-    train = read(given.train)
-    test = [] if given.test is None else read(given.test)
-    shared = []
-    if given.shared is not None:
-        shared.append(_positions(given.shared, count, f"{where}: the shared test examples"))
-    lists = [*train, *test, *shared]
-    owners = [*names, *(names if test else ()), "all clients"]  # of each list
-
-    positions = np.concatenate(lists)
-    places = np.repeat(np.arange(len(lists)), [len(rows) for rows in lists])
-    order = np.argsort(positions, kind="stable")
-    twice = np.flatnonzero(np.diff(positions[order]) == 0)
-    if len(twice):
-        first, second = order[twice[0] : twice[0] + 2]
-        raise RequestError(
-            f"{where}: example {positions[first]} is listed twice, for {owners[places[first]]} and for "
-            f"{owners[places[second]]}; every example has at most one place"
-        )
-    owning = {owner for owner, rows in zip(owners, lists, strict=False) if len(rows)}
-    idle = [name for name in names if name not in owning]
+    places = [f"{where}: the examples of {name}" for name in names]
+    train = [_positions(rows, count, place) for rows, place in zip(given.train, places, strict=True)]
+    test = [_positions(rows, count, place) for rows, place in zip(tests, places, strict=False)]
+    owned = [np.concatenate(rows) for rows in zip(train, test, strict=True)] if test else train
+    idle = [name for name, rows in zip(names, owned, strict=True) if not len(rows)]
     if idle and not empty:
         raise RequestError(f"{where}: without examples: {shown(idle)}; remove these clients")
-    return Given(names, train, test or None, shared[0] if shared else None)
+
+    shared = given.shared
+    if shared is not None:
+        shared = _positions(shared, count, f"{where}: the shared test examples")
+        owned = [*owned, shared]
+    positions, times = np.unique(np.concatenate(owned), return_counts=True)
+    repeated = positions[times > 1]
+    if len(repeated):
+        raise RequestError(f"{where}: example {repeated[0]} is listed twice; every example has at most one place")
+    return Given(names, train, test or None, shared)
 
 
 def _positions(values: Any, count: int, place: str) -> np.ndarray:
@@ -121,13 +111,10 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
     """
     path = user_path("data.partition.file", file)
     fault = "of data.partition.file cannot be read as indices per client"
-    with reading(path, fault, f"it must be a .json or .parquet file that holds {_FORMS}"):
+    with reading(path, fault, _FORMS):
         content = _read_table(path) if path.suffix == ".parquet" else json.loads(path.read_bytes())
-        given = _given(content)
+        given = _given(content, len(y))
         "".join(given.names).encode()  # without lone surrogates
-    expected = content.get("examples") if isinstance(content, Mapping) and "clients" in content else None
-    if expected not in (None, len(y)):
-        raise RequestError(f"{path} divides {expected} examples, and this source has {len(y)}; use the same data set")
     return checked(given, len(y), str(path))
 
 
@@ -161,23 +148,21 @@ def _read_table(path: Path) -> dict[str, Any]:
     import pandas as pd  # takes half a second, and most runs read no table
 
     table = pd.read_parquet(path)
-    if not {"client", "index"} <= {*table}:
-        raise ValueError(f"it has the columns {', '.join(map(str, table))}; needed are client and index")
-    split = table.get("split")
-    if split is not None and not split.isin(["train", "test"]).all():
+    groups = table.groupby("client", sort=False)
+    if "split" not in table:
+        return {str(name): index.to_numpy() for name, index in groups["index"]}
+    if not table["split"].isin(["train", "test"]).all():
         raise ValueError("split must be train or test in every row")
-    clients: dict[str, Any] = {}
-    for name, rows in table.groupby("client", sort=False):
-        index = rows["index"]
-        if split is None:
-            clients[str(name)] = index.to_numpy()
-        else:
-            clients[str(name)] = {half: index[rows["split"] == half].to_numpy() for half in ("train", "test")}
+
+    clients = {}
+    for name, rows in groups:
+        index, split = rows["index"], rows["split"]
+        clients[str(name)] = {half: index[split == half].to_numpy() for half in ("train", "test")}
     return clients
 
 
-def _given(content: Any) -> Given:
-    """Return the partition that lists and dictionaries stand for."""
+def _given(content: Any, count: int) -> Given:
+    """Return the partition of ``count`` examples that lists and dictionaries stand for."""
     if isinstance(content, list):
         content = dict(zip(numbered("client", len(content)), content, strict=True))
     if not isinstance(content, Mapping):
@@ -185,14 +170,13 @@ def _given(content: Any) -> Given:
     if "client_names" in content:  # FLGo
         content = {name: content[name]["data"] for name in content["client_names"]}
     elif "clients" in content:  # fedbench
-        return _given(content["clients"])._replace(shared=content.get("shared_test"))
+        expected = content.get("examples", count)
+        if expected != count:
+            raise ValueError(f"it divides {expected} examples, and this source has {count}; use the same data set")
+        return _given(content["clients"], count)._replace(shared=content.get("shared_test"))
 
     names = tuple(map(str, content))
-    halves = [name for name, rows in content.items() if isinstance(rows, Mapping)]
-    if not halves:
-        return Given(names, [*content.values()])
-    for name, rows in content.items():
-        if not isinstance(rows, Mapping) or not {"train", "test"} <= rows.keys():
-            raise ValueError(f"client {name} needs train and test, as client {halves[0]} has one of them")
-    train_rows = [rows["train"] for rows in content.values()]
-    return Given(names, train_rows, [rows["test"] for rows in content.values()])
+    owned = [*content.values()]
+    if not any(isinstance(rows, Mapping) for rows in owned):
+        return Given(names, owned)
+    return Given(names, [rows["train"] for rows in owned], [rows["test"] for rows in owned])
