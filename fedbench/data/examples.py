@@ -150,14 +150,22 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
     return count
 
 
-def per_channel(key: str, values: Sequence[float] | None, channels: int, default: float) -> tuple[float, ...]:
-    """Return the values of a key, one per channel; those of None are the default.
+def normalisation(
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    channels: int,
+    default: tuple[float, float] = (0.0, 1.0),
+) -> dict[str, Any]:
+    """Return the fields ``mean`` and ``std`` of images, one value per channel; those of None are the default.
 
     Raises:
         RequestError: If there is not one value per channel.
     """
-    if values is None:
-        return (default,) * channels
-    if len(values) != channels:
-        raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {values!r}")
-    return tuple(map(float, values))
+    fields = {}
+    for key, values, constant in zip(("mean", "std"), (mean, std), default, strict=True):
+        if values is None:
+            values = [constant] * channels
+        if len(values) != channels:
+            raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {values!r}")
+        fields[key] = tuple(map(float, values))
+    return fields

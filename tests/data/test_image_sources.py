@@ -374,7 +374,7 @@ def test_tinyimagenet_refuses(tmp_path):
     write_tiny(folder)
     for line in ("val_0.JPEG\tn03\t0\t0\t0\t0", "val_1.JPEG\tn02\t0\t0\t0\t0", "val_0.JPEG"):
         (folder / "val/val_annotations.txt").write_text(f"{line}\n")
-        with pytest.raises(RequestError, match="val_annotations.txt, line 1: expected a file of val/images"):
+        with pytest.raises(RequestError, match=r"val_annotations.txt is not a table with|val_1.JPEG cannot be read as"):
             tinyimagenet.load(tmp_path, download=False)
     (folder / "wnids.txt").write_text("n01\nn02\nn03\n")
     with pytest.raises(RequestError, match="No such file or directory: .*n03/images"):
@@ -486,7 +486,6 @@ def test_npz_of_numbers(tmp_path, x, kind, shape):
     [
         ({"owner": [7, 3, 7]}, [1, 0, 1], ("3", "7")),
         ({"owner": ["b", "a", "c"]}, [1, 0, 2], ("a", "b", "c")),
-        ({"owner": [b"b", b"a", b"b"]}, [1, 0, 1], ("a", "b")),
         ({"owner": [2, 0, 2], "names": ["x", "nobody", "z"]}, [2, 0, 2], ("x", "nobody", "z")),
     ],
 )
@@ -518,7 +517,7 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "names must be distinct"),
         (
             {"x": np.eye(2), "y": [0, 1], "owner": [0, 0], "names": "a"},
-            r"names must be distinct, of shape \[N\], got <U1 \[\]",
+            r"names must be distinct words, of shape \[N\], got <U1 \[\]",
         ),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
         ({"x": bytes_of(2, 4, 4, 3), "y": [0, 1]}, "looks like images with the channels last"),

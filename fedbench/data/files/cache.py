@@ -25,8 +25,6 @@ from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 
 _FORMAT = 7  # of the files below; a new number rebuilds them
-_ARRAYS = ("x", "y", "owner", "held_out")
-_FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 
 
 def prepared(
@@ -94,11 +92,12 @@ def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
 def _write(folder: Path, examples: Examples) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with replaced_folder(folder) as part:
-        for key in _ARRAYS:
-            array = getattr(examples, key)
-            if array is not None:
-                np.save(part / f"{key}.npy", array)
-        facts = {key: getattr(examples, key) for key in _FACTS}
+        facts = {}
+        for key, value in vars(examples).items():
+            if isinstance(value, np.ndarray):
+                np.save(part / f"{key}.npy", value)
+            else:
+                facts[key] = value
         facts["arrays"] = {file.name: file_checksum(file) for file in part.iterdir()}
         (part / "facts.json").write_text(with_checksum(facts), encoding="utf-8")
 

@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, shown
+from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
-from fedbench.data.examples import Examples, Part, are_labels, join
+from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
-from fedbench.data.sources.leaf_json import User, users_of
+from fedbench.data.sources.leaf_json import User, part_of, users_of
 
 _CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase  # in the order of the labels
 _SIDE = 28
@@ -113,18 +113,17 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
 
 def _part(user: User, held_out: bool | None) -> Part:
     """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
-    with reading(user.place, f"needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61"):
-        y = np.array(user.y, dtype=np.float64)
-        x = np.array(user.x, dtype=np.float64).reshape(len(y), _SIDE**2)
-        if y.ndim != 1 or not are_labels(y) or y.max(initial=0) >= len(_CHARACTERS):
-            raise ValueError(f"got {shown(user.y)}")
-    pixels = np.rint(255 * x.clip(0, 1))  # NaN stays, and fails the comparison
-    if not (np.abs(x - pixels / 255) < 1e-6).all():
+    part = part_of(user, held_out)
+    if part.x.size != len(part.y) * _SIDE**2 or part.y.max(initial=0) >= len(_CHARACTERS):
+        raise RequestError(f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61")
+    x = part.x.reshape(len(part.y), 1, _SIDE, _SIDE)
+    pixels = np.rint(255 * x).clip(0, 255)
+    if not np.allclose(x, pixels / 255, rtol=0, atol=1e-6):
         raise RequestError(
             f"{user.place} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's FEMNIST; use "
             "data=leaf_json instead"
         )
-    return Part(user.name, held_out, pixels.astype(np.uint8).reshape(-1, 1, _SIDE, _SIDE), y)
+    return part._replace(x=pixels.astype(np.uint8))
 
 
 def _nist(by_class: Path, by_write: Path) -> Examples:

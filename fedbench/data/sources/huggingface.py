@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedbench.core.errors import RequestError, install_hint, nearest
+from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count, Number, Positive
-from fedbench.data.examples import Examples, per_channel
+from fedbench.data.examples import Examples, normalisation
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
 
@@ -51,28 +51,23 @@ def load(
         RequestError: If the library is not installed, or the directory, a split, a column or its content does not fit.
     """
     parts = _splits(root, train, test)
-    known = list(parts[0].column_names)
-    for key, column in (("x", x), ("y", y), ("owner", owner)):
-        if column is not None and column not in known:
-            hint = nearest(column, known)
-            raise RequestError(f"data.source.{key}={column}: {root} has the columns {', '.join(known)}{hint}")
-    labels, classes = _labels(parts, y)
-    clients: dict[str, Any] = {}
+    features = parts[0].features
+    for column in (x, y, owner):
+        if column is not None and column not in features:
+            raise RequestError(f"{root} has no column {column}; its columns are {', '.join(features)}")
+
+    fields: dict[str, Any] = {}
     if owner is not None:
         names, place = np.unique(_column(parts, owner).astype(str), return_inverse=True)
-        clients = {"owner": place, "names": tuple(names.tolist())}
-    scale: dict[str, Any] = {}
-    if type(parts[0].features[x]).__name__ == "Image":
+        fields = {"owner": place, "names": tuple(names.tolist())}
+    if type(features[x]).__name__ == "Image":
         inputs = _images(parts, x, size)
-        channels = inputs.shape[1]
-        scale = {
-            "mean": per_channel("mean", mean, channels, 0.5),
-            "std": per_channel("std", std, channels, 0.5),
-        }
+        fields |= normalisation(mean, std, inputs.shape[1], (0.5, 0.5))
     else:
         inputs = _column(parts, x, np.float32)
         if inputs.ndim == 1:
             inputs = inputs[:, None]
+    labels, classes = _labels(parts, y)
     sizes = [len(part) for part in parts]
     return Examples(
         x=inputs,
@@ -80,8 +75,7 @@ def load(
         classes=classes,
         held_out=np.arange(len(labels)) >= sizes[0] if len(parts) > 1 else None,
         sources=(f"datasets directory: {root}, {' + '.join(map(str, sizes))} examples",),
-        **clients,
-        **scale,
+        **fields,
     )
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.core.options import Count, Number, Positive
-from fedbench.data.examples import Examples, per_channel
+from fedbench.data.examples import Examples, normalisation
 from fedbench.data.sources._images import decode, labelled_files
 
 
@@ -36,42 +36,38 @@ def load(
         RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
     """
     base = user_path("data.root", root)
-    if not (base / "train").is_dir():
-        raise RequestError(f"data.root={root} has no directory train/; expected train/<class>/*.png or *.jpg")
-    x, y, labels = _read(base / "train", size)
-    trained = len(y)
-    if (base / "test").is_dir():
-        test_x, test_y, tested = _read(base / "test", size)
-        unknown = {*tested} - {*labels}
-        if unknown:
-            raise RequestError(f"{base / 'test'} has classes that are missing in train/: {', '.join(sorted(unknown))}")
-        if test_x.shape[1:] != x.shape[1:]:
-            shapes = sorted([x.shape[1:], test_x.shape[1:]])
-            raise RequestError(f"train/ and test/ images differ in shape: {shapes}; set data.size")
-        x = np.concatenate([x, test_x])
-        y = np.concatenate([y, np.searchsorted(labels, tested)[test_y]])
-    return Examples(
-        x=x,
-        y=y,
-        classes=len(labels),
-        held_out=np.arange(len(y)) >= trained,
-        mean=per_channel("mean", mean, 3, 0.0),
-        std=per_channel("std", std, 3, 1.0),
-        sources=(f"images: {base}",),
-    )
+    trained = _folders(base / "train")
+    tested = _folders(base / "test")
+    if not trained:
+        raise RequestError(
+            f"data.root={root} has no directory train/ with directories of classes; expected train/<class>/*.png or "
+            "*.jpg"
+        )
+    classes = [folder.name for folder in trained]
+    unknown = [folder.name for folder in tested if folder.name not in classes]
+    if unknown:
+        raise RequestError(f"{base / 'test'} has classes that are missing in train/: {', '.join(unknown)}")
 
-
-def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    if not classes:
-        raise RequestError(f"{folder} has no directory per class")
-    files, y = labelled_files([folder / name for name in classes], ".png", ".jpg", ".jpeg")
+    folders = trained + tested
+    files, place = labelled_files(folders, ".png", ".jpg", ".jpeg")
     if size is None:
         x = decode(files, 3, None, remedy="set data.size")
     else:
         x = decode(files, 3, (size, size), change=partial(_to_square, size))
-    return x, y, classes
+    labels = np.array([classes.index(folder.name) for folder in folders])
+    return Examples(
+        x=x,
+        y=labels[place],
+        classes=len(classes),
+        held_out=place >= len(trained),
+        sources=(f"images: {base}",),
+        **normalisation(mean, std, 3),
+    )
+
+
+def _folders(part: Path) -> list[Path]:
+    """Return the directory of each class in a part of the data set, in alphabetical order."""
+    return sorted(path for path in part.glob("*") if path.is_dir())
 
 
 def _to_square(side: int, image: Image.Image) -> Image.Image:

@@ -38,9 +38,9 @@ def load(
         RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
     held_out = None if test is None else False
-    parts = [_part(user, held_out) for user in users_of(json_files(train, "data.train"))]
+    parts = [part_of(user, held_out) for user in users_of(json_files(train, "data.train"))]
     if test is not None:
-        parts += [_part(user, True) for user in users_of(json_files(test, "data.test"))]
+        parts += [part_of(user, True) for user in users_of(json_files(test, "data.test"))]
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
         fault = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
@@ -59,7 +59,7 @@ def load(
     return replace(examples, x=examples.x.reshape(-1, *shape))
 
 
-def _part(user: User, held_out: bool | None) -> Part:
+def part_of(user: User, held_out: bool | None) -> Part:
     """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
     inputs, labels = user.x, user.y
     counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (inputs, labels)]

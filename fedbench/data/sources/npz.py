@@ -10,7 +10,7 @@ import numpy as np
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import user_path
 from fedbench.core.options import Count, Number, Positive
-from fedbench.data.examples import Examples, are_finite, are_labels, count_of, per_channel
+from fedbench.data.examples import Examples, are_finite, are_labels, count_of, normalisation
 from fedbench.data.files.readers import read_npz
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
@@ -45,10 +45,10 @@ def load(
             raise RequestError(f"{file} has no array {name}; it must contain x and y, and may contain the others")
     check = partial(_check, file, arrays)
     x, y = arrays["x"], arrays["y"]
-    real = x.ndim and x.dtype.kind in "biuf" and (x.size or not len(x)) and are_finite(x)
-    check("x", real, "finite real numbers of 32 bits and of shape [T, ...]")
-    labels = y.shape == x.shape[:1] and len(y) and y.dtype.kind in "iuf" and are_labels(y)
-    check("y", labels, f"integers >= 0 of shape [{len(x)}] and not empty")
+    real = x.ndim and x.size and x.dtype.kind in "biuf" and are_finite(x)
+    check("x", real, "finite real numbers of 32 bits, of shape [T, ...] and not empty")
+    labels = y.shape == x.shape[:1] and y.dtype.kind in "iuf" and are_labels(y)
+    check("y", labels, f"integers >= 0 of shape [{len(x)}]")
     held_out = arrays.get("held_out")
     if held_out is not None:
         marks = held_out.shape == y.shape and np.isin(held_out, (0, 1)).all()
@@ -69,9 +69,8 @@ def load(
         owner=owner,
         names=names,
         held_out=held_out,
-        mean=per_channel("mean", mean, x.shape[1], 0.0) if images else None,
-        std=per_channel("std", std, x.shape[1], 1.0) if images else None,
         sources=(f"NumPy archive: {file}",),
+        **(normalisation(mean, std, x.shape[1]) if images else {}),
     )
 
 
@@ -103,19 +102,13 @@ def _owners(file: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray | None
             raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
         return None, ()
     count = len(arrays["y"])
-    words = owner.shape == (count,) and owner.dtype.kind in "iuSU"
+    words = owner.shape == (count,) and owner.dtype.kind in "iuU"
     _check(file, arrays, "owner", words, f"integers or words of shape [{count}]")
     if names is None:
         names, owner = np.unique(owner, return_inverse=True)
     else:
-        _check(
-            file,
-            arrays,
-            "names",
-            names.ndim == 1 and len({*names}) == len(names),
-            "distinct, of shape [N]",
-        )
+        distinct = names.ndim == 1 and names.dtype.kind in "iuU" and len({*names}) == len(names)
+        _check(file, arrays, "names", distinct, "distinct words, of shape [N]")
         indices = owner.dtype.kind in "iu" and 0 <= owner.min() <= owner.max() < len(names)
         _check(file, arrays, "owner", indices, f"indices from 0 to {len(names) - 1} into names")
-    texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist()]
-    return owner.astype(np.int64), tuple(texts)
+    return owner.astype(np.int64), tuple(map(str, names.tolist()))

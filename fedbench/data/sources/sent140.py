@@ -137,21 +137,20 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     """
     wanted = {*words}
     rows: dict[str, np.ndarray] = {}
-    size = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    zero = np.zeros(0)
+    with (
+        reading(path, "must have a word and its numbers in every line, as many as in the first"),
+        path.open("rb") as file,
+    ):
+        for line in file:
             word = _word(line)
-            if size and (word not in wanted or word in rows):
-                continue
-            with reading(f"{path}, line {number}:", f"expected a word and {size or 'its'} numbers"):
-                fields = line.split()
-                row = np.array(fields[-size:] if size else fields[1:], dtype=np.float32)
-                size = size or len(row)
-                if len(row) != size or not size or not np.isfinite(row).all():
-                    raise ValueError(f"got {len(row)}, or some that are not finite")
-            rows[word] = row
-    zero = np.zeros(size, dtype=np.float32)
-    return np.stack([zero, zero, *(rows.get(word, zero) for word in words)])
+            if not zero.size or (word in wanted and word not in rows):
+                rows[word] = np.array(line.split()[1:], dtype=np.float32)
+                zero = np.zeros_like(rows[word])
+        table = np.stack([zero, zero, *(rows.get(word, zero) for word in words)])
+        if not table.size or not np.isfinite(table).all():
+            raise ValueError("some are missing or not finite")
+    return table
 
 
 def tokens(text: str, index: dict[str, int], length: int, *, lowercase: bool) -> list[int]:

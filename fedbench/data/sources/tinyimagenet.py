@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import shown
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
@@ -53,26 +52,20 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
 
 
 def _read(folder: Path, wnids: list[str], images: list[Path]) -> Examples:
-    files, labels = labelled_files(images, ".jpeg")
-    trained = len(files)
-    index = {wnid: label for label, wnid in enumerate(wnids)}
-    tests = []
+    trained, labels = labelled_files(images, ".jpeg")
     table = folder / "val/val_annotations.txt"
-    form = "expected a file of val/images, a tab and a wnid"
-    for number, line in enumerate(read_text(table).splitlines(), 1):
-        with reading(f"{table}, line {number}:", form, f"got {shown(line)}"):
-            name, wnid, *_ = line.split("\t")
-            file = folder / "val/images" / name
-            file.stat()  # raises if it is missing
-            files.append(file)
-            tests.append(index[wnid])
+    with reading(table, "is not a table with a file of val/images, a tab and a wnid in every line"):
+        rows = [line.split("\t") for line in read_text(table).splitlines()]
+        tested = [folder / "val/images" / row[0] for row in rows]
+        tests = [wnids.index(row[1]) for row in rows]
+    files = trained + tested
     return Examples(
         x=decode(files, 3, (64, 64)),
         y=np.array([*labels, *tests]),
         classes=len(wnids),
-        held_out=np.arange(len(files)) >= trained,
+        held_out=np.arange(len(files)) >= len(trained),
         # of all pixels of the training images; the usual std .2302 .2265 .2262 is a mean over images
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
-        sources=(f"Tiny-ImageNet: {trained} + {len(tests)} images; without published checksums",),
+        sources=(f"Tiny-ImageNet: {len(trained)} + {len(tested)} images; without published checksums",),
     )
