@@ -104,12 +104,6 @@ def tree() -> tuple[Parser, dict[str, Parser]]:
     return top, parsers
 
 
-def _address(text: str) -> str:
-    if not re.fullmatch(r"ray(://[^/:\s]+:\d+)?", text):
-        raise argparse.ArgumentTypeError(f"must be ray or ray://HOST:PORT, got {text}")
-    return text
-
-
 def _argument(*names: str, **options: Any) -> Argument:
     return names, options
 
@@ -122,7 +116,7 @@ _JOBS = _argument("--jobs", type=int, metavar="N",
                   help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip
 _EXECUTION = (
     _JOBS,
-    _argument("--on", type=_address, metavar="ray[://HOST:PORT]",
+    _argument("--on", metavar="ray[://HOST:PORT]",
               help="carry out the runs on a Ray cluster: of this machine, RAY_ADDRESS, or HOST (docs/cluster.md)"),
     _argument("--run-cpus", type=float, metavar="N", help="with --on: number of cores of a run (default: 1)"),
     _argument("--run-gpus", type=float, metavar="N",

@@ -120,7 +120,7 @@ def _execute(
     # a plan needs neither PyTorch nor Matplotlib, which take seconds to import
     from fedbench.reports.page import PAGE
     from fedbench.reports.write import write_report
-    from fedbench.reproduce.execute import outcomes, unreadable_data
+    from fedbench.reproduce.outcomes import outcomes, unreadable_data
 
     faults = unreadable_data(run for run in runs if not run.done)
     todo = [run for run in runs if not run.done and run.experiment not in faults]

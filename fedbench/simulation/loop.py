@@ -72,7 +72,7 @@ def run_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) 
     if algo.trials is not None:
         uploads, info = participants.run_trials(algo.trials, uploads, info)
 
-    server = algo.averaging.step(server, uploads, info)  # the averages are taken
+    server = algo.averaging.step(server, uploads, info)  # where uploads are averaged, they are averages by now
     snapshot = end_round(participants, stage, server)
     return snapshot if stage.after is None else change_labels(simulation, stage.after, t, snapshot)
 

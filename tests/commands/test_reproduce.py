@@ -24,8 +24,8 @@ from fedbench.core.config_values import leaves
 from fedbench.core.errors import RequestError
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
-from fedbench.reproduce import execute as execution
-from fedbench.reproduce.execute import unreadable_data
+from fedbench.reproduce import outcomes as execution
+from fedbench.reproduce.outcomes import unreadable_data
 from fedbench.reproduce.plan import chosen, locate, missing_files, plan, table_names
 from fedbench.runs import training as runner
 from fedbench.runs.progress import duration

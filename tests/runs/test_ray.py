@@ -16,8 +16,9 @@ from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs.executors.base import RunBatch
 from fedbench.runs.executors.local import LocalExecutor
+from fedbench.runs.executors.node import Shared, read_files, write_files
 from fedbench.runs.executors.options import make_executor
-from fedbench.runs.executors.ray import Mailbox, RayExecutor, Shared, _Run, read_files, run_task, write_files
+from fedbench.runs.executors.ray import Mailbox, RayExecutor, _Run, run_task
 
 NODES = Path(__file__).with_name("ray_nodes.py")
 ENVIRONMENT = {
@@ -43,7 +44,7 @@ def test_files_travel_without_the_lock_and_what_they_replace_goes(tmp_path):
 def test_what_vouches_for_other_files_is_written_last(tmp_path, monkeypatch):
     """Cut off after any file, the manifest never names a checkpoint that is not there."""
     written = []
-    monkeypatch.setattr("fedbench.runs.executors.ray.replace_file", lambda path, *_, **__: written.append(path.name))
+    monkeypatch.setattr("fedbench.runs.executors.node.replace_file", lambda path, *_, **__: written.append(path.name))
     write_files(
         {"DONE": b"", "checkpoint/manifest.json": b"", "checkpoint/round_2": b"", "rounds.jsonl": b""}, tmp_path
     )

@@ -2,7 +2,7 @@
 
 Each slot for a run is a stock pool of one process, so that a process that dies costs its run alone: the pool of its
 slot is replaced, and the others go on. A process imports torch once and takes one run after another, so that runs share
-the data that it has read. Ctrl-C reaches this process alone; it asks the others to stop, and the next command resumes
+the data that it has read. On Ctrl-C the processes of runs wait for this one to stop them, and the next command resumes
 their runs.
 """
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Positive
 from fedbench.core.validation import validate
 from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.executors.ray import RayExecutor
+
+CLUSTERS = {"ray": RayExecutor.at}  # by name in --on NAME[://ADDRESS]: (address, cores and GPUs of a run) -> executor
 
 
 def make_executor(
@@ -41,5 +41,7 @@ def make_executor(
     if jobs is not None:
         raise RequestError("--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs")
 
-    address = os.environ.get("RAY_ADDRESS") if on == "ray" else on
-    return RayExecutor(address and address.removeprefix("ray://"), run_cpus or 1.0, run_gpus)
+    name, _, address = on.partition("://")
+    if name not in CLUSTERS:
+        raise RequestError(f"--on must be {' or '.join(CLUSTERS)}, perhaps with ://HOST:PORT; got {on}")
+    return CLUSTERS[name](address, run_cpus, run_gpus)

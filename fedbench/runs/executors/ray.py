@@ -10,33 +10,30 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
+import re
 import socket
 import sys
-import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-import fedbench
 from fedbench.config.schema import RunConfig
-from fedbench.core.atomic_files import NotWritten, replace_file, to_disk
+from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.cached_run import Outcome, continue_shorter
 from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
+from fedbench.runs.executors.node import Files, Shared, read_files, run_on_node, write_files
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
-from fedbench.runs.progress import BatchDisplay, RunProgress, hidden
-from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST, NODE, is_done, read_run
+from fedbench.runs.progress import BatchDisplay, RunProgress
+from fedbench.runs.run import CHECKPOINT, LOCK, NODE, is_done, read_run
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
@@ -45,10 +42,6 @@ ATTEMPTS = 3  # of a run that loses its process or is silent
 SILENT_SECONDS = 60.0  # without a message, which come every two seconds; more at each attempt, if imports are slow
 SUSPECT_SECONDS = 60.0  # without runs for a node that has lost a process; Ray notices within them whether it is dead
 _POLL_SECONDS = 1.0  # between two looks at what was received
-_BEAT_SECONDS = 2.0  # between two messages of a run; one a round would be thousands a second for small models
-_MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
-_NOT_SENT = {LOCK, NODE, CLIENT_STATES}  # of one machine, and the memory of one process
-Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
 
 
 @dataclass(frozen=True)
@@ -64,6 +57,17 @@ class RayExecutor(Executor):
     address: str | None = None
     cpus: float = 1.0
     gpus: float | None = None
+
+    @classmethod
+    def at(cls, address: str, cpus: float | None, gpus: float | None) -> RayExecutor:
+        """Return the executor for ``--on ray://ADDRESS``; without an address, for RAY_ADDRESS or a cluster of its own.
+
+        Raises:
+            RequestError: If it is no address.
+        """
+        if address and not re.fullmatch(r"[^/:\s]+:\d+", address):
+            raise RequestError(f"--on must be ray or ray://HOST:PORT, got ray://{address}")
+        return cls(address or os.environ.get("RAY_ADDRESS", "").removeprefix("ray://") or None, cpus or 1.0, gpus)
 
     def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
         """Carry out runs and add their results to the batch.
@@ -98,7 +102,7 @@ class RayExecutor(Executor):
         return ray
 
 
-# ---- in the process that was typed
+# ---- in the process that has the results
 
 
 @dataclass
@@ -381,100 +385,6 @@ class Mailbox:
         return messages
 
 
-@dataclass(frozen=True)
-class Shared:
-    """The facts that all tasks of a batch get.
-
-    Attributes:
-        batch: The batch, without its runs.
-        cores: Number of cores of a run.
-        versions: Versions that a node must have.
-        folder: The working directory, which relative paths refer to; nodes without it use their own.
-        environment: Variables that configurations may refer to.
-    """
-
-    batch: RunBatch
-    cores: int
-    versions: str
-    folder: str
-    environment: dict[str, str]
-
-    @classmethod
-    def of(cls, batch: RunBatch, cores: int) -> Shared:
-        """Return the facts of this process."""
-        environment = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
-        return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
-
-
-def _versions() -> str:
-    import torch  # late: a driver that finds all runs done does without it
-
-    return f"fedbench {fedbench.__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}"
-
-
-def read_files(path: Path) -> Files:
-    """Return the files of a run's directory that other nodes need."""
-    files: Files = {}
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path)
-        if file.is_file() and not _NOT_SENT & set(name.parts):
-            files[name.as_posix()] = file.read_bytes()
-    return files
-
-
-def write_files(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files of a run to the disk, in the sense of fsync, and those that vouch for others last.
-
-    The run can be resumed whenever this is cut off.
-    """
-    for name in sorted(files, key=lambda name: (name == DONE, name == _MANIFEST)):
-        file = path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, files[name], lasting=True)
-        to_disk(file.parent)
-    if DONE in files:
-        shutil.rmtree(path / CHECKPOINT, ignore_errors=True)
-    for old in (path / CHECKPOINT).glob("round_*"):
-        if f"{CHECKPOINT}/{old.name}" not in files:
-            old.unlink()
-
-
-# ---- on a node
-
-
-class _Reporter:
-    """Sends messages about one attempt: regularly, and with the files of the run after every checkpoint.
-
-    Args:
-        path: The directory of the run.
-        send: Sends the number of a round and, if there are any, a reference to files.
-        put: Returns a reference to files.
-    """
-
-    def __init__(self, path: Path, send: Callable[..., None], put: Callable[[Files], Any]) -> None:
-        self._path, self._send, self._put = path, send, put
-        self._round = 0
-        self._saved_at = self._checkpoint_time()
-        self.over = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()  # however long a round takes
-
-    def report(self, round: int) -> None:
-        """Take note of a round that is over, and send the files if it has left a checkpoint."""
-        self._round = round
-        saved_at = self._checkpoint_time()
-        if saved_at != self._saved_at:
-            self._send(round, self._put(read_files(self._path)))
-            self._saved_at = saved_at
-
-    def _beat(self) -> None:
-        while not self.over.wait(_BEAT_SECONDS):
-            self._send(self._round)
-
-    def _checkpoint_time(self) -> int:
-        manifest = self._path / _MANIFEST
-        return manifest.stat().st_mtime_ns if manifest.exists() else 0
-
-
 def run_task(
     shared: Shared,
     config: RunConfig,
@@ -484,42 +394,10 @@ def run_task(
     mailbox: Any,
     put: Callable[[Files], Any],
 ) -> tuple[RunResult, Files]:
-    """Carry out a run in a scratch directory, and return its result and its files.
-
-    Args:
-        shared: The facts that all tasks get.
-        config: The configuration of the run.
-        overrides: Its overrides.
-        key: The key of its messages.
-        files: The files that it begins with.
-        mailbox: The mailbox that its messages go to.
-        put: Returns a reference to files.
-
-    Raises:
-        RequestError: If this node has other versions.
-    """
+    """Carry out a run as a task of Ray, whose messages go to a mailbox under a key; see ``run_on_node``."""
     node_name = os.uname().nodename
 
     def send(round: int, *saved: Any) -> None:
         mailbox.send.remote(key, round, node_name, saved)
 
-    send(0)
-    versions = _versions()
-    if versions != shared.versions:
-        raise RequestError(f"it has {versions} instead of {shared.versions}")
-    os.environ.update(shared.environment)
-    if Path(shared.folder).is_dir():
-        os.chdir(shared.folder)
-
-    with tempfile.TemporaryDirectory(prefix="fedbench-") as scratch:
-        config = replace(config, results_dir=Path(scratch), force=False)
-        write_files(files, config.path)
-        reporter = _Reporter(config.path, send, put)
-        try:
-            with answered_by(raise_interrupted), hidden(reporter.report):
-                result = shared.batch.run(config, overrides, shared.cores)
-        except KeyboardInterrupt:
-            result = RunResult(tuple(overrides), "interrupted")
-        finally:
-            reporter.over.set()
-        return replace(result, path=None, outcome=None), read_files(config.path)
+    return run_on_node(shared, config, overrides, files, send, put)

@@ -1,0 +1,165 @@
+"""A run on another machine: in a scratch directory, with files that come from and go to the process with the results.
+
+An executor for a cluster sends ``Shared``, a configuration and the files of a run to a node, and calls ``run_on_node``
+in a process there with a function that sends messages back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import fedbench
+from fedbench.config.schema import RunConfig
+from fedbench.core.atomic_files import replace_file, to_disk
+from fedbench.core.errors import RequestError
+from fedbench.runs.executors.base import RunBatch, RunResult
+from fedbench.runs.process import answered_by, raise_interrupted
+from fedbench.runs.progress import hidden
+from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST, NODE
+
+_BEAT_SECONDS = 2.0  # between two messages of a run; one a round would be thousands a second for small models
+_MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
+_NOT_SENT = {LOCK, NODE, CLIENT_STATES}  # of one machine, and the memory of one process
+Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The facts that all tasks of a batch get.
+
+    Attributes:
+        batch: The batch, without its runs.
+        cores: Number of cores of a run.
+        versions: Versions that a node must have.
+        folder: The working directory, which relative paths refer to; nodes without it use their own.
+        environment: Variables that configurations may refer to.
+    """
+
+    batch: RunBatch
+    cores: int
+    versions: str
+    folder: str
+    environment: dict[str, str]
+
+    @classmethod
+    def of(cls, batch: RunBatch, cores: int) -> Shared:
+        """Return the facts of this process."""
+        environment = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
+        return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
+
+
+def _versions() -> str:
+    import torch  # late: a driver that finds all runs done does without it
+
+    return f"fedbench {fedbench.__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}"
+
+
+def read_files(path: Path) -> Files:
+    """Return the files of a run's directory that other nodes need."""
+    files: Files = {}
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        if file.is_file() and not _NOT_SENT & set(name.parts):
+            files[name.as_posix()] = file.read_bytes()
+    return files
+
+
+def write_files(files: Mapping[str, bytes], path: Path) -> None:
+    """Write the files of a run to the disk, in the sense of fsync, and those that vouch for others last.
+
+    The run can be resumed whenever this is cut off.
+    """
+    for name in sorted(files, key=lambda name: (name == DONE, name == _MANIFEST)):
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, files[name], lasting=True)
+        to_disk(file.parent)
+    if DONE in files:
+        shutil.rmtree(path / CHECKPOINT, ignore_errors=True)
+    for old in (path / CHECKPOINT).glob("round_*"):
+        if f"{CHECKPOINT}/{old.name}" not in files:
+            old.unlink()
+
+
+class Reporter:
+    """Sends messages about one attempt: regularly, and with the files of the run after every checkpoint.
+
+    Args:
+        path: The directory of the run.
+        send: Sends the number of a round and, if there are any, a reference to files.
+        put: Returns a reference to files.
+    """
+
+    def __init__(self, path: Path, send: Callable[..., None], put: Callable[[Files], Any]) -> None:
+        self._path, self._send, self._put = path, send, put
+        self._round = 0
+        self._saved_at = self._checkpoint_time()
+        self.over = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()  # however long a round takes
+
+    def report(self, round: int) -> None:
+        """Take note of a round that is over, and send the files if it has left a checkpoint."""
+        self._round = round
+        saved_at = self._checkpoint_time()
+        if saved_at != self._saved_at:
+            self._send(round, self._put(read_files(self._path)))
+            self._saved_at = saved_at
+
+    def _beat(self) -> None:
+        while not self.over.wait(_BEAT_SECONDS):
+            self._send(self._round)
+
+    def _checkpoint_time(self) -> int:
+        manifest = self._path / _MANIFEST
+        return manifest.stat().st_mtime_ns if manifest.exists() else 0
+
+
+def run_on_node(
+    shared: Shared,
+    config: RunConfig,
+    overrides: Sequence[str],
+    files: Files,
+    send: Callable[..., None],
+    put: Callable[[Files], Any],
+) -> tuple[RunResult, Files]:
+    """Carry out a run in a scratch directory, and return its result and its files.
+
+    Args:
+        shared: The facts that all tasks get.
+        config: The configuration of the run.
+        overrides: Its overrides.
+        files: The files that it begins with.
+        send: Sends the number of a round and, after a checkpoint, a reference to files.
+        put: Returns a reference to files.
+
+    Raises:
+        RequestError: If this node has other versions.
+    """
+    send(0)
+    versions = _versions()
+    if versions != shared.versions:
+        raise RequestError(f"it has {versions} instead of {shared.versions}")
+    os.environ.update(shared.environment)
+    if Path(shared.folder).is_dir():
+        os.chdir(shared.folder)
+
+    with tempfile.TemporaryDirectory(prefix="fedbench-") as scratch:
+        config = replace(config, results_dir=Path(scratch), force=False)
+        write_files(files, config.path)
+        reporter = Reporter(config.path, send, put)
+        try:
+            with answered_by(raise_interrupted), hidden(reporter.report):
+                result = shared.batch.run(config, overrides, shared.cores)
+        except KeyboardInterrupt:
+            result = RunResult(tuple(overrides), "interrupted")
+        finally:
+            reporter.over.set()
+        return replace(result, path=None, outcome=None), read_files(config.path)
