@@ -171,8 +171,6 @@ class Composer:
                 if o.added:
                     raise KeyError(o.key)
                 if not o.chooses:
-                    if o.added:
-                        raise KeyError(o.key)
                     tree = _with_value(tree, o.key.split("."), o.value)
         except KeyError:
             tree, choices = self._by_hydra("config", tuple(o.text for o in overrides))
@@ -262,21 +260,19 @@ class _Files:
 
 
 def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:
-    """Return a section with another value at a path; of a mapping, with the values in it.
+    """Return a section with another value at a path.
 
     Raises:
-        KeyError: If there is no such path.
+        KeyError: If there is no such path, or the value is a mapping, which Hydra merges.
     """
-    if path:
-        name, *rest = path
-        if not isinstance(section, dict) or name not in section:
-            raise KeyError(name)
-        return section | {name: _with_value(section[name], rest, value)}
-    if isinstance(section, dict) and isinstance(value, dict):
-        for key, inner in value.items():
-            section = _with_value(section, [str(key)], inner)
-        return section
-    return value
+    if not path:
+        if isinstance(value, dict):
+            raise KeyError(str(value))
+        return value
+    name, *rest = path
+    if not isinstance(section, dict) or name not in section:
+        raise KeyError(name)
+    return section | {name: _with_value(section[name], rest, value)}
 
 
 def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
@@ -292,29 +288,21 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
     Raises:
         RequestError: If a preset is no section, or names a key that the algorithm does not have.
     """
-    presets = _section(f"presets.{algo}", _section("presets", tree.get("presets")).get(algo))
-    of_group = {
-        "algo": {key: value for key, value in presets.items() if key != "local"},
-        "local": _section(f"presets.{algo}.local", presets.get("local")),
-    }
     merged = {key: value for key, value in tree.items() if key != "presets"}
-    for group, values in of_group.items():
-        section = merged[group]
-        if not isinstance(section, dict):  # refused when it is parsed
+    presets = tree.get("presets") or {}
+    settings = presets.get(algo) if isinstance(presets, dict) else presets
+    if not isinstance(settings or {}, dict):
+        raise WrongValue(f"presets.{algo}", f"must be a section with keys, got {typed(settings)}")
+
+    for name, value in leaves(settings or {}).items():
+        key = name if name.startswith("local.") else f"algo.{name}"
+        if key in given:
             continue
-        if unknown := sorted(set(values) - set(section)):
-            allowed = ", ".join(key for key in section if key != "_target_")
-            raise RequestError(f"presets.{algo} sets {unknown[0]}, which {group} does not have; it has {allowed}")
-        merged[group] = section | {key: value for key, value in values.items() if f"{group}.{key}" not in given}
+        try:
+            merged = _with_value(merged, key.split("."), value)
+        except KeyError as error:
+            raise RequestError(f"presets.{algo} sets {key}, which does not exist") from error
     return merged
-
-
-def _section(key: str, value: object) -> Tree:
-    if isinstance(value, dict):
-        return value
-    if value is None:
-        return {}
-    raise WrongValue(key, f"must be a section with keys, got {typed(value)}")
 
 
 def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
@@ -327,10 +315,9 @@ def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
         written: The configuration.
         known: Sections that have been resolved, by their text; others are added.
     """
-    unresolved = {key: str(value) for key, value in written.items() if _REFERENCE.search(str(value))}
-    references = re.findall(r"\$\{[^}]*", " ".join(unresolved.values()))
-    names = set(re.findall(r"\w+", " ".join(references))).union(unresolved)
-    sections = {key: value for key, value in written.items() if key in names}
+    texts = [text for text in map(str, written.values()) if _REFERENCE.search(text)]
+    words = set(re.findall(r"\w+", " ".join(texts)))
+    sections = {key: value for key, value in written.items() if key in words or str(value) in texts}
     known = {} if known is None else known
     text = str(sections)
     if text not in known:

@@ -15,12 +15,10 @@ from fedbench.core.errors import RequestError, install_hint, reason_of
 
 _EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}  # Hydra's launchers that docs/cluster.md shows
 _MOST_CHOICES = 6  # in a hint
-# what other libraries and papers call a key
+# names of keys in other libraries and papers that are spelled quite differently
 _SYNONYMS = {
-    "learning_rate": "lr", "batch": "batch_size", "batchsize": "batch_size", "bs": "batch_size",
-    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds",
-    "local_epochs": "epochs", "num_epochs": "epochs", "local_steps": "steps", "wd": "weight_decay",
-    "algorithm": "algo", "method": "algo", "dataset": "data", "random_seed": "seed", "fraction": "participation",
+    "learning_rate": "lr", "bs": "batch_size", "wd": "weight_decay", "method": "algo", "random_seed": "seed",
+    "fraction": "participation",
 }  # fmt: skip
 
 
@@ -100,10 +98,9 @@ def meant(key: str, known: Sequence[str]) -> str:
             by_leaf.setdefault(other.rpartition(".")[2], other)
     if leaf in by_leaf:
         return f"; did you mean {by_leaf[leaf]}?"
-    if others := _of_other_choices(leaf, section):
-        return f"; did you mean {' or '.join(others)}?"
-    close = difflib.get_close_matches(leaf, by_leaf, 1, 0.7)
-    return f"; did you mean {by_leaf[close[0]]}?" if close else ""
+    others = _of_other_choices(leaf, section)
+    similar = others or [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, 1)]
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
 def _of_other_choices(leaf: str, section: str) -> list[str]:

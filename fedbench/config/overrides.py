@@ -50,8 +50,6 @@ class Override:
         values: The texts of a sweep's values; empty if they cannot be listed, as those of ``interval(0,1)``.
         chooses: Whether it chooses from a config group or configures Hydra, and sets no key.
         keys: The configuration keys that it sets: ``algo={a: 1, b: 2}`` sets algo.a and algo.b.
-        bounds: The bounds of ``interval(a,b)``; None for all other overrides.
-        tags: The tags of a sweep, such as ``log`` of ``tag(log, interval(0.001,1))``.
     """
 
     text: str
@@ -62,8 +60,6 @@ class Override:
     values: tuple[str, ...]
     chooses: bool
     keys: tuple[str, ...]
-    bounds: tuple[float, float] | None
-    tags: frozenset[str]
 
     def each(self) -> list[str]:
         """Return an override text per value, none if the values of a sweep cannot be listed."""
@@ -122,8 +118,6 @@ def _parsed(text: str) -> Override:
         values=tuple(parsed.sweep_string_iterator()) if listed else (),
         chooses=key.startswith("hydra.") or (is_group and not isinstance(value, dict)),
         keys=tuple(f"{key}.{k}" for k in value) if isinstance(value, dict) else (key,),
-        bounds=(float(value.start), float(value.end)) if parsed.is_interval_sweep() else None,
-        tags=frozenset(getattr(value, "tags", ())),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -31,6 +31,7 @@ from fedbench.core.files import user_path
 from fedbench.core.options import (
     Count,
     HalfOpenUnit,
+    Integer,
     LabelNoise,
     Natural,
     Positive,
@@ -38,7 +39,7 @@ from fedbench.core.options import (
     Schedule,
     SgdOptions,
 )
-from fedbench.core.validation import checked, fault, whole
+from fedbench.core.validation import checked, fault
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
@@ -47,15 +48,6 @@ Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 
 # ---- types of keys
-
-
-def _participation(value: Any) -> float | int:
-    count = whole(value)
-    is_count = type(count) is int and count > 1
-    if is_count or (type(value) in (int, float) and 0 < value <= 1):
-        return count if is_count else float(value)
-    allowed = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
-    raise ValueError(f"must be {allowed}, got {typed(value)}")
 
 
 def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
@@ -87,6 +79,9 @@ def _section(value: Any) -> Component:
 
 Section: TypeAlias = Annotated[Component, PlainValidator(_section)]
 UserPath: TypeAlias = Annotated[Path, PlainValidator(_user_path)]
+Participation: TypeAlias = Annotated[
+    Annotated[Integer, Field(gt=1)] | PositiveShare, Field(union_mode="left_to_right")
+]
 AutoCount: TypeAlias = Annotated[int | None, _count_or("auto")]
 Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
@@ -208,7 +203,7 @@ class Keys(_Keys):
     """
 
     rounds: Natural
-    participation: Annotated[float | int, PlainValidator(_participation)]
+    participation: Participation
     sampling: Sampling
     seed: Natural
     eval_every: Count
@@ -256,16 +251,6 @@ class RunConfig(Keys):
     stored_tree: Tree = field(default_factory=dict)
 
     @property
-    def evaluate_clients(self) -> int | None:
-        """Number of clients in the sample that is evaluated, or None for all clients."""
-        return self.evaluate.clients
-
-    @property
-    def init_path(self) -> Path | None:
-        """File with the initial model, or None for a random one."""
-        return self.init.path
-
-    @property
     def digest(self) -> str:
         """Digest of the setting, which names the run's directory."""
         return self.identity.digest
@@ -282,7 +267,11 @@ class RunConfig(Keys):
 
 
 _KEYS = TypeAdapter(Keys)
-_REMEDIES = {"seed": "for several seeds type -m seed=0,1,2", "data.seed": "use null for the run's seed"}
+_REMEDIES = {
+    "participation": "1.0 is all clients, a lower number is a share of them, and a number above 1 is a count",
+    "seed": "for several seeds type -m seed=0,1,2",
+    "data.seed": "use null for the run's seed",
+}
 TOP_KEYS = {*SCENARIOS, *(field.name for field in fields(Keys))}
 
 
@@ -313,10 +302,9 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         source = _with_test_clients(keys.data.source, keys.data.test_clients)
         keys = replace(keys, data=replace(keys.data, source=source))
 
-    tree = _with_integers(tree, keys)
-    for key in ("metrics", *SCENARIOS):  # without them, configuration and identity are those from before there were any
-        if not tree.get(key):
-            tree.pop(key, None)
+    # without these sections, configuration and identity are those from before there were any
+    unused = [key for key in ("metrics", *SCENARIOS) if not tree.get(key)]
+    tree = {key: value for key, value in tree.items() if key not in unused}
     return RunConfig(
         **vars(keys),
         names=Choices(
@@ -354,18 +342,6 @@ def _request_error(error: ValidationError, tree: Tree) -> RequestError:
     if isinstance(cause, WrongValue) and isinstance(section, dict):  # of a rule about several keys
         key = f"{key}.{cause.name}"
     return WrongValue(key, fault(error, _REMEDIES.get(key, "")))
-
-
-def _with_integers(section: Tree, values: object) -> Tree:
-    """Return a section with 1000 in place of 1e3 where a key is an integer."""
-    tree = dict(section)
-    for key, value in section.items():
-        typed_value = getattr(values, key, None)
-        if isinstance(value, dict) and is_dataclass(typed_value):
-            tree[key] = _with_integers(value, typed_value)
-        elif isinstance(value, float) and type(typed_value) is int:
-            tree[key] = typed_value
-    return tree
 
 
 def _refuse_contradictions(keys: Keys) -> None:

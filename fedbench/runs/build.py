@@ -69,7 +69,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
-    w = task.init(generator(config.seed, Purpose.INIT)) if config.init_path is None else _read(config.init_path, task)
+    w = task.init(generator(config.seed, Purpose.INIT)) if config.init.path is None else _read(config.init.path, task)
     work = LocalWork(
         local.lr,
         local.batch_size,
@@ -133,7 +133,7 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
 
 def _evaluated(config: RunConfig, clients: int, attackers: np.ndarray) -> np.ndarray | None:
     """Return the clients that are evaluated, ascending; None is all."""
-    size = config.evaluate_clients
+    size = config.evaluate.clients
     if size is None and not len(attackers):
         return None
     # by the seed, so that the STD over seeds has in it what a sample is off the population
@@ -154,7 +154,7 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     participation, count = config.participation, data.num_clients
     for number, key, everyone in (
         (participation, "participation", 1.0),
-        (config.evaluate_clients, "evaluate.clients", "all"),
+        (config.evaluate.clients, "evaluate.clients", "all"),
     ):
         if isinstance(number, int) and number > count:
             fault = f"exceeds the number of clients, {count}; use {key}={everyone} for all of them"
@@ -246,8 +246,8 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             **engine.ranks.facts(),
         },
     }
-    if config.evaluate_clients:
-        facts["evaluated_clients"] = config.evaluate_clients
+    if config.evaluate.clients:
+        facts["evaluated_clients"] = config.evaluate.clients
     return facts
 
 

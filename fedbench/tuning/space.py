@@ -103,14 +103,17 @@ def axis_of(o: Override) -> Axis:
     Raises:
         RequestError: If the bounds of an interval are out of order.
     """
-    if o.bounds is None:
+    parsed = by_hydra(o.text)
+    if not parsed.is_interval_sweep():
         return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
-    low, high = o.bounds
-    if "log" in o.tags and low <= 0:
+    interval: Any = parsed.value()
+    low, high = float(interval.start), float(interval.end)
+    is_log = "log" in interval.tags
+    if is_log and low <= 0:
         raise RequestError(f"{o.text}: lower bound must be > 0, got {low:g}")
     if high <= low:
         raise RequestError(f"{o.text}: upper bound must be > {low:g}, got {high:g}")
-    return Axis(o.key, low=low, high=high, log="log" in o.tags)
+    return Axis(o.key, low=low, high=high, log=is_log)
 
 
 def _method_lines(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> list[str]:

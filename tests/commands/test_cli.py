@@ -322,7 +322,7 @@ BAD = [
     (["local.optimizer=adamw"], "local.optimizer must be sgd, got 'adamw'"),
     (["local.nesterov=true"], "local.nesterov must be false without momentum"),
     (["rounds=1.5"], "rounds must be an integer, got 1.5"),
-    (["participation=0"], "participation must be a fraction of the clients in (0, 1]"),
+    (["participation=0"], "participation must be > 1 or > 0, got 0; 1.0 is all clients"),
     (
         ["participation=1.5"],
         "must be a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1, got",

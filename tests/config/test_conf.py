@@ -90,10 +90,10 @@ def test_presets_may_set_the_local_solver():
         "local": config["local"],
     }
     assert merge_presets(config, "b", set())["algo"] == config["algo"]
-    with pytest.raises(RequestError, match="presets.a sets z, which algo does not have; it has x, y"):
+    with pytest.raises(RequestError, match="presets.a sets algo.z, which does not exist"):
         merge_presets({**config, "presets": {"a": {"z": 1}}}, "a", set())
-    for key, wrong in {"presets": 3, "presets.a": {"a": 0.1}, "presets.a.local": {"a": {"local": 0.1}}}.items():
-        with pytest.raises(RequestError, match=f"^{key} must be a section with keys, got "):
+    for wrong in (3, {"a": 0.1}):
+        with pytest.raises(RequestError, match=r"^presets\.a must be a section with keys, got "):
             merge_presets({**config, "presets": wrong}, "a", set())
 
 
@@ -161,7 +161,7 @@ def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):
     )
     assert (type(config.participation), type(compose_run(["participation=3.0"]).participation)) == (float, int)
     assert (config.data.seed, config.data.partition, config.tracker.target) == (4, None, None)
-    assert (config.init_path, config.data_dir) == (tmp_path / "w.safetensors", tmp_path / "d")
+    assert (config.init.path, config.data_dir) == (tmp_path / "w.safetensors", tmp_path / "d")
     assert config.tree["data_dir"] == "~/d"  # as typed: config.yaml is the same on every machine
     assert config.path.parts[:3] == ("results", "synthetic_leaf", "fedavg")
     assert compose_run(["local.epochs=[1,4]", "keep_clients=[0,2]"]).keep_clients == (0, 2)
