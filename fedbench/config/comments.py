@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
 from fedbench.config.overrides import CONFIG_DIR
 from fedbench.core.config_values import from_yaml
 from fedbench.core.errors import RequestError
+
+Node: TypeAlias = tuple[str, yaml.Node, yaml.Node]  # dotted name, key and value
 
 _WIDTH = 120  # columns of an annotated line
 _FIRST = ("data", "data/partition", "model", "algo", "tracker")  # in this order; experiments and debug come last
@@ -70,19 +74,20 @@ def read(path: Path) -> ConfigFile:
     """Return the keys of a config file with their comments."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    head = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    about = [line.lstrip("# ") for line in lines[:head] if "@package" not in line]
-    taken = set(range(head))  # lines whose comment belongs to something above them
+    head = list(takewhile(lambda line: line.startswith("#"), lines))
+    about = [_plain(line) for line in head if "@package" not in line]
+
+    nodes = [node for node in _keys(text) if node[0].split(".")[0] != "defaults"]
+    comments = _comments(lines, nodes, first_row=len(head))
     keys = []
-    for name, key, value in _keys(text):
-        comment = _comment(lines, taken, key, value)
+    for name, _, value in nodes:
         written = "" if _is_block(value) else text[value.start_mark.index : value.end_mark.index]
-        keys.append(Key(name, written, comment))
+        keys.append(Key(name, written, " ".join(comments.get(name, ()))))
     return ConfigFile(
-        " ".join(about),
-        any("@package _global_" in line for line in lines[:head]),
-        tuple(_includes(from_yaml(text))),
-        tuple(k for k in keys if k.name != "defaults"),
+        about=" ".join(about),
+        is_global=any("@package _global_" in line for line in head),
+        includes=tuple(_includes(from_yaml(text))),
+        keys=tuple(keys),
     )
 
 
@@ -136,10 +141,10 @@ def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def _keys(text: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+def _keys(text: str) -> Iterator[Node]:
     """Yield the dotted name, the key and the value of every key in block style, in the order of the text."""
 
-    def walk(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+    def walk(node: yaml.Node | None, prefix: str) -> Iterator[Node]:
         if isinstance(node, yaml.MappingNode) and not node.flow_style:
             for key, value in node.value:
                 yield prefix + key.value, key, value
@@ -152,24 +157,34 @@ def _is_block(value: yaml.Node) -> bool:
     return isinstance(value, yaml.CollectionNode) and not value.flow_style
 
 
-def _comment(lines: Sequence[str], taken: set[int], key: yaml.Node, value: yaml.Node) -> str:
-    """Return the comment of a key; add the lines that it takes to ``taken``."""
+def _comments(lines: Sequence[str], nodes: Sequence[Node], first_row: int) -> dict[str, list[str]]:
+    """Return the lines of comment per key: those above the key, at the end of its line, and below that."""
+    starts = {key.start_mark.line: name for name, key, _ in nodes}
+    ends = {}
+    for name, key, value in nodes:
+        end = key.end_mark if _is_block(value) else value.end_mark
+        ends[end.line] = (name, end.column)
 
-    def is_free(row: int) -> bool:
-        return 0 <= row < len(lines) and row not in taken and lines[row].lstrip().startswith("#")
+    comments: dict[str, list[str]] = defaultdict(list)
+    lines_above: list[str] = []
+    continued = lines_above
+    for row, line in enumerate(lines[first_row:], first_row):
+        if line.lstrip().startswith("#"):
+            continued.append(_plain(line))
+            continue
+        if row in starts:
+            comments[starts[row]] += lines_above
+        continued = lines_above = []
+        name, column = ends.get(row, ("", len(line)))
+        tail = line[column:].lstrip(" :")
+        if tail.startswith("#"):
+            continued = comments[name]
+            continued.append(_plain(tail))
+    return comments
 
-    above, end = key.start_mark.line, key.end_mark if _is_block(value) else value.end_mark
-    while is_free(above - 1):
-        above -= 1
-    parts = lines[above : key.start_mark.line]
-    tail = lines[end.line][end.column :].lstrip(" :")
-    if tail.startswith("#"):
-        below = end.line + 1
-        while is_free(below):
-            below += 1
-        taken |= set(range(end.line, below))
-        parts = [*parts, tail, *lines[end.line + 1 : below]]
-    return " ".join(part.lstrip("# ").rstrip() for part in parts)
+
+def _plain(comment: str) -> str:
+    return comment.lstrip("# ").rstrip()
 
 
 def _includes(tree: Any) -> Iterator[str]:

@@ -28,7 +28,7 @@ from fedbench.config.overrides import (
     parse_overrides,
     quoted,
 )
-from fedbench.config.schema import RunConfig, parse
+from fedbench.config.schema import Choices, RunConfig, parse
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError, WrongValue, typed
 
@@ -111,7 +111,7 @@ class Composer:
             if config.local.steps and {"local.epochs", "local.steps"} <= {key for o in overrides for key in o.keys}:
                 raise RequestError("local.epochs and local.steps are both given; steps replace epochs: remove one")
             return config
-        return replace(config, departures=self._departures(config)) if departures else config
+        return replace(config, departures=self._departures(config.names, written)) if departures else config
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
         """Return the configuration with presets merged in, as it is written or with interpolations replaced by values.
@@ -136,20 +136,19 @@ class Composer:
         with explained(), _hydra() as hydra:
             return hydra.multirun(None, task, typed, with_log_configuration=False)
 
-    def _departures(self, config: RunConfig) -> dict[str, list[Any]]:
+    def _departures(self, names: Choices, written: Tree) -> dict[str, list[Any]]:
         """Return the keys whose values differ from the experiment with its settings for the method: [there, here]."""
-        texts = (f"experiment={config.names.experiment}", f"algo={config.names.algo}")
+        texts = (f"experiment={names.experiment}", f"algo={names.algo}")
         if texts not in self._baselines:
-            written, _ = self._written(parse_overrides(texts))
-            self._baselines[texts] = setting(stored(written, resolved(written, self._resolved)))
+            as_published, _ = self._written(parse_overrides(texts))
+            self._baselines[texts] = setting(as_published)
         baseline = self._baselines[texts]
-        actual = setting(config.stored_tree)
+        actual = setting(written)
 
         departures: dict[str, list[Any]] = {}
         for key in sorted(actual.keys() | baseline.keys()):
             change = [baseline.get(key), actual.get(key)]
-            repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
-            if change[0] != change[1] and key.split(".")[0] not in REPORTING_KEYS and not repeated:
+            if change[0] != change[1] and key.split(".")[0] not in REPORTING_KEYS:
                 departures[key] = change
         return departures
 

@@ -79,9 +79,7 @@ def _section(value: Any) -> Component:
 
 Section: TypeAlias = Annotated[Component, PlainValidator(_section)]
 UserPath: TypeAlias = Annotated[Path, PlainValidator(_user_path)]
-Participation: TypeAlias = Annotated[
-    Annotated[Integer, Field(gt=1)] | PositiveShare, Field(union_mode="left_to_right")
-]
+Participation: TypeAlias = Annotated[Annotated[Integer, Field(gt=1)] | PositiveShare, Field(union_mode="left_to_right")]
 AutoCount: TypeAlias = Annotated[int | None, _count_or("auto")]
 Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
@@ -336,8 +334,6 @@ def _request_error(error: ValidationError, tree: Tree) -> RequestError:
         return RequestError(f"unknown key {key}{nearest(key, others) or '; `fedbench --cfg job` shows the keys'}")
     if first["type"] == "missing":
         return RequestError(f"{key}{'.' if key else ''}{first['loc'][-1]} is missing")
-    if first["type"] == "dataclass_type":
-        return RequestError(f"{key} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WrongValue) and isinstance(section, dict):  # of a rule about several keys
         key = f"{key}.{cause.name}"

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import Any
 
 _PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
 _INSTALLED = {Path(path).resolve() for path in _PYTHONS}
 user_folder: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
+_distributions = cache(packages_distributions)  # takes 0.1 s
 _imported: dict[Path, str] = {}  # source file -> its digest when it was imported
 
 
@@ -89,8 +90,6 @@ def marks(module: str) -> dict[str, str]:
     """
     if files := source_files(module):
         return {name: file_digest(file) for name, file in files.items()}
-    from importlib.metadata import version
-
     return {name: version(name) for name in _distributions().get(module.partition(".")[0], ())}
 
 
@@ -119,13 +118,6 @@ def forget_other_code(module: str) -> None:
 def _is_installed(path: Path) -> bool:
     """Return whether a path belongs to Python itself or to an installed package."""
     return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
-
-
-@cache
-def _distributions() -> Any:
-    from importlib.metadata import packages_distributions
-
-    return packages_distributions()
 
 
 def file_digest(file: Path) -> str:

@@ -36,10 +36,10 @@ class MetricInfo:
     name: str
     label: str
     heading: str
+    direction: Literal["higher", "lower"] | None = None
     unit: str = ""
     factor: float = 1.0
     digits: int = 4
-    direction: Literal["higher", "lower"] | None = None
     needs: tuple[str, ...] = ()
     formula: Callable[..., Any] | None = None
 
@@ -83,7 +83,7 @@ def metric_info(name: str) -> MetricInfo:
         return replace(of, name=name, label=label, heading=heading, needs=tuple(f"val_{key}" for key in of.needs))
     if found := _CLIENT.fullmatch(name):
         text = f"accuracy of client {found[1]}"
-        return MetricInfo(name, text, f"client {found[1]}", "%", 100.0, 2, "higher")
+        return MetricInfo(name, text, f"client {found[1]}", "higher", *_PERCENT)
     return CATALOGUE.get(name) or MetricInfo(name, name.replace("_", " "), name.replace("_", " "))
 
 
@@ -121,46 +121,55 @@ def lower_is_better(name: str) -> bool:
 
 _STATISTICS = ("angle_degrees", "kl_uniform")  # over clients, with names that do not begin with accuracy_ or error_
 _PERCENT = ("%", 100.0, 2)
+_PLAIN = ("", 1.0)
 _TAILS = [(side, p) for side in ("worst", "best") for p in (5, 10, 20, 30)]
 # the fields of MetricInfo in order
 _ROWS: tuple[tuple[Any, ...], ...] = (
-    ("accuracy_mean", "mean accuracy", "mean", *_PERCENT, "higher"),
-    ("accuracy_std", "STD of the accuracy", "STD", *_PERCENT, "lower"),
-    ("accuracy_variance", "variance of the accuracy", "variance", "%²", 1e4, 2, "lower"),
-    ("accuracy_min", "lowest accuracy", "lowest", *_PERCENT, "higher"),
-    ("accuracy_max", "highest accuracy", "highest", *_PERCENT, "higher"),
-    *((f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", *_PERCENT, "higher") for side, p in _TAILS),
-    ("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", *_PERCENT, "higher"),
-    ("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", *_PERCENT, "lower"),
-    ("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", *_PERCENT, "higher"),
-    ("angle_degrees", "angle", "angle", "degrees", 1.0, 2, "lower"),
-    ("kl_uniform", "KL divergence from uniform", "KL", "", 1.0, 4, "lower"),
-    ("improved_clients", "improved clients", "improved", *_PERCENT, "higher"),
-    ("train_loss", "training loss", "training loss", "", 1.0, 4, "lower"),
-    ("test_loss", "test loss", "test loss", "", 1.0, 4, "lower"),
+    ("accuracy_mean", "mean accuracy", "mean", "higher", *_PERCENT),
+    ("accuracy_std", "STD of the accuracy", "STD", "lower", *_PERCENT),
+    ("accuracy_variance", "variance of the accuracy", "variance", "lower", "%²", 1e4, 2),
+    ("accuracy_min", "lowest accuracy", "lowest", "higher", *_PERCENT),
+    ("accuracy_max", "highest accuracy", "highest", "higher", *_PERCENT),
+    *((f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "higher", *_PERCENT) for side, p in _TAILS),
+    ("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "higher", *_PERCENT),
+    ("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "lower", *_PERCENT),
+    ("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "higher", *_PERCENT),
+    ("angle_degrees", "angle", "angle", "lower", "degrees", 1.0, 2),
+    ("kl_uniform", "KL divergence from uniform", "KL", "lower"),
+    ("improved_clients", "improved clients", "improved", "higher", *_PERCENT),
+    ("train_loss", "training loss", "training loss", "lower"),
+    ("test_loss", "test loss", "test loss", "lower"),
     ("update_norm", "norm of the update", "update norm"),
-    ("clients", "clients", "clients", "", 1.0, 0),
-    ("bytes_up", "uploaded", "uploaded", "bytes", 1.0, 0, "lower"),
-    ("bytes_down", "downloaded", "downloaded", "bytes", 1.0, 0, "lower"),
-    ("reported", "clients that report", "reported", "", 1.0, 0),
-    ("time", "duration of the round", "duration", "steps", 1.0, 2, "lower"),
-    ("attackers_accuracy", "accuracy of the attackers", "attackers", *_PERCENT),
-    ("attack_success", "success of the attack", "attack success", *_PERCENT),
-    ("deviation", "distance from the honest mean", "deviation", "", 1.0, 4, "lower"),
-    ("chosen_attackers", "attackers among the chosen", "attackers chosen", *_PERCENT, "lower"),
-    ("epsilon", "privacy loss ε", "ε", "", 1.0, 3, "lower"),
+    ("clients", "clients", "clients", None, *_PLAIN, 0),
+    ("bytes_up", "uploaded", "uploaded", "lower", "bytes", 1.0, 0),
+    ("bytes_down", "downloaded", "downloaded", "lower", "bytes", 1.0, 0),
+    ("reported", "clients that report", "reported", None, *_PLAIN, 0),
+    ("time", "duration of the round", "duration", "lower", "steps", 1.0, 2),
+    ("attackers_accuracy", "accuracy of the attackers", "attackers", None, *_PERCENT),
+    ("attack_success", "success of the attack", "attack success", None, *_PERCENT),
+    ("deviation", "distance from the honest mean", "deviation", "lower"),
+    ("chosen_attackers", "attackers among the chosen", "attackers chosen", "lower", *_PERCENT),
+    ("epsilon", "privacy loss ε", "ε", "lower", *_PLAIN, 3),
     ("clip", "clipping bound", "clipping bound"),
-    ("compression_error", "error of the compression", "compression error", "", 1.0, 4, "lower"),
-    ("seconds_train", "training time", "training time", "seconds", 1.0, 2, "lower"),
-    ("seconds_eval", "evaluation time", "evaluation time", "seconds", 1.0, 2, "lower"),
-    ("train_perplexity", "training perplexity", "perplexity", "", 1.0, 4, "lower", ("train_loss",), _exp),
-    *(
-        (f"{name}{end}", f"{label}{words}", f"{label}{words}", *_PERCENT, "lower", tuple(f"{k}{end}" for k in of), rule)
-        for end, words in (("", ""), ("_weighted", ", weighted"))
-        for name, label, of, rule in (
-            ("error_mean", "mean error", ("accuracy_mean",), lambda mean: 1 - mean),
-            ("error_rsd", "relative STD of the error", ("accuracy_std", "accuracy_mean"), lambda s, m: s / (1 - m)),
-        )
-    ),
+    ("compression_error", "error of the compression", "compression error", "lower"),
+    ("seconds_train", "training time", "training time", "lower", "seconds", 1.0, 2),
+    ("seconds_eval", "evaluation time", "evaluation time", "lower", "seconds", 1.0, 2),
 )
-CATALOGUE: dict[str, MetricInfo] = {row[0]: MetricInfo(*row) for row in _ROWS}
+_MEASURED = [MetricInfo(*row) for row in _ROWS]
+_PERPLEXITY = MetricInfo(
+    "train_perplexity", "training perplexity", "perplexity", "lower", needs=("train_loss",), formula=_exp
+)
+
+
+def _errors(suffix: str, words: str) -> list[MetricInfo]:
+    """Return the metrics of the clients' errors, 1 - accuracy, weighted or not."""
+    mean, rsd = f"mean error{words}", f"relative STD of the error{words}"
+    of_mean, of_std = f"accuracy_mean{suffix}", f"accuracy_std{suffix}"
+    return [
+        MetricInfo(f"error_mean{suffix}", mean, mean, "lower", *_PERCENT, (of_mean,), lambda m: 1 - m),
+        MetricInfo(f"error_rsd{suffix}", rsd, rsd, "lower", *_PERCENT, (of_std, of_mean), lambda s, m: s / (1 - m)),
+    ]
+
+
+_DERIVED = [_PERPLEXITY, *_errors("", ""), *_errors("_weighted", ", weighted")]
+CATALOGUE = {metric.name: metric for metric in (*_MEASURED, *_DERIVED)}

@@ -149,7 +149,8 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
         The ids [size], ascending.
     """
     if uniform and len(weight) >= max(_POPULATION, _FEW * size):
-        _, first = np.unique(tried := hashes(base, np.arange(2 * size + 64)) % len(weight), return_index=True)
+        tried = hashes(base, np.arange(2 * size + 64)) % len(weight)
+        _, first = np.unique(tried, return_index=True)
         distinct = tried[np.sort(first)]  # in the order of the draws
         drawn = distinct[weight[distinct] > 0][:size]
         if len(drawn) == size:
@@ -157,22 +158,13 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
     ids = np.flatnonzero(weight > 0)
     if size >= len(ids):
         return ids
-    keys = hashes(base, ids)
+
+    clocks = hashes(base, ids)
     if not uniform:
-        u = (keys.astype(np.float64) + 0.5) / 2.0**63
-        chosen = _smallest(-np.log(u) / weight[ids], size)
-    else:
-        chosen = _smallest(keys, size)
-    return np.asarray(ids[chosen])
-
-
-def _smallest(values: np.ndarray, size: int) -> np.ndarray:
-    """Return the positions of the ``size`` smallest values, ascending; of equal values the first ones."""
-    if size == 0:
-        return np.arange(0)
-    largest = np.partition(values, size - 1)[size - 1]
-    below, equal = np.flatnonzero(values < largest), np.flatnonzero(values == largest)
-    return np.sort(np.concatenate([below, equal[: size - len(below)]]))
+        u = (clocks.astype(np.float64) + 0.5) / 2.0**63
+        clocks = -np.log(u) / weight[ids]
+    first_to_ring = np.argpartition(clocks, size)[:size]
+    return np.sort(ids[first_to_ring])
 
 
 def cohort_size(participation: float | int, clients: int) -> int:

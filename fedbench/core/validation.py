@@ -33,6 +33,7 @@ _EXPECTED = {  # type of pydantic's error -> what the value must be
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a section with keys",
+    "dataclass_type": "a section with keys",
     "sequence_type": "a list",
     "string_pattern_mismatch": "text that matches {pattern}",
 }

@@ -325,7 +325,7 @@ BAD = [
     (["participation=0"], "participation must be > 1 or > 0, got 0; 1.0 is all clients"),
     (
         ["participation=1.5"],
-        "must be a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1, got",
+        "participation must be an integer or <= 1, got 1.5; 1.0 is all clients",
     ),
     (
         ["local.epochs=1", "local.steps=5"],

@@ -469,7 +469,7 @@ def test_an_installed_function_goes_by_the_version_of_its_package(monkeypatch):
     tree["model"] = {"_target_": "torch.nn.Linear", "in_features": 60, "out_features": 10}
     first = parsed(tree, names_).identity
     assert first.facts["code"] == {"torch": torch.__version__}
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
+    monkeypatch.setattr("fedbench.config.user_sources.version", lambda name: "0.0")
     assert parsed(tree, names_).digest != first.digest
 
 
