@@ -79,13 +79,13 @@ def id_in(section: str) -> AfterValidator:
 def _by_id(value: Any) -> Any:
     if not isinstance(value, list):
         raise ValueError(f"must be a list, [] if there are no entries; got {value!r}")
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for number, item in enumerate(value, 1):
         name = item["id"] if isinstance(item, Mapping) and "id" in item else f"entry {number}"
-        if name in found:
+        if name in entries:
             raise ValueError(f"two entries have the id {name}")
-        found[name] = item
-    return found
+        entries[name] = item
+    return entries
 
 
 def _remember(value: T, info: ValidationInfo) -> T:

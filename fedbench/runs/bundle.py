@@ -222,8 +222,8 @@ class BundledRun(Run):
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""
-        found: Fields | None = self.documents.get(name)
-        return found
+        document: Fields | None = self.documents.get(name)
+        return document
 
 
 def as_published(run: Run) -> Run:
@@ -298,9 +298,11 @@ def write_bundle(
 
 def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
     """Return the row of a run: texts, and the tables that it has as Arrow tables."""
-    documents, tables = {}, {}
+    documents: dict[str, Fields] = {}
+    tables: dict[str, pa.Table] = {}
     if run.done:
-        documents = {name: found for name in DOCUMENTS if (found := run.document(name)) is not None}
+        known = {name: run.document(name) for name in DOCUMENTS}
+        documents = {name: document for name, document in known.items() if document is not None}
         tables = _tables(run, keep(run))
     texts = {"config": run.config, "meta": run.meta, "documents": documents}
     return {"path": path, **{name: json.dumps(content) for name, content in texts.items()}, **tables}

@@ -64,8 +64,8 @@ def _compiler() -> list[str] | None:
     """Return the command of a C++ compiler: $CXX, the system's, or the one in the package ziglang; None without one."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
-        if found := shutil.which(name):
-            return [found]
+        if compiler := shutil.which(name):
+            return [compiler]
     packaged = not named and importlib.util.find_spec("ziglang") is not None
     return [sys.executable, "-m", "ziglang", "c++"] if packaged else None
 
