@@ -4,7 +4,6 @@
 | --- | --- |
 | ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, a row per run |
 | ``bundle.json`` | the format, the SHA-256 of all other files, and messages about runs that could not be read |
-| ``labels/`` | label counts as in a directory of runs, if the report uses them |
 
 A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three tables as lists:
 
