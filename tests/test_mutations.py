@@ -232,6 +232,6 @@ def test_prepared_data_are_the_same_or_are_prepared_again(whole, place, data, ki
 def test_a_digit_of_a_finished_run_is_no_other_number(whole, place, reader):
     fresh(whole, place)
     file = next(Path("results").rglob("fedprox/*/seed_1/rounds.jsonl"))
-    file.write_text(file.read_text().replace('"accuracy_mean": 0.', '"accuracy_mean": 7.'))
+    file.write_text(file.read_text().replace('"accuracy_mean":0.', '"accuracy_mean":7.'))
     status, _, err = ask(reader)
     assert (status, "seed_1: rounds.jsonl: it has changed since it was written" in err) == (1, True)

@@ -58,6 +58,8 @@ def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
         return f"{error.full_key}: {str(error).splitlines()[0]}"
 
     message = " ".join(str(error).split("\nSee https")[0].split())
+    if "hydra/launcher/submitit_" in message:  # a default of our presets for SLURM
+        return f"this launcher needs submitit; type {install_hint('slurm')}"
     overridden = re.search(r"Could not override '([^'@]*)", message)
     return _unknown_key(overridden[1], known) if overridden else message
 

@@ -288,7 +288,7 @@ def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(r
         ("fednova", 0, "done", True),
         ("qfedavg", 0, "failed", False),
     ]
-    assert (store.root, store.place, store.damaged) == (results, results, [])
+    assert (store.root, store.damaged) == (results, [])
     assert names(Results(results, [])) == names(Results(results))
 
 

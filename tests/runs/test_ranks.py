@@ -153,7 +153,7 @@ def test_processes_that_ask_for_different_runs_are_refused(tmp_path):
 def test_wrong_requests_are_refused_once(tmp_path):
     """A wrong value, and a command that is no run: one line in all, status 2 of each process."""
     for typed, line in (
-        (["algo=fedporx"], "fedbench: algo=fedporx is unknown; did you mean fedprox? Or see `fedbench list algo`"),
+        (["algo=fedporx"], "fedbench: algo=fedporx is unknown; did you mean fedprox? Choices: `fedbench list algo`"),
         (["-m", "seed=0,1"], "fedbench: torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun"),
     ):
         status, err = torchrun(2, "-m", "fedbench", *typed, f"results_dir={tmp_path / 'none'}")

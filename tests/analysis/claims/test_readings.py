@@ -327,7 +327,7 @@ KNOWN = {"setups": {"one": None}, "methods": {"new": None}}
     [
         ({"weighting": {"half": "x"}}, "weighting: half: must be one of unweighted, weighted; got 'half'"),
         ({"splits": {"fixed": "x"}}, "splits: fixed: must be drawn, got 'fixed'"),
-        ({"round": ["best"]}, "round: must be a valid dictionary"),
+        ({"round": ["best"]}, "round: must be a section with keys"),
         ({"seeds": []}, "unknown key 'seeds'"),
         ({"variants": [{"id": "v", "title": "", "why": ""}]}, "it changes nothing"),
         ({"variants": [{"id": "v", "title": "", "why": "", "algos": {"x": "y"}}]}, "must be new, got 'x'"),
