@@ -1,7 +1,5 @@
 """AdaFedAdam."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

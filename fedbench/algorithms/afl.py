@@ -1,7 +1,5 @@
 """AFL."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -46,9 +44,6 @@ def afl(
         able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(w.device)
         return {"w": w, "lambda": able / able.sum(), "mean": w, "t": w.new_zeros(())}
 
-    def mixture(server: State, cohort: ClientInfo) -> Tensor:
-        return normalized(server["lambda"].index_select(0, cohort.id))
-
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = server["w"] - uploads["delta"]
         raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
@@ -59,7 +54,7 @@ def afl(
     return Algorithm(
         **descent(local),
         server_init=server_init,
-        update=Averaging(update, {"delta": mixture}),
+        update=Averaging(update, {"delta": lambda server, cohort: normalized(server["lambda"][cohort.id])}),
         deploy=lambda server, clients: server["mean" if average else "w"],
         needs={"loss"},
         weights="uniform",

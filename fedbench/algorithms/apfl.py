@@ -1,7 +1,5 @@
 """APFL."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, start_from_client, upload_with

@@ -1,7 +1,5 @@
 """Ditto."""
 
-from __future__ import annotations
-
 from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Count, NonNegative, Positive

@@ -1,7 +1,5 @@
 """DRFA."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -119,9 +117,6 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
         draw = cohort.key.index_select(0, first)
         return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {**algo.start(msg, client, info), "snapshot": msg["w"]}
-
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         new = algo.step(oracle, msg, local, batch, info)
         return {**new, "snapshot": torch.where(batch.step < info.probe["stop"], new["w"], local["snapshot"])}
@@ -130,5 +125,11 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
         upload, client = algo.finish(msg, client, local, info)
         return {**upload, "snapshot": msg["w"] - local["snapshot"]}, client
 
-    kinds = (*algo.kinds, "replaces")
-    return replace(algo, instruct=instruct, start=start, step=step, finish=finish, kinds=kinds)
+    return replace(
+        algo,
+        instruct=instruct,
+        start=lambda msg, client, info: {**algo.start(msg, client, info), "snapshot": msg["w"]},
+        step=step,
+        finish=finish,
+        kinds=(*algo.kinds, "replaces"),
+    )

@@ -1,7 +1,5 @@
 """FedAdam and its family: adaptive server optimizers of Reddi et al. (ICLR 2021), and FedAMS."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent

@@ -1,7 +1,5 @@
 """FedAvg."""
 
-from __future__ import annotations
-
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Positive

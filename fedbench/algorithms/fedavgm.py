@@ -1,7 +1,5 @@
 """FedAvgM."""
 
-from __future__ import annotations
-
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.core.options import HalfOpenUnit, Positive

@@ -1,7 +1,5 @@
 """FedCAda."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 
@@ -57,9 +55,6 @@ def fedcada(
 
     damping = ADJUST[adjust]
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {**msg, "t": msg["t"] + 1 if counter == "round" else client["t"]}
-
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         g, _ = solver.update(oracle.grad(local["w"], batch), local)
         t = local["t"] if counter == "round" else local["t"] + 1
@@ -82,7 +77,7 @@ def fedcada(
         server_init=server_init,
         client_init=lambda w: {} if counter == "round" else {"t": w.new_zeros(1, dtype=torch.float64)},
         broadcast=lambda server: server,
-        start=start,
+        start=lambda msg, client, info: {**msg, "t": msg["t"] + 1 if counter == "round" else client["t"]},
         step=step,
         finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),

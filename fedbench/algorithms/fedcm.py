@@ -1,7 +1,5 @@
 """FedCM."""
 
-from __future__ import annotations
-
 from fedbench.algorithms.shared.averages import blended, with_mean_gradient
 from fedbench.core.algorithm import Algorithm, Weights
 from fedbench.core.optim import SGD, Optimizer, without

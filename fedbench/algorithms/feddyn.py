@@ -1,7 +1,5 @@
 """FedDyn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """FedExP."""
 
-from __future__ import annotations
-
 import torch
 
 from fedbench.core.algorithm import Algorithm, Weights, descent

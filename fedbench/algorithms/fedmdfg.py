@@ -1,7 +1,5 @@
 """FedMDFG."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import pi
 from typing import Annotated, Literal

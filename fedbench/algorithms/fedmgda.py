@@ -1,7 +1,5 @@
 """FedMGDA+."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

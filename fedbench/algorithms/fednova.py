@@ -1,7 +1,5 @@
 """FedNova."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent

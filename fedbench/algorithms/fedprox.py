@@ -1,7 +1,5 @@
 """FedProx."""
 
-from __future__ import annotations
-
 from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative, Positive

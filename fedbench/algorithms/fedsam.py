@@ -1,15 +1,10 @@
 """Sharpness-aware local steps: FedSAM and MoFedSAM."""
 
-from __future__ import annotations
-
-from torch import Tensor
-
 from fedbench.algorithms.shared.averages import with_mean_gradient
 from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedsam(
@@ -58,7 +53,9 @@ def mofedsam(
     """
     without(local, method="mofedsam", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
 
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return alpha * uphill(oracle, local["w"], batch, rho)[1] + (1 - alpha) * msg["m"]
-
-    return with_mean_gradient(descent(gradient=gradient), server_lr, weights)
+    solver = descent(
+        gradient=lambda oracle, msg, local, batch, info: (
+            alpha * uphill(oracle, local["w"], batch, rho)[1] + (1 - alpha) * msg["m"]
+        )
+    )
+    return with_mean_gradient(solver, server_lr, weights)

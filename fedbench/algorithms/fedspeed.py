@@ -1,7 +1,5 @@
 """FedSpeed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """FedSPS."""
 
-from __future__ import annotations
-
 import torch
 
 from fedbench.core.algorithm import Algorithm

@@ -1,7 +1,5 @@
 """GIFAIR-FL."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

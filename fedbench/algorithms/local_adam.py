@@ -1,7 +1,5 @@
 """Local Adam."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Descent, Weights, descent, start_from_client, upload_with

@@ -1,7 +1,5 @@
 """Naive local-adaptive FedAvg."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """pFedMe."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, server_descent, upload_with

@@ -1,7 +1,5 @@
 """PropFair."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

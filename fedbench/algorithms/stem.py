@@ -1,7 +1,5 @@
 """STEM."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """TERM."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent

@@ -1,7 +1,5 @@
 """Rules for combining scenarios with methods, by what the server's step sees of the clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from typing import Literal, TypeAlias
@@ -41,7 +39,7 @@ class Reason(Enum):
     SECOND_COHORT = "its second cohort is drawn apart"
     VISITS = "its first stage visits every client once, alone"
     TRIALS = "trials start at the server's model, losses at the one that was sent"
-    UNKNOWN = "the method does not declare how its server step uses client uploads"
+    UNKNOWN = "the method does not declare how its server step uses client uploads (kinds of Algorithm)"
     SUM_1 = "it needs weights of sum 1"
     EQUAL_STEPS = "its exchange before the first round needs the same number of steps from every client"
     COIN = "who can be sampled depends on more than a coin of known rate"
@@ -70,10 +68,6 @@ _APART: dict[tuple[Demand, Demand], str] = {
     ("privacy", "rule"): "its sensitivity is not C/m̃",
     ("privacy", "norm_clip"): "its sensitivity is not C/m̃",
     ("privacy", "weights"): "its weights are the same for all, and known before",
-}
-_REMEDIES: dict[str | Reason, str] = {
-    "unsent": "set compression.up.feedback=ef",
-    Reason.UNKNOWN: "declare it by kinds of Algorithm (docs/own_method.md)",
 }
 
 
@@ -129,9 +123,9 @@ def refuse(name: str, stage: Stage, needs: Mapping[Demand, str], own: bool = Fal
     """
     refused = refusals(stage, own)
     for demand, key in needs.items():
-        if (reason := refused.get(demand)) is not None:
-            remedy = _REMEDIES.get(demand) or _REMEDIES.get(reason, "remove it")
-            raise RequestError(f"{key} does not go with algo={name}: {reason.value}; {remedy}")
+        if demand in refused:
+            remedy = "set compression.up.feedback=ef" if demand == "unsent" else "remove it"
+            raise RequestError(f"{key} does not go with algo={name}: {refused[demand].value}; {remedy}")
     uniform = needs.get("privacy") or needs.get("uniform")
     if uniform and stage.algorithm.weights != "uniform":
         raise RequestError(f"{uniform} needs weights that do not depend on the clients; set algo.weights=uniform")

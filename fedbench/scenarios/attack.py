@@ -1,7 +1,5 @@
 """Attacks: clients with false labels, false messages or false losses, and what a run reports of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

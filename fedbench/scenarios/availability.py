@@ -1,7 +1,5 @@
 """Availability: which clients can be reached, whose results are lost, and who is too slow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias

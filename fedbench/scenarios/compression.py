@@ -3,8 +3,6 @@
 Messages are simulated by what is decoded from them; their sizes are those of packed values, indices and levels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -239,9 +237,6 @@ def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
     averaging, names = algo.averaging, _sent(algo)
     draw = key(plan.seed, Purpose.UPLINK, plan.round)
 
-    def client_init(w: Tensor) -> State:
-        return algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w)))
-
     def send(msg: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
         sent = vectors(uploads, msg["w"].shape)
         if list(sent) != names:
@@ -262,8 +257,12 @@ def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
             return [*remarks, fault]
         return remarks
 
-    sent = sending(algo, send)
-    return replace(sent, client_init=client_init, update=replace(averaging, step=step), remarks=remarks)
+    return replace(
+        sending(algo, send),
+        client_init=lambda w: algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w))),
+        update=replace(averaging, step=step),
+        remarks=remarks,
+    )
 
 
 def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:

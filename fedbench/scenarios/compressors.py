@@ -1,7 +1,5 @@
 """Compressors: what the receiver decodes from compressed vectors. Rows x are [c, P], a vector per sender."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, sqrt
 from typing import Literal

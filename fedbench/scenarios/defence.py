@@ -1,7 +1,5 @@
 """Defences of the server: a robust rule in the place of the mean, what comes before it, and clipping by norm."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal

@@ -1,7 +1,5 @@
 """Layers: the scenarios around a method, and how they keep their states and messages apart from the method's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
@@ -11,7 +9,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.config_values import Tree
 from fedbench.core.randomness import Sampler
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import State
 from fedbench.scenarios.allowed import Demand
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -56,16 +54,16 @@ def sending(algo: Algorithm, send: Send) -> Algorithm:
     """
     finish, deliver = algo.finish, algo.deliver
     if deliver is None:
-
-        def finish_and_send(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-            return send(msg, *finish(msg, client, local, info), info.id.squeeze(1))
-
-        return replace(algo, finish=finish_and_send)
-
-    def deliver_and_send(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
-        return send(server, *deliver(server, uploads, states, cohort), cohort.id)
-
-    return replace(algo, deliver=deliver_and_send)
+        return replace(
+            algo,
+            finish=lambda msg, client, local, info: send(msg, *finish(msg, client, local, info), info.id.squeeze(1)),
+        )
+    return replace(
+        algo,
+        deliver=lambda server, uploads, states, cohort: send(
+            server, *deliver(server, uploads, states, cohort), cohort.id
+        ),
+    )
 
 
 def hidden(state: State) -> State:

@@ -1,7 +1,5 @@
 """The clients of a run, and the draws of scenarios: pure functions of (seed, purpose, coordinates)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ Sources: McMahan et al., ICLR 2018 (DP-FedAvg, fixed denominator); Andrew et al.
 clipping); Mironov, Talwar and Zhang 2019, and Canonne, Kamath and Steinke, NeurIPS 2020 (accounting, by dp-accounting).
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from dataclasses import dataclass, replace

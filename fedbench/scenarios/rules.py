@@ -1,7 +1,5 @@
 """Robust rules: which of the vectors of C clients count, and how much. Rows are [C, P]; results are float64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -4,8 +4,6 @@ Reached, sampled, reported; broadcast; local work; messages of attackers; compre
 decoded vectors; clipping; what is done before the sum; the rule in its place, or noise; the method's step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 Rows are [C, P], one vector per client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """Parts of methods whose server keeps a mean of the clients' moves, or sends a momentum to them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

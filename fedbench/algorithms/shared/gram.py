@@ -1,7 +1,5 @@
 """Small problems on the vectors of a cohort, in float64: Gram matrices, projections, quadratic programs."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Estimating which labels are wrong, from a model's outputs (FedCorr: Xu et al., CVPR 2022, and the authors' code)."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Weights of clients as points of the simplex {λ >= 0, Σ λ = 1}."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

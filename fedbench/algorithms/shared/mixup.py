@@ -1,7 +1,5 @@
 """Mixup: local steps on mixed examples (Zhang et al., ICLR 2018)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,7 +7,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.randomness import fold_in
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.types import Batch, Oracle
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class MixupOracle:
 
 def with_mixup(algo: Algorithm) -> Algorithm:
     """Return the method with mixup in its local steps."""
-
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        return algo.step(MixupOracle(oracle, info.key), msg, local, batch, info)
-
-    return replace(algo, step=step, blends_examples=True)
+    return replace(
+        algo,
+        step=lambda oracle, msg, local, batch, info: algo.step(MixupOracle(oracle, info.key), msg, local, batch, info),
+        blends_examples=True,
+    )

@@ -1,7 +1,5 @@
 """Sharpness-aware gradients (SAM; Foret et al., ICLR 2021)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

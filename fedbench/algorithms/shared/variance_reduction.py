@@ -1,7 +1,5 @@
 """Parts of variance-reduced methods: recursive momentum, a decaying rate, and the exchange before the first round."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
