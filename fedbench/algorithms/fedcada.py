@@ -57,7 +57,7 @@ def fedcada(
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         g, _ = solver.update(oracle.grad(local["w"], batch), local)
-        t = local["t"] if counter == "round" else local["t"] + 1
+        t = local["t"] + (counter == "step")
         m = beta1 * local["m"] + (1 - beta1) * g
         v = beta2 * local["v"] + (1 - beta2) * g.square()
         d1 = damping(beta1**t).to(g.dtype)
@@ -77,7 +77,7 @@ def fedcada(
         server_init=server_init,
         client_init=lambda w: {} if counter == "round" else {"t": w.new_zeros(1, dtype=torch.float64)},
         broadcast=lambda server: server,
-        start=lambda msg, client, info: {**msg, "t": msg["t"] + 1 if counter == "round" else client["t"]},
+        start=lambda msg, client, info: {**msg, "t": msg["t"] + 1, **client},
         step=step,
         finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),

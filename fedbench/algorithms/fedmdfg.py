@@ -66,46 +66,45 @@ def fedmdfg(
             "last_id": w.new_zeros(0, dtype=torch.int64),
         }
 
-    def rate(cohort: ClientInfo) -> float:
-        return server_lr * float(cohort.lr[0]) if gradients else server_lr
-
-    def aim(server: State, uploads: State, cohort: ClientInfo) -> State:
-        """Return the direction of the round, and the server's records of the losses."""
-        ids, loss = cohort.id, cohort.probe["loss"]
+    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
+        """Return the models to choose from, how they were made, and the server's records of the losses."""
+        w, ids, loss = server["w"], cohort.id, cohort.probe["loss"]
         expected, count = server["expected"][ids], server["count"][ids]
         rose = (loss > expected) & (count > 0)
+        mean = torch.where(rose, expected, (expected * count + loss) / (count + 1))
         forced = rose.any() & ~rose.all() & force
         absent = ~torch.isin(server["last_id"], ids)
-        mean = torch.where(rose, expected, (expected * count + loss) / (count + 1))
+        aimed = direction(uploads["delta"], loss, server["last"][absent], theta, forced)
+
+        base = server_lr * float(cohort.lr[0]) if gradients else server_lr
+        stretch = float(aimed["stretch"]) if step == "search" else 0.0
+        sizes = step_sizes(base, s, stretch, bool(absent.any())).to(w.device)
         return {
-            **direction(uploads["delta"], loss, server["last"][absent], theta, forced),
-            "changed": absent.any(),
+            **aimed,
+            "sizes": sizes,
+            "trials": torch.stack([w - (size * aimed["d"]).to(w.dtype) for size in sizes]),
             "expected": server["expected"].index_copy(0, ids, mean),
             "count": server["count"].index_copy(0, ids, count + 1),
         }
 
-    def fixed(server: State, uploads: State, cohort: ClientInfo) -> State:
-        aimed = aim(server, uploads, cohort)
-        step = (rate(cohort) * aimed["d"]).to(server["w"].dtype)
-        return _moved(server, aimed, server["w"] - step, cohort)
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        aimed = uploads if step == "search" else propose(server, uploads, cohort)
+        live = aimed["live"]
+        w = aimed["trials"][0]
+        if step == "search":
+            decrease = armijo * aimed["slope"][live].unsqueeze(1) * aimed["sizes"]
+            losses, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
+            w = aimed["trials"][chosen(losses, tried, decrease, aimed["fair"])]
 
-    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
-        aimed, w = aim(server, uploads, cohort), server["w"]
-        sizes = step_sizes(rate(cohort), s, float(aimed["stretch"]), bool(aimed["changed"])).to(w.device)
-        trials = torch.stack([w - (size * aimed["d"]).to(w.dtype) for size in sizes])
-        return {**aimed, "trials": trials, "sizes": sizes}
-
-    def searched(server: State, uploads: State, cohort: ClientInfo) -> State:
-        live = uploads["live"]
-        decrease = armijo * uploads["slope"][live].unsqueeze(1) * uploads["sizes"]
-        losses, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
-        best = chosen(losses, tried, decrease, uploads["fair"])
-        return _moved(server, uploads, uploads["trials"][best], cohort)
+        new = {"w": w, "expected": aimed["expected"], "count": aimed["count"]}
+        if not live.any():
+            return {**server, **new}
+        return {**new, "last": aimed["rows"], "last_id": cohort.id[live]}
 
     algo = Algorithm(
         **descent(local),
         server_init=server_init,
-        update=fixed if step == "fixed" else searched,
+        update=update,
         trials=None if step == "fixed" else Trials(propose, vectors=1),
         needs={"loss"},
         weights="uniform",
@@ -118,14 +117,6 @@ def fedmdfg(
         finish=lambda msg, client, local, info: ({"delta": info.probe["grad"]}, client),
         needs={"loss", "grad"},
     )
-
-
-def _moved(server: State, aimed: State, w: Tensor, cohort: ClientInfo) -> State:
-    """Return the server's state with the model w and the vectors of this round."""
-    new = {"w": w, "expected": aimed["expected"], "count": aimed["count"]}
-    if not aimed["live"].any():
-        return {**server, **new}
-    return {**new, "last": aimed["rows"], "last_id": cohort.id[aimed["live"]]}
 
 
 # ---- the direction with fair guidance, and the search for a step size

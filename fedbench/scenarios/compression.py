@@ -194,10 +194,8 @@ class Compression(Layer):
     @property
     def needs(self) -> dict[Demand, str]:
         """Demands on the method, each with the key that makes it."""
-        needs: dict[Demand, str] = {}
-        for codec in (self.up, self.down):
-            if codec is not None:
-                needs[codec.side] = f"compression.{codec.side}.kind={codec.kind}"
+        codecs = [codec for codec in (self.up, self.down) if codec is not None]
+        needs: dict[Demand, str] = {codec.side: f"compression.{codec.side}.kind={codec.kind}" for codec in codecs}
         if self.up is not None and self.up.memory != "ef":
             needs["unsent"] = f"compression.up.feedback={self.up.memory}"
         return needs
@@ -250,18 +248,10 @@ def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
             uploads = uploads | {_ERROR: uploads[_ERROR].mean()}
         return averaging.step(server, uploads, cohort)
 
-    def remarks(server: State) -> list[str]:
-        remarks = algo.remarks(server)
-        if codec.memory == "none" and codec.kind in _BIASED:
-            fault = f"compression.up.kind={codec.kind} is biased, and without feedback what it leaves out is never sent"
-            return [*remarks, fault]
-        return remarks
-
     return replace(
         sending(algo, send),
         client_init=lambda w: algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w))),
         update=replace(averaging, step=step),
-        remarks=remarks,
     )
 
 

@@ -20,8 +20,9 @@ from fedbench.scenarios.population import Population, of_clients
 from fedbench.scenarios.vectors import by_columns, shrunk, squared_distances, vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
-# of the server: the centre of clipping [P]; rounds with too few vectors for ``f``; vectors that were not finite
-_CENTRE, _LOWERED, _NONFINITE = (f"{OWN}{name}" for name in ("centre", "lowered", "nonfinite"))
+_CENTRE = f"{OWN}centre"  # of the server: the centre of clipping [P]
+_LOWERED = f"{OWN}lowered"  # rounds with too few vectors for ``f``
+_NONFINITE = f"{OWN}nonfinite"  # vectors that were not finite
 _BEFORE = {"none": (), "bucketing": ("bucketing",), "nnm": ("nnm",), "both": ("bucketing", "nnm")}
 
 

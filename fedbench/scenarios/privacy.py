@@ -32,8 +32,9 @@ from fedbench.scenarios.population import Population, normal, of_clients, unifor
 from fedbench.scenarios.vectors import shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
-# of the server: the bound of the next round [1], so that it is no column; b_k of clients [C], then b̃; ε
-_BOUND, _SHARE, _EPSILON = (f"{OWN}{word}" for word in ("bound", "unclipped", "epsilon"))
+_BOUND = f"{OWN}bound"  # of the server: the bound of the next round, [1] so that it is no column
+_SHARE = f"{OWN}unclipped"  # b_k of clients [C], then b̃
+_EPSILON = f"{OWN}epsilon"  # ε spent so far
 _RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}  # what the guarantee holds for
 logging.getLogger("absl").setLevel(logging.ERROR)  # dp-accounting warns of orders that it leaves out; others give ε
 
