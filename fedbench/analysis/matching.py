@@ -19,7 +19,6 @@ from fedbench.analysis.departures import (
     counted_and_others,
     data_departures,
     seed_departures,
-    unit_of,
 )
 from fedbench.config.identity import setting
 from fedbench.core.config_values import Tree, config_value
@@ -80,12 +79,6 @@ class MatchedRuns:
         """Messages of the errors that ended runs."""
         messages = [run.meta["error"] for run in self.every if run.meta.get("error")]
         return list(dict.fromkeys(" ".join(message.split()) for message in messages))
-
-    @property
-    def splits(self) -> list[int]:
-        """Splits of the data whose runs do not count under the reading."""
-        units = {unit_of(run) for run in self.every if run.counts}
-        return sorted({unit.split for unit in units - self.runs.keys()})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
         """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
@@ -175,12 +168,12 @@ class Evidence:
     def __init__(self, paper: Paper, runs: Iterable[Run]) -> None:
         self.paper = paper
         self.reading = ADOPTED
-        # both are shared by all readings of the same runs
-        self._by_method: dict[tuple[str, str], list[Run]] = {}
-        self._choices: dict[tuple[Any, ...], list[MatchedRuns]] = {}
+        # runs by setting, for each experiment and algorithm
+        self._settings: dict[tuple[str, str], dict[str, list[Run]]] = {}
         for run in runs:
             method = str(run.meta["experiment"]), run.meta["algo"]
-            self._by_method.setdefault(method, []).append(run)
+            settings = self._settings.setdefault(method, {})
+            settings.setdefault(_setting_of(run), []).append(run)
 
     def under(self, reading: Reading) -> Evidence:
         """Return the same runs under another reading."""
@@ -231,26 +224,22 @@ class Evidence:
 
     def choices(self, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
-        paper, reading = self.paper, self.reading
-        which = _printed_round(paper, row) if reading.round == "adopted" else reading.round
-        hyper = json.dumps(row.hyperparameters, sort_keys=True)
-        key = row.setup, row.algo, hyper, which, reading.splits, reading.variant
-        if key not in self._choices:
-            setup = paper.setups[row.setup]
-            algo, wanted = wanted_under(paper, row, reading)
-            runs = self._by_method.get((setup.experiment, algo), [])
-            settings = _settings(run for run in runs if _matches(run, wanted, setup))
-            matched = []
-            for members in settings:
-                counted = members
-                if reading.splits == "fixed":  # the split of the experiment
-                    counted = [run for run in members if SPLIT not in run.meta["departures"]]
-                if counted:
-                    rank = _quality(counted, wanted)
-                    matched.append((rank, _matched(counted, members, wanted, setup, which)))
-            matched.sort(key=lambda pair: pair[0], reverse=True)
-            self._choices[key] = [runs for _, runs in matched]
-        return self._choices[key]
+        setup = self.paper.setups[row.setup]
+        algo, wanted = wanted_under(self.paper, row, self.reading)
+        which = self.reading.round
+        if which == "adopted":
+            which = _printed_round(self.paper, row)
+
+        ranked = []
+        for members in self._settings.get((setup.experiment, algo), {}).values():
+            counted = members
+            if self.reading.splits == "fixed":  # the split of the experiment
+                counted = [run for run in members if SPLIT not in run.meta["departures"]]
+            if counted and _matches(counted[0], wanted, setup):
+                runs = _matched(counted, members, wanted, setup, which)
+                ranked.append((_quality(counted, wanted), runs))
+        ranked.sort(key=lambda pair: pair[0], reverse=True)
+        return [runs for _, runs in ranked]
 
 
 def _printed_round(paper: Paper, row: Row) -> str:
@@ -269,25 +258,17 @@ def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
     return variant.algos.get(row.algo, algo), {**wanted, **variant.keys(row.algo)}
 
 
-def _settings(runs: Iterable[Run]) -> Iterable[list[Run]]:
-    """Return runs by setting, whatever their seed and the split of their data."""
-    keys: dict[str, str] = {}  # by hash, of which most runs share one
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        digest = run.meta["hash"]
-        if digest not in keys:
-            facts: list[Any] = [run.meta.get(name) for name in ("files", "code", "revision")]
-            facts.append({k: v for k, v in setting(run.config).items() if k != SPLIT})
-            keys[digest] = json.dumps(facts, sort_keys=True)
-        groups.setdefault(keys[digest], []).append(run)
-    return groups.values()
+def _setting_of(run: Run) -> str:
+    """Return a text that runs of one setting share, whatever their seed and the split of their data."""
+    keys = {key: value for key, value in setting(run.config).items() if key != SPLIT}
+    code = [run.meta.get(name) for name in ("files", "code", "revision")]
+    return json.dumps([keys, *code], sort_keys=True)
 
 
 def _matches(run: Run, wanted: Tree, setup: Setup) -> bool:
     """Return whether a run is one of a row, or a reduced one."""
     for key, value in wanted.items():
-        own = run.flat.get(key)
-        if key != "rounds" and (own != value or isinstance(own, bool) != isinstance(value, bool)):
+        if key != "rounds" and config_value(run.flat.get(key)) != config_value(value):
             return False
     changes = _departures(run, wanted)
     return all(_reducible(run, key, change, setup) for key, change in changes.items())
