@@ -98,8 +98,6 @@ def _values(column: Column, runs: MatchedRuns) -> tuple[float, ...]:
 def _line(columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
     method = evidence.paper.methods[row.algo]
     runs = evidence.find(row)
-    if not runs.runs:
-        runs = replace(runs, reduced=(), cuts=())
     contradicts_weights = row.impossible and any(c.printed and _weighted(c) for c in columns)
     return Line(
         algo=method.algo,
@@ -107,7 +105,6 @@ def _line(columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
         keys={key: value for key, value in row.hyperparameters.items() if value is not None},
         found=runs,
         cells=tuple(_paper_cell(column, _values(column, runs), row) for column in columns),
-        status=_status(runs),
         row=row,
         wanted=evidence.paper.overrides(row),
         impossible=row.impossible.why if row.impossible and contradicts_weights else None,
@@ -127,13 +124,6 @@ def _paper_cell(column: Column, values: tuple[float, ...], row: Row) -> Cell:
 
 def _weighted(column: Column) -> bool:
     return column.metric.field.endswith("_weighted")
-
-
-def _status(runs: MatchedRuns) -> str:
-    if runs.runs:
-        return "reduced" if runs.reduced else "full"
-    ended = any(outcome != "not finished" for _, outcome in runs.others)
-    return "failed" if ended else "not run"
 
 
 # ---- rows of any runs
@@ -229,7 +219,6 @@ def _line_of_runs(algo: str, members: Sequence[Run], keys: Tree, home: Home | No
         keys=keys,
         found=runs,
         cells=tuple(Cell(_values(column, runs)) for column in columns),
-        status="reduced" if reduced else "full",
     )
 
 

@@ -19,6 +19,7 @@ from fedbench.analysis.departures import (
     counted_and_others,
     data_departures,
     seed_departures,
+    unit_of,
 )
 from fedbench.config.identity import setting
 from fedbench.core.config_values import Tree, config_value
@@ -44,7 +45,7 @@ class MatchedRuns:
     Attributes:
         runs: The runs that count.
         others: Runs of the same setting that failed, diverged or are not finished, as (unit, outcome).
-        reduced: Departures from the paper, including the number of seeds.
+        reduced: Departures of the runs that count from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
         every: All runs of the setting, of whatever outcome and split of the data.
         departs: Those of ``reduced`` that make the setting another one than the paper's: all but the number of seeds.
@@ -79,6 +80,12 @@ class MatchedRuns:
         """Messages of the errors that ended runs."""
         messages = [run.meta["error"] for run in self.every if run.meta.get("error")]
         return list(dict.fromkeys(" ".join(message.split()) for message in messages))
+
+    @property
+    def splits(self) -> list[int]:
+        """Splits of the data whose runs do not count under the reading."""
+        units = {unit_of(run) for run in self.every if run.counts}
+        return sorted({unit.split for unit in units - self.runs.keys()})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
         """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
@@ -328,10 +335,11 @@ def _matched(counted: Sequence[Run], every: Sequence[Run], wanted: Tree, setup: 
         cuts["eval_every"] = str(spacing)
     config = config_departures(changes, counted[0].meta["model"], setup)
     data = data_departures(done.values())
+    reduced = [*config, *seed_departures(done, others, setup.seeds), *data]
     return MatchedRuns(
         done,
         others,
-        reduced=(*config, *seed_departures(done, others, setup.seeds), *data),
+        reduced=tuple(reduced) if done else (),
         cuts=tuple(sorted(cuts.items())),
         every=tuple(every),
         departs=(*config, *data),

@@ -127,7 +127,6 @@ class Line:
         label: The method as the paper calls it.
         keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
         found: The runs, and their departures from the paper.
-        status: One of ``full``, ``reduced``, ``not run`` and ``failed``.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
         impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
@@ -138,7 +137,6 @@ class Line:
     keys: Tree
     found: MatchedRuns
     cells: tuple[Cell, ...]
-    status: str
     row: Row | None = None
     wanted: Tree = field(default_factory=dict)
     impossible: str | None = None
@@ -147,6 +145,14 @@ class Line:
     def name(self) -> str:
         """The method and the keys that distinguish it."""
         return f"{self.label} {keys_text(self.keys)}".rstrip()
+
+    @property
+    def status(self) -> str:
+        """One of ``full``, ``reduced``, ``not run`` and ``failed``."""
+        if self.found.runs:
+            return "reduced" if self.found.reduced else "full"
+        ended = any(outcome != "not finished" for _, outcome in self.found.others)
+        return "failed" if ended else "not run"
 
 
 @dataclass(frozen=True)

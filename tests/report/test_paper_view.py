@@ -250,7 +250,7 @@ def test_runs_that_failed_are_named(tmp_path):
 def test_the_command_of_a_row_that_was_not_run():
     wanted = {"algo.gamma": 5.0, "local.batch_size": "full", "local.epochs": [1, 5], "algo.clip": None, "algo.on": True}
     row = papers()["adafed"].tables["table1"].rows[0]
-    given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), "not run", row, wanted)
+    given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), row, wanted)
     setup = Setup("s", "One", "a/b", 2, 3, 5)
     assert command_text(given, RowGroup(setup, ())) == (
         "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "

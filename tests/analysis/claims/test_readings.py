@@ -194,10 +194,10 @@ def test_other_splits_are_the_same_setting_and_do_not_count(tmp_path):
     write(tmp_path, "new", 0.1, split=3, seeds=(0, 1))
     found = Evidence(paper(), Results(tmp_path)).find(ROWS[0])
     assert list(found.runs) == [Unit(0, s) for s in range(6)]
-    assert (found.reduced, found.cuts, len(found.every)) == ((), (), 8)
+    assert (found.reduced, found.cuts, found.splits, len(found.every)) == ((), (), [3], 8)
     drawn = Evidence(paper(), Results(tmp_path)).under(Reading(splits="drawn")).find(ROWS[0])
     assert list(drawn.runs) == [*(Unit(0, s) for s in range(6)), Unit(3, 0), Unit(3, 1)]
-    assert (drawn.reduced, drawn.cuts) == ((), ())
+    assert (drawn.reduced, drawn.cuts, drawn.splits) == ((), (), [])
 
 
 def test_only_other_splits_are_not_the_adopted_ones(tmp_path):
