@@ -8,6 +8,7 @@ differs, a note says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
@@ -22,14 +23,13 @@ from fedbench.analysis.stats import (
     holm,
     least_p,
     paired,
-    win_tie_loss,
     with_diverged,
     without_scale,
 )
 from fedbench.analysis.table_model import Cell
 from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
-from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
+from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.options import OpenUnit
 from fedbench.core.validation import choice, validate
 from fedbench.runs.run import Run
@@ -155,10 +155,9 @@ def compare(
     alone = [(block.title, block.content) for block in blocks if len(block.rows) < 2]
     if not shown:
         contents = "; ".join(f"{title}: {content}" for title, content in alone[:_LISTED])
-        more = f"; and {len(alone) - _LISTED} more" if len(alone) > _LISTED else ""
         raise RequestError(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
-            f"settings are equal; found {contents}{more}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
+            f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
         )
     done = [run for block in shown for _, run in block.done]
     if not done:
@@ -191,8 +190,6 @@ def measured_metric(name: str, runs: Sequence[Run]) -> MetricInfo:
     """
     last = {run.path: run.last_round() for run in runs}
     measured = dict.fromkeys(key for row in last.values() for key in row if key != "round")
-    if name not in measured and name in CATALOGUE and not CATALOGUE[name].needs:
-        raise RequestError(f"these runs have no {name}; repeat them with force=true, or choose another metric")
     choice("metric", name, measured)
     missing = [path for path, row in last.items() if row.get(name) is None]
     if missing:
@@ -238,24 +235,23 @@ def _finite(by_seed: Mapping[int, float]) -> tuple[float, ...]:
 
 def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
     """Return the keys of the local solver in which methods differ and that their names do not show, with the values."""
-    methods = {name: s.flat for name, s in rows.items() if s.counted}
+    methods = {name: s.facts for name, s in rows.items() if s.counted}
     unequal = {}
     for key in sorted(differing(list(methods.values()))):
         if key.startswith("local.") and not all(f" {key}=" in name for name in methods):
-            unequal[key] = {name: config_value(flat.get(key)) for name, flat in methods.items()}
+            unequal[key] = {name: config_value(facts.get(key)) for name, facts in methods.items()}
     return unequal
 
 
 def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
     """Return the name of the row that is given by its name, or by the value of the key alone."""
-    try:
-        texts = {given, config_value(float(given))}  # 1e-3 is 0.001
-    except ValueError:
-        texts = {given}
+    texts = {given}
+    with suppress(ValueError):
+        texts.add(config_value(float(given)))  # 1e-3 is 0.001
     fitting = sorted(name for name, s in rows.items() if texts & {name, s.base, config_value(s.value)})
-    if len(fitting) > 1 and given not in rows:
-        raise RequestError(f"baseline {given!r} fits several rows; give one of {', '.join(fitting)}")
-    return str(choice("baseline", given, list(rows))) if given in rows or not fitting else fitting[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    return str(choice("baseline", given, fitting or list(rows)))
 
 
 def _difference(numbers: Numbers, first: str, second: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
@@ -265,13 +261,13 @@ def _difference(numbers: Numbers, first: str, second: str, metric: MetricInfo, l
     out. For a metric without a better direction, all pairs with a run that diverged are left out.
     """
     a, b = numbers[first], numbers[second]
-    pairs = {seed: (a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())}
-    differences = {seed: one - two for seed, (one, two) in pairs.items() if not isnan(one - two)}
+    pairs = {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
+    differences = {seed: difference for seed, difference in pairs.items() if not isnan(difference)}
     lost: list[int] = []
     won: list[int] = []
     if metric.direction is not None:
-        lost = [seed for seed, (one, two) in pairs.items() if isnan(one) and not isnan(two)]
-        won = [seed for seed, (one, two) in pairs.items() if isnan(two) and not isnan(one)]
+        lost = [seed for seed in pairs if isnan(a[seed]) and not isnan(b[seed])]
+        won = [seed for seed in pairs if isnan(b[seed]) and not isnan(a[seed])]
     counted = with_diverged(differences, lost, won, metric.sign)
     if not counted:
         return None
@@ -284,21 +280,28 @@ def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: Metric
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
     short: list[int] = []
     for a, b in combinations(names, 2):
-        first, second = (a, b) if metric.sign > 0 else (b, a)  # positive where a is better
-        differences = [_difference(n, first, second, metric) for n in blocks if a in n and b in n]
-        if tests := [test for test in differences if test is not None]:
-            win, tie, loss = win_tie_loss(tests, alpha)
-            counts[a, b] = win, tie, loss
-            counts[b, a] = loss, tie, win
-            short += [test.n for test in tests if 2 * least_p(test.n) > alpha]
+        differences = [_difference(numbers, a, b, metric) for numbers in blocks if {a, b} <= numbers.keys()]
+        tests = [test for test in differences if test is not None]
+        if not tests:
+            continue
+        decided = [test for test in tests if test.two_sided <= alpha]
+        won = sum(metric.sign * test.mean > 0 for test in decided)
+        lost = len(decided) - won
+        undecided = len(tests) - len(decided)
+        counts[a, b] = won, undecided, lost
+        counts[b, a] = lost, undecided, won
+        short += [test.n for test in tests if 2 * least_p(test.n) > alpha]
+
     full = [numbers for numbers in blocks if len(numbers) == len(names)]
-    scores = [_scores(numbers, metric) for numbers in full]
+    ranks = None
+    if len(names) > 2 and len(full) > 1:
+        ranks = friedman([_scores(numbers, metric) for numbers in full])
     return OverBlocks(
-        counts,
-        tuple(short),
-        len(full),
-        friedman(scores) if len(names) > 2 and len(full) > 1 else None,
-        any(isnan(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()),
+        counts=counts,
+        short=tuple(short),
+        full=len(full),
+        ranks=ranks,
+        diverged=any(isnan(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()),
     )
 
 

@@ -233,7 +233,7 @@ class Evidence:
         """Return the settings whose runs match a row, the best first."""
         setup = self.paper.setups[row.setup]
         algo, wanted = wanted_under(self.paper, row, self.reading)
-        which = self.reading.round
+        which: str = self.reading.round
         if which == "adopted":
             which = _printed_round(self.paper, row)
 

@@ -10,21 +10,19 @@ from itertools import chain
 from math import nan
 from typing import Any, TypeAlias
 
-from fedbench.analysis.data_text import content_of, data_facts, data_name, data_text
+from fedbench.analysis.data_text import content_of, data_facts, data_text
 from fedbench.analysis.departures import data_departures, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import SCENARIOS
 from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import MetricInfo
-from fedbench.runs.bundle import named_files
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
 # sections whose keys have a meaning only together with the name of the choice
 GROUPS = ("algo", "data", "model", *SCENARIOS)
 _BESIDES_DATA = ("model", *SCENARIOS)
-_IN_A_HASH = ("seed", "device", "engine.")  # keys in which runs of one hash may differ
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -104,14 +102,15 @@ class Setting:
 
     Attributes:
         runs: Its runs.
-        flat: The configuration under dotted keys, without those that do not affect the numbers.
+        facts: Everything that affects the numbers but the seed: the experiment, the choices, the configuration
+            (``data_facts``) and the hash.
         value: Value of the compared key.
         base: The value as text.
         name: Name of its row: the base, and the keys in which settings of one value differ within a block.
     """
 
     runs: list[Run]
-    flat: Tree
+    facts: Tree
     value: Any
     base: str
     name: str = ""
@@ -202,19 +201,18 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
         RequestError: If no run has the key.
     """
     settings = _settings_with(runs, key)
-    merged = {key, *REPORTING_KEYS, *_copies(settings, key)}
+    merged = {key, "hash", *REPORTING_KEYS, *_copies(settings, key)}
     if key == "algo":
         merged.add("local")
+    sections = tuple(f"{section}." for section in merged)
     groups: dict[tuple[tuple[str, Any], ...], list[Setting]] = {}
     for s in settings:
-        run = s.runs[0]
-        facts = {"": run.meta["experiment"], **choices_of(run), **data_facts(run)}
         common = [
             (name, value)
-            for name, value in facts.items()
-            if name not in merged and not name.startswith(tuple(f"{section}." for section in merged))
+            for name, value in sorted(s.facts.items())
+            if name not in merged and not name.startswith(sections)
         ]
-        groups.setdefault(tuple(sorted(common)), []).append(s)
+        groups.setdefault(tuple(common), []).append(s)
     _name(groups.values())
     titles = _titles([dict(common) for common in groups])
     pairs = zip(titles, groups.values(), strict=True)
@@ -224,30 +222,28 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
 
 def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
     """Return the settings that have a key; a user's file goes by its name and content, however its path was typed."""
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in sorted(runs, key=lambda run: str(run.path)):
-        names = {**choices_of(run), "data": data_name(run)}
-        value = config_value(run.flat.get(key)) if key.startswith(_IN_A_HASH) else None
-        place = run.meta["experiment"], run.meta["hash"], value, *names.values()
-        groups.setdefault(place, []).append(run)
-    settings = []
+    settings: dict[tuple[Any, ...], Setting] = {}
     known: set[str] = set()
-    for members in groups.values():
-        first = members[0]
-        config = {**first.flat, **choices_of(first)}
+    for run in sorted(runs, key=lambda run: str(run.path)):
+        choices = choices_of(run)
+        config = {**run.flat, **choices}
         known |= config.keys()
-        if key in config:
-            base = config[key] if key in GROUPS else keys_text({key: config[key]})
-            if key == "data":
-                base = content_of(first)
-            flat = setting(first.config) | named_files(first)
-            settings.append(Setting(members, flat, config[key], base))
+        if key not in config:
+            continue
+        value = config[key]
+        if key == "data":
+            base = content_of(run)
+        else:
+            base = value if key in GROUPS else keys_text({key: value})
+        facts = {"experiment": run.meta["experiment"], **choices, **data_facts(run), "hash": run.meta["hash"]}
+        place = base, *facts.values()
+        settings.setdefault(place, Setting([], facts, value, base)).runs.append(run)
     if not settings:
         raise RequestError(
             f"none of {len(runs)} runs has the key {key}; it must be algo, data, model or a key of their config.yaml, "
             f"such as local.lr{nearest(key, known)}"
         )
-    return settings
+    return list(settings.values())
 
 
 def _copies(settings: Sequence[Setting], key: str) -> set[str]:
@@ -256,7 +252,7 @@ def _copies(settings: Sequence[Setting], key: str) -> set[str]:
         return set()
     name = key.removeprefix("data.").removeprefix("source.")
     copies = {f"data.{name}", f"data.source.{name}"}
-    return {c for c in copies if all(s.flat.get(c, s.value) == s.value for s in settings)}
+    return {copy for copy in copies if all(s.facts.get(copy, s.facts[key]) == s.facts[key] for s in settings)}
 
 
 def _name(groups: Iterable[Sequence[Setting]]) -> None:
@@ -264,15 +260,14 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
     named: dict[str, set[str]] = {}
     for members in groups:
         for base in {s.base for s in members}:
-            alike = [s for s in members if s.base == base]
-            keys = differing([s.flat for s in alike])
-            texts = {keys_text({key: s.flat.get(key) for key in sorted(keys)}) for s in alike}
+            alike = [s.facts for s in members if s.base == base]
+            keys = differing(alike) - {"hash"}
+            texts = {keys_text({key: facts.get(key) for key in sorted(keys)}) for facts in alike}
             if len(texts) < len(alike):
                 keys.add("hash")
             named.setdefault(base, set()).update(keys)
     for s in chain.from_iterable(groups):
-        flat = {**s.flat, "hash": s.runs[0].meta["hash"]}
-        keys_of_name = {key: flat[key] for key in sorted(named[s.base]) if key in flat}
+        keys_of_name = {key: s.facts[key] for key in sorted(named[s.base]) if key in s.facts}
         s.name = f"{s.base} {keys_text(keys_of_name)}".rstrip()
 
 
@@ -282,7 +277,7 @@ def _titles(commons: Sequence[Tree]) -> list[str]:
     by_head: dict[str, list[Tree]] = {}
     heads = []
     for common in commons:
-        head = data_text(common, common[""])
+        head = data_text(common, common["experiment"])
         for group in GROUPS:
             if group in named and group in common:
                 head += f", {group}={common[group]}" if group in SCENARIOS else f", {common[group]}"
@@ -290,7 +285,7 @@ def _titles(commons: Sequence[Tree]) -> list[str]:
         by_head.setdefault(head, []).append(common)
     titles = []
     for head, common in zip(heads, commons, strict=True):
-        apart = differing(by_head[head]) - {""}
+        apart = differing(by_head[head]) - {"experiment"}
         keys = _without_repeats({key: common[key] for key in common if key in apart})
         titles.append(f"{head} {keys_text(keys)}".rstrip())
     return titles

@@ -210,16 +210,3 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     q = float(stats.studentized_range.ppf(0.95, methods, np.inf)) / sqrt(2)
     difference = q * sqrt(methods * (methods + 1) / (6 * blocks))
     return Friedman(tuple(map(float, ranks)), float(statistic), float(p), difference)
-
-
-def win_tie_loss(differences_per_block: Iterable[Paired], alpha: float) -> tuple[int, int, int]:
-    """Return the numbers of blocks that are won, undecided and lost.
-
-    Args:
-        differences_per_block: Statistics per block, positive where the first method is better.
-        alpha: Level in (0, 1) of the two-sided sign-flip test in a block, not adjusted for the number of blocks.
-    """
-    tests = list(differences_per_block)
-    decided = [test for test in tests if test.two_sided <= alpha]
-    won = sum(test.greater < test.less for test in decided)
-    return won, len(tests) - len(decided), len(decided) - won

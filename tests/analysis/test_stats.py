@@ -15,7 +15,6 @@ from fedbench.analysis.stats import (
     kendall,
     least_p,
     paired,
-    win_tie_loss,
     with_diverged,
     without_scale,
 )
@@ -221,19 +220,6 @@ def test_ranks_know_the_order_inside_a_block_only(blocks, methods, seed):
     assert turned.ranks == pytest.approx([methods + 1 - r for r in f.ranks])
     assert (turned.p, turned.statistic) == (pytest.approx(f.p), pytest.approx(f.statistic))
     assert sum(f.ranks) == pytest.approx(methods * (methods + 1) / 2)
-
-
-def test_a_block_is_won_if_its_two_sided_p_is_at_most_alpha():
-    def block(greater, less):
-        return Paired(9, 0.0, None, None, greater, less)
-
-    blocks = [block(0.025, 0.99), block(0.026, 0.99), block(0.99, 0.001), block(1, 1), block(0.01, 1)]
-    assert win_tie_loss(blocks, 0.05) == (2, 2, 1)
-    assert win_tie_loss([block(b.less, b.greater) for b in blocks], 0.05) == (1, 2, 2)
-    assert win_tie_loss(blocks, 0.01) == (0, 4, 1)
-    assert win_tie_loss([], 0.05) == (0, 0, 0)
-    assert win_tie_loss([paired([1.0] * 5)], 0.05) == (0, 1, 0)  # 2 / 32
-    assert win_tie_loss([paired([1.0] * 6)], 0.05) == (1, 0, 0)  # 2 / 64
 
 
 # ---- rank correlation

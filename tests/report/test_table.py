@@ -82,7 +82,7 @@ def test_numbers_in_full_precision_by_hand():
     columns = (Column(metric, printed=True), Column(PrintedMetric("kl", "KL", "lower", "kl_uniform", 1.0)))
     measured = (Measured((1.0, 2.0, 6.0), Reported(4.0, 0.5)), Measured((0.25,)))
     lines = (
-        Line("a", "A", {"q": 0.5}, MatchedRuns({unit: None for unit in range(3)}), measured),
+        Line("a", "A", {"q": 0.5}, MatchedRuns(dict.fromkeys(range(3))), measured),
         Line("b", "B", {}, MatchedRuns({}), (Measured((), Reported(7.0, None)), Measured())),
     )
     paper = papers()["fedfa"]
