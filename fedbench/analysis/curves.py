@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedbench.analysis.settings import blocks_of
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.metrics import CATALOGUE, lower_is_better, metric_info
+from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.runs.run import Run
 
 
@@ -162,17 +162,15 @@ def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunC
 
 
 def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
-    """Return the message about a position or a metric that no run has, with those that they have."""
+    """Return the message about an axis that no run has measured, with the keys that they have."""
     done = [run for run in runs if run.done]
     if not done:
         return f"none of {len(runs)} runs is done"
     last = done[0].last_round()
-    measured = {key for key, value in last.items() if value is not None} - {"round"}
-    derived = {name for name, m in CATALOGUE.items() if m.needs and measured.issuperset(m.needs)}
-    known = sorted(measured | derived)
-    flag, name = ("--y", y)
-    if y in known:
-        flag, name = ("--x", x)
+    known = sorted(key for key, value in last.items() if value is not None and key != "round")
+    flag, name = "--y", y
+    if set(known).issuperset(metric_info(y).needs or (y,)):
+        flag, name = "--x", x
         known = list(dict.fromkeys([*_POSITIONS, *known]))
     return f"{flag} {name} was not measured; these runs have {', '.join(known)}{nearest(name, known)}"
 

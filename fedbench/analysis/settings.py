@@ -231,10 +231,9 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
         if key not in config:
             continue
         value = config[key]
+        base = value if key in GROUPS else keys_text({key: value})
         if key == "data":
             base = content_of(run)
-        else:
-            base = value if key in GROUPS else keys_text({key: value})
         facts = {"experiment": run.meta["experiment"], **choices, **data_facts(run), "hash": run.meta["hash"]}
         place = base, *facts.values()
         settings.setdefault(place, Setting([], facts, value, base)).runs.append(run)

@@ -16,7 +16,6 @@ import numpy as np
 K = TypeVar("K", bound=Hashable)  # what names a pair
 ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
 DRAWS = 65536  # number of random sign assignments drawn for more pairs
-CHUNK = 4096  # number of assignments drawn at a time, which bounds the memory
 ROUNDING = 1e-9  # sums that differ by less, as a share of the sum of absolute differences, are equal
 
 
@@ -132,20 +131,21 @@ def without_scale(test: Paired) -> Paired:
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:
     """Return the shares of sign assignments of d [n] with a sum at least, and at most, the observed one."""
-    observed = float(d.sum())
-    slack = ROUNDING * float(np.abs(d).sum())
     if len(d) <= ENUMERATED:
-        sums = np.zeros(1)
-        for x in d:
-            sums = np.concatenate([sums + x, sums - x])
-        return float(np.mean(sums >= observed - slack)), float(np.mean(sums <= observed + slack))
-    rng = np.random.default_rng(0)
-    above = below = 1  # the observed assignment
-    for _ in range(DRAWS // CHUNK):
-        sums = rng.choice([-1.0, 1.0], (CHUNK, len(d))) @ d
-        above += int(np.count_nonzero(sums >= observed - slack))
-        below += int(np.count_nonzero(sums <= observed + slack))
-    return above / (DRAWS + 1), below / (DRAWS + 1)
+        signs = every_assignment(len(d))
+    else:
+        drawn = np.random.default_rng(0).choice([-1.0, 1.0], (DRAWS, len(d)))
+        signs = np.concatenate([np.ones((1, len(d))), drawn])  # the first one is the observed one
+    sums = signs @ d
+    observed = d.sum()
+    slack = ROUNDING * np.abs(d).sum()
+    return float(np.mean(sums >= observed - slack)), float(np.mean(sums <= observed + slack))
+
+
+def every_assignment(n: int) -> np.ndarray:
+    """Return every assignment of signs to n pairs [2^n, n], as 1 and -1; the first one changes no sign."""
+    bits = np.arange(2**n)[:, None] >> np.arange(n) & 1
+    return (1 - 2 * bits).astype(np.int8)
 
 
 def least_p(n: int) -> float:

@@ -14,7 +14,7 @@ from math import sqrt
 import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison
-from fedbench.analysis.stats import CHUNK, DRAWS, ENUMERATED, ROUNDING
+from fedbench.analysis.stats import DRAWS, ENUMERATED, ROUNDING, every_assignment
 
 _TIE = 0.25  # share of a count by which Σd / √Σd² orders equal counts: less than half, so that counts go first
 
@@ -70,14 +70,13 @@ class _Flips:
         the most extreme of them, times their number where one is enough: where all must be shown, any single one may be
         the one that is not true, so that only this bound holds whichever it is.
         """
-        if parts := test.run_parts:
-            counts = np.rint(np.min([self.ranks(part) for part in parts], axis=0))
+        if test.parts:
+            counts = np.rint(np.min([self.ranks(part) for part in test.parts], axis=0))
             bounded: np.ndarray = np.minimum(self.number, counts * self._factor(test)) - _TIE
             return bounded
         leads = np.array(list(test.differences.values())) * (1 if self._ahead else -1)
         columns = [self._columns[block] for block in test.differences]
-        chunks = range(0, self.number, CHUNK)
-        sums = np.concatenate([self._signs[at : at + CHUNK, columns].astype(float) @ leads for at in chunks])
+        sums = self._signs[:, columns] @ leads
         slack = ROUNDING * float(np.abs(leads).sum())  # by which equal sums may differ
         counts = self.number - np.searchsorted(np.sort(sums), sums - slack, side="left")
         # the largest sum that leads with this Σd² can have; 1 if all are 0
@@ -87,22 +86,20 @@ class _Flips:
 
     def observed(self, test: Comparison) -> float:
         """Return how extreme a test is as observed, on the scale of ``ranks``."""
-        parts = test.run_parts
-        if not parts:
+        if not test.parts:
             return float(self.ranks(test)[0])
-        counts = [float(np.rint(self.observed(part))) for part in parts]
+        counts = [float(np.rint(self.observed(part))) for part in test.parts]
         most = max(counts) if test.every == self._ahead else min(counts)
         return min(self.number, most * self._factor(test)) + _TIE
 
     def _factor(self, test: Comparison) -> int:
         """Return by what the most extreme of several parts is multiplied: their number where one is enough."""
-        return 1 if test.every == self._ahead else len(test.run_parts)
+        return 1 if test.every == self._ahead else len(test.parts)
 
 
 def _assignments(blocks: int) -> np.ndarray:
     """Return assignments of signs [assignments, blocks] as 1 and -1, the first one without a change of sign."""
     if blocks <= ENUMERATED:
-        bits = np.arange(2**blocks)[:, None] >> np.arange(blocks) & 1
-        return (1 - 2 * bits).astype(np.int8)
+        return every_assignment(blocks)
     drawn = np.random.default_rng(0).integers(0, 2, (DRAWS, blocks), dtype=np.int8)
     return np.concatenate([np.ones((1, blocks), np.int8), 1 - 2 * drawn])

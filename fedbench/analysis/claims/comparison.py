@@ -84,14 +84,9 @@ class Comparison:
         return Comparison(self.label, uneven=self.uneven, group=self.group, unit=self.unit)
 
     @property
-    def run_parts(self) -> list[Comparison]:
-        """The parts that have been run, which alone count; none if it is a single comparison."""
-        return [part for part in self.parts if part.mean is not None]
-
-    @property
     def every_block(self) -> set[int]:
         """The blocks of its differences, and of those of its parts."""
-        return set(self.differences).union(*(part.every_block for part in self.run_parts))
+        return set(self.differences).union(*(part.every_block for part in self.parts))
 
     @property
     def fewest(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -144,18 +144,23 @@ def _share(runs: MatchedRuns, threshold: float, below: bool) -> PerUnit:
     return {unit: float(((accuracy < threshold) == below).mean()) for unit, accuracy in last.items()}
 
 
-def moments(runs: MatchedRuns) -> dict[Unit, np.ndarray]:
-    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per unit."""
-    documents = {unit: run.document("moments") for unit, run in runs.runs.items()}
-    return {unit: np.array(document["cka"], float) for unit, document in documents.items() if document}
-
-
 def _mean_cka(runs: MatchedRuns) -> PerUnit:
-    """Return the mean CKA of the first moments of different clients at the end, the only round with moments."""
+    """Return the mean similarity (linear CKA) of the first moments of different clients at the end.
+
+    The end is the only round with moments.
+    """
     if runs.reading.round == "best":
         return {}
-    pairs = {unit: cka[~np.eye(len(cka), dtype=bool)] for unit, cka in moments(runs).items()}
-    return {unit: float(np.nanmean(values)) for unit, values in pairs.items() if np.isfinite(values).any()}
+    means = {}
+    for unit, run in runs.runs.items():
+        document = run.document("moments")
+        if document:
+            cka = np.array(document["cka"], float)  # [K, K]
+            pairs = cka[~np.eye(len(cka), dtype=bool)]
+            known = pairs[np.isfinite(pairs)]
+            if len(known):
+                means[unit] = float(known.mean())
+    return means
 
 
 def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedRuns, PerUnit]:
@@ -187,16 +192,9 @@ def curve_comparisons(evidence: Evidence, check: Curves) -> list[Comparison]:
     for shown in figure_runs(evidence, check.figure, check.setups).values():
         better = selected(shown, *check.better)
         worse = [runs for runs in selected(shown, *check.worse) if runs not in better]
-        for measure, field in product(check.measure, check.fields):
-            sides = [*better, *worse]
-            if measure == "rounds":
-                numbers = _rounds_to_common(sides, field)
-            elif measure != "rounds_pairwise":
-                numbers = {runs: measured(runs, measure, field, check.threshold) for runs in sides}
-            for one, two in product(better, worse):
-                if measure == "rounds_pairwise":
-                    numbers = _rounds_to_common((one, two), field)
-                out.append(_compared(check, measure, field, one, two, numbers))
+        for measure, field, one, two in product(check.measure, check.fields, better, worse):
+            rivals = (one, two) if measure == "rounds_pairwise" else (*better, *worse)
+            out.append(_compared(check, measure, field, one, two, rivals))
     return out
 
 
@@ -206,11 +204,16 @@ def _compared(
     field: str,
     one: MatchedRuns,
     two: MatchedRuns,
-    numbers: Mapping[MatchedRuns, PerUnit],
+    rivals: Sequence[MatchedRuns],
 ) -> Comparison:
-    """Return the comparison of two runs of a figure in a measure."""
+    """Return the comparison of two runs of a figure in a measure; ``rivals`` have the target of rounds in common."""
+    if measure in ("rounds", "rounds_pairwise"):
+        rounds = _rounds_to_common(rivals, field)
+        first, second = rounds[one], rounds[two]
+    else:
+        first, second = (measured(runs, measure, field, check.threshold) for runs in (one, two))
     share = 1.0 if check.share is None else check.share
-    scaled = {unit: share * number for unit, number in numbers[two].items()}
+    scaled = {unit: share * number for unit, number in second.items()}
     lower = lower_is_better(field) and measure not in MORE_IS_BETTER
     sign = -1.0 if lower or measure in LESS_IS_BETTER else 1.0
 
@@ -219,7 +222,7 @@ def _compared(
         what = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
         times = "" if check.share is None else f"{check.share:g} times that of "
         label = f"{what} of {one.name} against {times}{two.name} on {one.setup}"
-    comparison = contest(label, numbers[one], scaled, sign, one, two, margin=-check.by)
+    comparison = contest(label, first, scaled, sign, one, two, margin=-check.by)
     return replace(comparison, unit=_scale(measure, field)[1])
 
 
