@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import yaml
 
@@ -83,10 +83,14 @@ def read(path: Path) -> ConfigFile:
     for name, _, value in nodes:
         written = "" if _is_block(value) else text[value.start_mark.index : value.end_mark.index]
         keys.append(Key(name, written, " ".join(comments.get(name, ()))))
+
+    # files taken over into this file's package; entries that are mappings are choices of groups
+    defaults = (from_yaml(text) or {}).get("defaults", [])
+    files = [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
     return ConfigFile(
         about=" ".join(about),
         is_global=any("@package _global_" in line for line in head),
-        includes=tuple(_includes(from_yaml(text))),
+        includes=tuple(entry.removesuffix("@_here_") for entry in files),
         keys=tuple(keys),
     )
 
@@ -187,21 +191,13 @@ def _plain(comment: str) -> str:
     return comment.lstrip("# ").rstrip()
 
 
-def _includes(tree: Any) -> Iterator[str]:
-    """Yield the files that a defaults list takes over into the file's own package; groups have choices instead."""
-    for entry in (tree or {}).get("defaults", []):
-        name = entry.removesuffix("@_here_") if isinstance(entry, str) else "_self_"
-        if name != "_self_":
-            yield name
-
-
 def _files(roots: Sequence[Path], group: str, name: str, package: str) -> list[tuple[ConfigFile, str]]:
     """Return a file and, before it, the files that it includes, with the sections that their keys belong to."""
     file = read(_file(roots, f"{group}/{name}"))
     files = []
     for other in file.includes:
-        at, _, sibling = other.removeprefix("/").rpartition("/")
-        files += _files(roots, at or group, sibling, package)
+        other_group, _, sibling = other.removeprefix("/").rpartition("/")
+        files += _files(roots, other_group or group, sibling, package)
     return [*files, (file, "" if file.is_global else package)]
 
 

@@ -22,6 +22,7 @@ from fedbench.config.user_sources import file_digest, marks
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading, user_path
+from fedbench.core.validation import whole
 
 KeyPath: TypeAlias = tuple[Any, ...]  # the keys of a value, from the root of the configuration on
 
@@ -146,7 +147,7 @@ def _canonical(value: Any, key: str = "") -> Any:
         return [_canonical(v) for v in value]
     if key == "_target_" and isinstance(value, str):
         return stable(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return whole(value)
 
 
 def _hash(tree: object) -> str:
@@ -190,16 +191,16 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
         if name in data or name not in ("train", "test"):  # elsewhere these are splits of data.source
             named["data", "source", name] = source.get(name)
     partition = data.get("partition") or {}
-    if within_fedbench(str(partition.get("_target_"))):
+    if within_fedbench(partition.get("_target_")):
         named["data", "partition", "file"] = partition.get("file")
 
     own: list[KeyPath] = []
     for path, section in _sections({name: part for name, part in config.items() if name != "tracker"}):
-        if "_target_" in section and not within_fedbench(str(section["_target_"])):
+        if "_target_" in section and not within_fedbench(section["_target_"]):
             own.append(path)
         if any(path[: len(above)] == above for above in own):
             named |= {(*path, k): v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
-    if not within_fedbench(str(source.get("_target_"))):
+    if not within_fedbench(source.get("_target_")):
         named |= {("data", k): v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
 
     results_dir = user_path("results_dir", config["results_dir"])
@@ -257,10 +258,12 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
         return digest.hexdigest()
 
 
-def _files(here: Path, name: str, above: frozenset[Path]) -> Iterator[tuple[str, Path]]:
+def _files(path: Path, name: str, above: frozenset[Path]) -> Iterator[tuple[str, Path]]:
     """Yield the files at and below a path with their relative names, in the order of the names."""
-    if here.is_file():
-        yield name, here
-    elif here.is_dir() and (real := here.resolve()) not in above:  # a link to a directory around it never ends
-        for entry in sorted(here.iterdir(), key=lambda p: p.name):
+    if path.is_file():
+        yield name, path
+        return
+    real = path.resolve()
+    if path.is_dir() and real not in above:  # a link to a directory around it never ends
+        for entry in sorted(path.iterdir(), key=lambda p: p.name):
             yield from _files(entry, f"{name}/{entry.name}".lstrip("/"), above | {real})

@@ -60,9 +60,9 @@ def stable(target: str) -> str:
     return present(target, {today: first for first, today in MOVED.items()})
 
 
-def within_fedbench(target: str) -> bool:
+def within_fedbench(target: object) -> bool:
     """Return whether a ``_target_`` names a function of fedbench itself, not one of the user's own."""
-    return target.split(".")[0] == "fedbench"
+    return str(target).split(".")[0] == "fedbench"
 
 
 def renamed(tree: Any, name: Callable[[str], str]) -> Any:
@@ -167,14 +167,14 @@ def call(component: Component, key: str, **given: Any) -> Any:
     except RequestError:
         raise
     except Exception as error:
-        if within_fedbench(str(component.target)):
+        if within_fedbench(component.target):
             raise
         raise RequestError(f"{_place(component, key)}{raised(error)}") from error
 
 
 def _place(component: Component, key: str) -> str:
     """Return the beginning of a message about a function of the user's own; empty for those of fedbench."""
-    return "" if within_fedbench(str(component.target)) else f"{key}._target_={component.target}: "
+    return "" if within_fedbench(component.target) else f"{key}._target_={component.target}: "
 
 
 def function_of(target: str | None, key: str) -> Callable[..., Any]:

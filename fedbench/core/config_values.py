@@ -59,4 +59,4 @@ def config_value(value: Any) -> str:
 def keys_text(keys: Mapping[str, Any]) -> str:
     """Return keys with their values as they are typed; own functions as choices of groups."""
     text = " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
-    return _FUNCTION.sub(lambda found: f"{found[1].replace('.', '/')}={found[2]}", text)
+    return _FUNCTION.sub(lambda match: f"{match[1].replace('.', '/')}={match[2]}", text)

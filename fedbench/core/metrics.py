@@ -77,13 +77,14 @@ def metric_info(name: str) -> MetricInfo:
     direction.
     """
     if (plain := name.removeprefix("val_")) != name:
-        of = metric_info("test_loss" if plain == "loss" else plain)
-        label = f"{of.label.removeprefix('test ')}, validation"
-        heading = f"{of.heading.removeprefix('test ')} (val)"
-        return replace(of, name=name, label=label, heading=heading, needs=tuple(f"val_{key}" for key in of.needs))
-    if found := _CLIENT.fullmatch(name):
-        text = f"accuracy of client {found[1]}"
-        return MetricInfo(name, text, f"client {found[1]}", "higher", *_PERCENT)
+        tested = metric_info("test_loss" if plain == "loss" else plain)
+        label = f"{tested.label.removeprefix('test ')}, validation"
+        heading = f"{tested.heading.removeprefix('test ')} (val)"
+        needs = tuple(f"val_{key}" for key in tested.needs)
+        return replace(tested, name=name, label=label, heading=heading, needs=needs)
+    if match := _CLIENT.fullmatch(name):
+        client = f"client {match[1]}"
+        return MetricInfo(name, f"accuracy of {client}", client, "higher", *_PERCENT)
     return CATALOGUE.get(name) or MetricInfo(name, name.replace("_", " "), name.replace("_", " "))
 
 
