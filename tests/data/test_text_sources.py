@@ -237,10 +237,10 @@ def test_shakespeare_reads_leafs_json(tmp_path):
     [
         ("{", "is not in LEAF's JSON format"),
         ("[]", "is not in LEAF's JSON format"),
-        ({"users": ["a"], "num_samples": [1], "user_data": {}}, "user 'a' has no user_data with x and y"),
+        ({"users": ["a"], "num_samples": [1], "user_data": {}}, "user 'a' needs user_data with x and y"),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["b"], "y": []}}},
-            "must be lists of the same length, of strings",
+            "1 x and 0 y, not 1",
         ),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.5]], "y": [1]}}},

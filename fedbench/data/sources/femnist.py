@@ -43,7 +43,8 @@ _NIST = Files("FEMNIST (or put LEAF's JSON files into femnist/data)", [[a.path f
 # LEAF's JSON files are a random sample without published checksums
 FILES = (replace(_NIST, layouts=[["femnist/data/train"], *_NIST.layouts]),)
 
-_CLASS = re.compile(r"by_class/([34567][0-9a-f])/hsf_\d/[^/]+\.png")  # LEAF reads these, not the copies in train_*/
+# LEAF reads these, not the copies in train_*/; a directory is named by the code of its digit or letter
+_CLASS = re.compile(r"by_class/(3[0-9]|[46][1-9a-f]|[57][0-9a])/hsf_\d/[^/]+\.png")
 _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
 
 
@@ -163,23 +164,21 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
         RequestError: If the two archives do not match.
     """
     labels: dict[bytes, int] = {}
-    for name in sorted(by_class.namelist()):
-        match = _CLASS.fullmatch(name)
-        label = _CHARACTERS.find(chr(int(match[1], 16))) if match else -1
-        if label >= 0:
-            labels.setdefault(_digest(by_class, name), label)
+    for match in map(_CLASS.fullmatch, sorted(by_class.namelist())):
+        if match:
+            character = bytes.fromhex(match[1]).decode()
+            labels.setdefault(_digest(by_class, match[0]), _CHARACTERS.index(character))
 
     images: list[tuple[str, str, int]] = []  # writer, name, label
     unknown = 0
-    for name in by_write.namelist():
-        match = _WRITE.fullmatch(name)
-        if match is None:
+    for match in map(_WRITE.fullmatch, by_write.namelist()):
+        if not match:
             continue
-        digest = _digest(by_write, name)
-        if digest in labels:
-            images.append((match[1], name, labels[digest]))
-        else:
+        label = labels.get(_digest(by_write, match[0]))
+        if label is None:
             unknown += 1
+        else:
+            images.append((match[1], match[0], label))
     if not images:
         raise RequestError(
             f"{by_write.filename} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST "

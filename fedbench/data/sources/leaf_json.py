@@ -43,8 +43,7 @@ def load(
         parts += [part_of(user, True) for user in users_of(json_files(test, "data.test"))]
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
-        fault = f"got {sorted(shapes)[:3]}" if shapes else "and every user's num_samples is 0"
-        raise RequestError(f"all examples must have the same shape, {fault} in {train}")
+        raise RequestError(f"{train} must have examples, all of the same shape, got {sorted(shapes)[:3]}")
     labels = np.concatenate([part.y for part in parts])
     examples = join(
         parts,
@@ -61,15 +60,11 @@ def load(
 
 def part_of(user: User, held_out: bool | None) -> Part:
     """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
-    inputs, labels = user.x, user.y
-    counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (inputs, labels)]
-    if counts != [user.size] * 2:
-        raise RequestError(f"{user.place} has {counts[0]} x and {counts[1]} y, but num_samples says {user.size}")
     form = "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0"
-    with reading(f"{user.place}:", form, f"got {shown(inputs[:3])} and {shown(labels[:3])}"):
-        x = np.array(inputs, dtype=np.float64)
-        y = np.array(labels, dtype=np.float64)
-        if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(x) and not x.size):
+    with reading(f"{user.place}:", form):
+        x = np.array(user.x, dtype=np.float64)
+        y = np.array(user.y, dtype=np.float64)
+        if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(y) and not x.size):
             raise ValueError("out of range")
     return Part(user.name, held_out, x[:, None] if x.ndim == 1 else x, y)
 
@@ -81,7 +76,6 @@ class User(NamedTuple):
     name: str
     x: Any  # the inputs as read
     y: Any  # the labels as read
-    size: Any  # number of examples that the file declares
 
 
 def json_files(where: str, option: str) -> list[Path]:
@@ -115,15 +109,17 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
         with reading(file, "is not in LEAF's JSON format", _FORM):
             content = json.loads(file.read_text(encoding="utf-8-sig"))
             listed = list(zip(content["users"], content["num_samples"], strict=True))
-            entries = dict(content.pop("user_data"))
+            entries = content["user_data"]
             "".join(content["users"]).encode()  # each is text, without lone surrogates
         for user, size in listed:
             place = f"{file}: user {shown(user)}"
             if user in seen:
                 raise RequestError(f"{place} occurs twice; a user must be in one file only")
             seen.add(user)
-            # freed at once: as Python numbers an entry takes 16 times as much memory as its arrays
-            entry = entries.pop(user, None)
-            if not isinstance(entry, dict) or "x" not in entry or "y" not in entry:
-                raise RequestError(f"{place} has no user_data with x and y")
-            yield User(place, user, entry["x"], entry["y"], size)
+            with reading(place, "needs user_data with x and y, as many as num_samples says"):
+                # freed at once: as Python numbers an entry takes 16 times as much memory as its arrays
+                entry = entries.pop(user)
+                x, y = entry["x"], entry["y"]
+                if not len(x) == len(y) == size:
+                    raise ValueError(f"{len(x)} x and {len(y)} y, not {size}")
+            yield User(place, user, x, y)

@@ -161,11 +161,7 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], s
     """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
     with reading(path):
-        raw = path.read_bytes()
-    try:
-        works = plays(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        works = plays(raw.decode("latin-1"))
+        works = plays(path.read_text(encoding="utf-8-sig", errors="replace"))
 
     spoken: dict[str, list[str]] = {}
     count = 0
