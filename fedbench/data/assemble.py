@@ -66,8 +66,7 @@ def assemble(
         names = given.names
         notes = _notes(examples, train, test)
     if not len(train.index):
-        remedy = "use a larger one" if examples.held_out is None else "all examples are test examples"
-        raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
+        raise RequestError(f"no client has a training example with data.split={split:g}")
 
     central = local_test in ("central", "others") or (given is not None and given.shared is not None)
     if central:

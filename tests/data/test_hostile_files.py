@@ -236,7 +236,7 @@ WRONG = {
     "npz code point": ("npz", partial(make_npz, save=np.savez, names=names_of(97, 2**31 - 1)), "d.npz is not a .npz"),
     "leaf user is a list": ("leaf", partial(write_leaf, users=[["a"], "b"]), "d.json is not in LEAF's JSON format"),
     "leaf user is a number": ("leaf", partial(write_leaf, users=[1, "b"]), "d.json is not in LEAF's JSON format"),
-    "leaf entry is a list": ("leaf", partial(write_leaf, user_data={"a": [1]}), "user 'a' has no user_data with x"),
+    "leaf entry is a list": ("leaf", partial(write_leaf, user_data={"a": [1]}), "user 'a' needs user_data with x"),
     "leaf surrogate": ("leaf", partial(write_leaf, users=["\ud800", "b"]), "surrogates not allowed"),
     "leaf is deep": ("leaf", lambda d: (d / "d.json").write_text("[" * 200_000), "maximum recursion depth"),
     "indices are deep": ("indices", lambda d: (d / "p.json").write_text("[" * 200_000), "maximum recursion depth"),

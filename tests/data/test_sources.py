@@ -85,10 +85,10 @@ def test_leaf_json_refuses(tmp_path, text, message):
 
 
 def test_leaf_json_names_what_is_missing(tmp_path):
-    with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
+    with pytest.raises(RequestError, match=r"data.train=.*nowhere is neither a file nor"):
         leaf_json.load(train=str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match=r"data.test=.*empty contains no .json file"):
+    with pytest.raises(RequestError, match=r"data.test=.*empty is neither a file nor a directory with .json files"):
         leaf_json.load(train=leaf_file(tmp_path / "t.json", TRAIN), test=str(tmp_path / "empty"))
     with pytest.raises(RequestError, match="data.classes=2, but .* has the label 2"):
         leaf_json.load(train=str(tmp_path / "t.json"), classes=2)

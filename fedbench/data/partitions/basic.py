@@ -114,9 +114,7 @@ def lognormal_sizes(
     Raises:
         RequestError: If there are too few examples for ``min_size``.
     """
-    require_examples(len(y), clients, min_size)
-    sizes = sizes_of(lognormal_weights(clients, sigma, rng), len(y), min_size)
-    return _deal_sizes(sizes, rng)
+    return _deal_in_proportion(lognormal_weights(clients, sigma, rng), len(y), min_size, rng)
 
 
 def power_law_sizes(
@@ -135,14 +133,15 @@ def power_law_sizes(
     Raises:
         RequestError: If there are too few examples for ``min_size``.
     """
-    require_examples(len(y), clients, min_size)
     weights = rng.permutation(np.arange(1.0, clients + 1) ** -exponent)
-    return _deal_sizes(sizes_of(weights, len(y), min_size), rng)
+    return _deal_in_proportion(weights, len(y), min_size, rng)
 
 
-def _deal_sizes(sizes: np.ndarray, rng: Generator) -> Owned:
-    """Deal shuffled examples in parts of these sizes [N]."""
-    return np.split(rng.permutation(sizes.sum()), np.cumsum(sizes)[:-1])
+def _deal_in_proportion(weights: np.ndarray, total: int, least: int, rng: Generator) -> Owned:
+    """Deal ``total`` shuffled examples: ``least`` to every client, the others in proportion to the weights [N]."""
+    require_examples(total, len(weights), least)
+    sizes = sizes_of(weights, total, least)
+    return np.split(rng.permutation(total), np.cumsum(sizes)[:-1])
 
 
 def require_examples(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:

@@ -91,10 +91,7 @@ def json_files(where: str, option: str) -> list[Path]:
     path = user_path(option, where)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
-        fault = "contains no .json file" if path.is_dir() else "does not exist"
-        raise RequestError(
-            f"{option}={where} {fault}; it must be a file in LEAF's JSON format or a directory of such files"
-        )
+        raise RequestError(f"{option}={where} is neither a file nor a directory with .json files")
     return files
 
 
@@ -102,7 +99,7 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
     """Yield the users of several files, one file in memory at a time.
 
     Raises:
-        RequestError: If a file is not in LEAF's JSON format, or a user occurs twice.
+        RequestError: If a file is not in LEAF's JSON format, or a user occurs twice or has another number of examples.
     """
     seen: set[str] = set()
     for file in files:

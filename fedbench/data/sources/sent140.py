@@ -162,15 +162,10 @@ def tokens(text: str, index: dict[str, int], length: int, *, lowercase: bool) ->
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
     """Yield label (0, 1 or neutral), user and text of every tweet of a file."""
     labels = {"0": 0, "2": _NEUTRAL, "4": 1}
-    with reading(path), path.open(encoding="latin-1", newline="") as file:
-        reader = csv.reader(file)
-        try:
-            for row in reader:
-                polarity, _, _, _, user, text = row
-                yield labels[polarity], user, text
-        except (csv.Error, ValueError, KeyError) as error:
-            form = "polarity (0, 2 or 4), id, date, query, user, text, without a header"
-            raise RequestError(f"{path}, line {reader.line_num}: expected {form} ({error})") from error
+    form = "must have polarity (0, 2 or 4), id, date, query, user and text in every line, without a header"
+    with reading(path, form), path.open(encoding="latin-1", newline="") as file:
+        for polarity, _, _, _, user, text in csv.reader(file):
+            yield labels[polarity], user, text
 
 
 def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool) -> Examples:
@@ -185,8 +180,7 @@ def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowe
         sizes.append(size)
     names = sorted(user for user, tweets in accounts.items() if len(tweets) >= min_tweets)
     if not names:
-        most = max(map(len, accounts.values()), default=0)
-        raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; the most is {most}")
+        raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; lower it")
 
     # a word that occurs twice keeps its first vector
     index = {word: FIRST + i for i, word in reversed([*enumerate(vocabulary(glove))])}

@@ -219,16 +219,11 @@ def _examples(
     untested: bool,
 ) -> Examples:
     """Choose roles and join their windows; ``untested`` roles need no window to test on."""
-    enough = [name for name, role in roles.items() if role.total >= min_samples]
-    names = []
-    for name in enough:
-        if len(roles[name].train) and (untested or len(roles[name].test)):
-            names.append(name)
+    enough = {name: role for name, role in roles.items() if role.total >= min_samples}
+    names = [name for name, role in enough.items() if len(role.train) and (untested or len(role.test))]
     if not names:
-        most = max((role.total for role in roles.values()), default=0)
         raise RequestError(
-            f"no role has data.source.min_samples={min_samples} windows, and some on both sides of "
-            f"data.split={split:g}; the most is {most}"
+            f"no role has data.source.min_samples={min_samples} windows, and some on both sides of data.split={split:g}"
         )
     chosen = names
     if clients is not None:
@@ -246,8 +241,9 @@ def _examples(
             parts.append(Part(name, held_out, windows[:, :-1], windows[:, -1]))
     detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
     if not untested:
-        trained, tested = (sum(len(part.y) for part in parts[side::2]) for side in (0, 1))
-        lost = sum(roles[name].total for name in chosen) - trained - tested
+        sizes = [(roles[name].total, len(roles[name].train), len(roles[name].test)) for name in chosen]
+        total, trained, tested = np.sum(sizes, axis=0)
+        lost = total - trained - tested
         detail += (
             f" and some on each side of the cut ({len(enough) - len(names)} roles have not); {trained} windows to "
             f"train on, {tested} to test on, {lost} across the border left out"
