@@ -12,7 +12,6 @@ from fedbench.core.errors import RequestError, WrongValue
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW = 1000  # classes that are accepted without data.classes
-_SPARSE = 10  # most labels per label that occurs, for more classes
 
 
 @dataclass(frozen=True)
@@ -141,11 +140,10 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
         if classes < count:
             raise RequestError(f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit it")
         return classes
-    different = len(np.unique(y))
-    if count > max(_FEW, _SPARSE * different):
+    if count > _FEW:
         raise RequestError(
-            f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "
-            "data.classes to the number of classes"
+            f"{where} has the label {count - 1}; number labels from 0, and set data.classes if there are more than "
+            f"{_FEW} classes"
         )
     return count
 

@@ -57,7 +57,9 @@ def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
     with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.01 .*; raise data.partition.alpha"):
         dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=0.01)
     assert min(map(len, dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=50))) > 0
-    with pytest.raises(RequestError, match=r"min_share must be <= 1, got 2; it is a share of one class"):
+    with pytest.raises(
+        RequestError, match=r"min_share must be <= 1, the number of classes, got 2; it is a share of one class"
+    ):
         dirichlet_min_share(y, 2, np.random.default_rng(0), alpha=1, min_share=2)
     with pytest.raises(RequestError, match="data.clients must be at most 50, as there are 50 examples, got 51"):
         dirichlet_min_share(y, 51, np.random.default_rng(0), alpha=1)

@@ -8,15 +8,13 @@ the reason and a remedy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import Field
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, NonNegative, Positive
-from fedbench.core.validation import validate
 
 Owned: TypeAlias = list[np.ndarray]  # the positions of the examples of each client
 Partition = Callable[[np.ndarray, int, Generator], Owned]
@@ -47,8 +45,11 @@ def dirichlet_min_share(
         RequestError: If ``min_share`` is above the number of classes, or no draw meets it.
     """
     sizes = np.unique(y, return_counts=True)[1]  # [K]
-    remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
-    validate("min_share", min_share, Annotated[float, Field(le=len(sizes))], remedy)
+    if min_share > len(sizes):
+        raise RequestError(
+            f"data.partition.min_share must be <= {len(sizes)}, the number of classes, got {min_share:g}; it is a "
+            "share of one class, divided by the number of clients"
+        )
     require_examples(len(y), clients)
 
     tries = tries_for(len(sizes) * clients)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, shown
+from fedbench.core.files import reading
 from fedbench.core.options import Count
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
@@ -18,7 +18,7 @@ from fedbench.data.files.readers import read_text
 from fedbench.data.sources._images import decode
 
 _CLASSES = 14
-_LABELS = {str(label) for label in range(_CLASSES)}
+_LABELS = [str(label) for label in range(_CLASSES)]
 
 
 def _files(train: str) -> Files:
@@ -102,10 +102,7 @@ def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     """Return the images in a key list, and their labels from a table of lines ``image label``."""
     table = dict(line.strip().rpartition(" ")[::2] for line in read_text(labels).splitlines())
     names = read_text(keys).split()
-    for name in names:
-        if table.get(name) not in _LABELS:
-            raise RequestError(
-                f"{keys} names {shown(name)}, which has no label from 0 to {_CLASSES - 1} in {labels.name}; take both "
-                "from one release"
-            )
-    return names, np.array([int(table[name]) for name in names], dtype=np.int64)
+    fault = f"names an image without a label from 0 to {_CLASSES - 1} in {labels.name}"
+    with reading(keys, fault, "take both from one release"):
+        y = [_LABELS.index(table[name]) for name in names]
+    return names, np.array(y, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -61,7 +61,12 @@ def load(
         raise RequestError(
             f"data.source.mean and data.source.std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}"
         )
-    owner, names = _owners(file, arrays)
+    owner: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+    if "owner" in arrays:
+        owner, names = _owners(check, arrays)
+    elif "names" in arrays:
+        raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
     return Examples(
         x=x,
         y=y.astype(np.int64),
@@ -94,21 +99,17 @@ def _inputs(file: str, x: np.ndarray) -> np.ndarray:
     return x if images or x.dtype in (np.int64, np.float64) else x.astype(np.float32)
 
 
-def _owners(file: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Return the client of each example and the names of the clients, if the file has them."""
-    owner, names = arrays.get("owner"), arrays.get("names")
-    if owner is None:
-        if names is not None:
-            raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
-        return None, ()
+def _owners(check: Callable[..., None], arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the client of each example and the names of the clients."""
+    owner, names = arrays["owner"], arrays.get("names")
     count = len(arrays["y"])
     words = owner.shape == (count,) and owner.dtype.kind in "iuU"
-    _check(file, arrays, "owner", words, f"integers or words of shape [{count}]")
+    check("owner", words, f"integers or words of shape [{count}]")
     if names is None:
         names, owner = np.unique(owner, return_inverse=True)
     else:
         distinct = names.ndim == 1 and names.dtype.kind in "iuU" and len({*names}) == len(names)
-        _check(file, arrays, "names", distinct, "distinct words, of shape [N]")
+        check("names", distinct, "distinct words, of shape [N]")
         indices = owner.dtype.kind in "iu" and 0 <= owner.min() <= owner.max() < len(names)
-        _check(file, arrays, "owner", indices, f"indices from 0 to {len(names) - 1} into names")
+        check("owner", indices, f"indices from 0 to {len(names) - 1} into names")
     return owner.astype(np.int64), tuple(map(str, names.tolist()))

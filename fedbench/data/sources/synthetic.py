@@ -11,8 +11,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fedbench.core.options import Count, Natural, NonNegative, Number
-from fedbench.core.validation import validate
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Count, Natural, NonNegative
 from fedbench.data.examples import Examples, Part, join
 
 _DIM, _CLASSES = 60, 10
@@ -79,20 +79,21 @@ def fedprox(
     sizes = rng.lognormal(4, size_sigma, clients).astype(int) + 50
     if most is not None:
         sizes = np.minimum(sizes, most)
-    iid = alpha is None and beta is None
-    if iid:
+    if alpha is None and beta is None:
         kind = "iid"
         w = rng.normal(0, 1, (_DIM, _CLASSES))
         b = rng.normal(0, 1, _CLASSES)
         v = np.zeros((clients, _DIM))
+    elif alpha is None or beta is None:
+        raise RequestError("alpha and beta must both be numbers, or both null for iid data")
     else:
-        u = rng.normal(0, validate("alpha", alpha, Number), clients)  # null for one of the two is refused
-        centers = rng.normal(0, validate("beta", beta, Number), clients)
+        u = rng.normal(0, alpha, clients)
+        centers = rng.normal(0, beta, clients)
         kind = f"({alpha:g}, {beta:g})"
         v = rng.normal(centers[:, None], 1, (clients, _DIM))
     parts = []
     for k, n in enumerate(sizes):
-        if not iid:
+        if kind != "iid":
             w = rng.normal(u[k], 1, (_DIM, _CLASSES))
             b = rng.normal(u[k], 1, _CLASSES)
         x = v[k] + _SPREAD * rng.standard_normal((n, _DIM))
