@@ -60,14 +60,14 @@ class Citation(NamedTuple):
     """Name, licence and reference of a source.
 
     Attributes:
-        name: The name of the data as papers print it; empty for the user's own.
         licence: The licence as its publisher states it.
-        reference: What a paper that uses the data cites.
+        reference: The reference that a paper which uses the data cites.
+        name: The name of the data as papers print it; empty for the user's own.
     """
 
-    name: str
     licence: str
     reference: str
+    name: str = ""
 
 
 def read(path: Path) -> ConfigFile:
@@ -220,7 +220,7 @@ def citation(target: str) -> Citation | None:
         return None
     known = from_yaml((CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8"))
     entry = known.get(name) or known.get(name.partition(".")[0])
-    return Citation(**{"name": "", **entry}) if entry else None
+    return Citation(**entry) if entry else None
 
 
 @cache

@@ -66,10 +66,12 @@ def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
 
 def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
     """Return the message about a key that the configuration does not have."""
+    divides = f"this data set assigns examples to clients itself; remove {key}"
+    if key == "data/partition":
+        return divides
     known = keys()
-    sets_partition = key.replace("/", ".").startswith("data.partition")
-    if sets_partition and not any(other.startswith("data.partition.") for other in known):
-        return f"this data set assigns examples to clients itself; remove {key}"
+    if key.startswith("data.partition.") and not any(other.startswith("data.partition.") for other in known):
+        return divides
     if any(other.startswith(f"{key}.") for other in known):
         return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
     return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"

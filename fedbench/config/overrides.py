@@ -88,26 +88,25 @@ def _parsed(text: str) -> Override:
     from hydra.core.override_parser.types import ValueType
 
     name, _, typed = text.partition("=")
-    if (
-        name.lstrip("+") in _PATHS
-        and "," not in typed
-        and typed[:1] not in ("'", '"', "$")
-        and not _SAFE.fullmatch(typed)
-    ):
+    is_grammar = _SAFE.fullmatch(typed) or typed.startswith(("'", '"', "$")) or "," in typed
+    if name.lstrip("+") in _PATHS and not is_grammar:
         text = f"{name}={quoted(typed)}"
+
     parsed = by_hydra(text)
     key, sweeps = parsed.key_or_group, parsed.is_sweep_override()
     value: Any = parsed.value()
     if parsed.is_delete():
         raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
+
     is_group = key in GROUPS or "/" in key
-    if is_group and (isinstance(value, list) or typed.startswith("[")):
-        several = ",".join(map(str, value)) if isinstance(value, list) else "A,B"
+    if is_group and isinstance(value, list):
+        several = ",".join(map(str, value))
         raise RequestError(f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}")
     if is_group and (isinstance(value, bool | int | float) or (value in (None, "") and key in GROUPS)):
         raise unknown_choice(key, typed, options(key))
     if parsed.is_range_sweep() and not abs(value.stop - value.start) <= MOST_RUNS * abs(value.step):
         raise RequestError(f"{text} has more than {MOST_RUNS} values; type a narrower range or a larger step")
+
     listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
     return Override(
         text,
@@ -137,7 +136,7 @@ def by_hydra(text: str) -> HydraOverride:
         return OverridesParser.create().parse_override(text if key else "")
     except (HydraException, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
         fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
-        if equals and re.fullmatch(r"\+{0,2}[\w./@:-]+", key):
+        if key and equals:
             remedy = f"quote values with brackets, commas or other special characters: \"{key}='{value[:300]}'\""
             fault = f"cannot be read as KEY=VALUE; {remedy}"
         raise RequestError(f"{shown(text)} {fault}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -73,11 +74,7 @@ def _user_path(value: Any) -> Path:
     return user_path("path", value)
 
 
-def _section(value: Any) -> Component:
-    return Component.of("section", value)
-
-
-Section: TypeAlias = Annotated[Component, PlainValidator(_section)]
+Section: TypeAlias = Annotated[Component, PlainValidator(partial(Component.of, "section"))]
 UserPath: TypeAlias = Annotated[Path, PlainValidator(_user_path)]
 Participation: TypeAlias = Annotated[Annotated[Integer, Field(gt=1)] | PositiveShare, Field(union_mode="left_to_right")]
 AutoCount: TypeAlias = Annotated[int | None, _count_or("auto")]

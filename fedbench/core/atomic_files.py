@@ -56,7 +56,7 @@ class NotWritten(OSError):
         self.path, self.error, self.errno = path, error, error.errno
 
     def __reduce__(self) -> tuple[type[NotWritten], tuple[Path, OSError]]:
-        """How another process makes it again: from its arguments, not from its message."""
+        """Let another process make it from its arguments, not from its message."""
         return NotWritten, (self.path, self.error)
 
 
@@ -126,8 +126,6 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         new, old = around / "new", around / "old"
         try:
             if place.exists():
-                if not place.is_dir():
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
                 shutil.copytree(place, new, symlinks=True)
             else:
                 new.mkdir()

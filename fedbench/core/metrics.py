@@ -55,7 +55,7 @@ class MetricInfo:
 
     @property
     def spread(self) -> bool:
-        """Whether it says how far apart the clients are, and nothing of how good their models are."""
+        """Whether the metric measures how far apart the clients are, not how good their models are."""
         return self.name.removesuffix("_weighted") in ("accuracy_std", "accuracy_variance", *_STATISTICS)
 
     @property

@@ -84,7 +84,7 @@ class LabelNoise:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate of the local solver changes from round to round; within a round it is constant.
+    """A change of the learning rate of the local solver from round to round; within a round it is constant.
 
     In the round after t rounds, over all stages of a method, the rate is η_l times
 

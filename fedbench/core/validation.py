@@ -27,14 +27,12 @@ _EXPECTED = {  # type of pydantic's error -> what the value must be
     "less_than_equal": "<= {le:g}",
     "int_type": "an integer",
     "float_type": "a number",
-    "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "text",
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a section with keys",
     "dataclass_type": "a section with keys",
-    "sequence_type": "a list",
     "string_pattern_mismatch": "text that matches {pattern}",
 }
 
