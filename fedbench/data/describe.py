@@ -67,13 +67,13 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
     from matplotlib import rc_context
 
     folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "labels.png"]
     with rc_context({"text.parse_math": False}):  # a name with two dollar signs is no formula
-        figures = {folder / "labels.png": _draw_labels(label_counts(data), title)}
+        _draw_labels(label_counts(data), title).savefig(paths[0], dpi=120)
         if len(data.shape) == 3:
-            figures[folder / "examples.png"] = _draw_images(data, title)
-    for path, figure in figures.items():
-        figure.savefig(path, dpi=120)
-    return list(figures)
+            paths.append(folder / "examples.png")
+            _draw_images(data, title).savefig(paths[1], dpi=120)
+    return paths
 
 
 def _draw_labels(counts: np.ndarray, title: str) -> Any:

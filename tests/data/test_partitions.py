@@ -473,7 +473,7 @@ TEN = np.repeat(np.arange(5), 2)
          "fewer than the 2 examples that it needs of each; lower data.clients"),
         (similarity, 11, {}, "data.clients must be at most 10, as there are 10 examples, got 11"),
         (half_classes, 1, {}, "data.clients must be >= 2, got 1; use data/partition=stratified for a"),
-        (half_classes, 10, {}, "data.clients must be at most 9, so that every client has an example, got 10"),
+        (half_classes, 10, {}, "5 clients cannot share 4 examples; lower data.clients"),
         (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, but not all, of the "
          "labels 0 to 4, got [0, 7]; null is the lower half"),
         (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "but not all, of the labels 0 to 4"),

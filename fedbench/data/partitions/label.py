@@ -162,7 +162,6 @@ def stratified(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     Raises:
         RequestError: If there are more clients than examples.
     """
-    require_examples(len(y), clients)
     return _in_turn(by_label(y, rng), clients)
 
 
@@ -204,9 +203,6 @@ def half_classes(y: np.ndarray, clients: int, rng: Generator, *, classes: Sequen
         )
     rows = by_label(y, rng)
     in_first = np.isin(y[rows], first)
-    most = min(2 * int(in_first.sum()) + 1, 2 * int((~in_first).sum()))
-    if clients > most:
-        raise RequestError(f"data.clients must be at most {most}, so that every client has an example, got {clients}")
     return _in_turn(rows[in_first], clients // 2) + _in_turn(rows[~in_first], clients - clients // 2)
 
 
@@ -290,5 +286,11 @@ def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> np.
 
 
 def _in_turn(rows: np.ndarray, clients: int) -> Owned:
-    """Deal ``rows [T]`` like cards, one to each client in turn."""
+    """Deal ``rows [T]`` like cards, one to each client in turn.
+
+    Raises:
+        RequestError: If there are more clients than rows.
+    """
+    if clients > len(rows):
+        raise RequestError(f"{clients} clients cannot share {len(rows)} examples; lower data.clients")
     return [rows[k::clients] for k in range(clients)]

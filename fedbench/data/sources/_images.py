@@ -78,8 +78,9 @@ def decode(
             with reading(name, _FAULT), opened(name) as image:
                 changed = change(image)
                 if changed.size != size:
-                    given = "x".join(map(str, changed.size))
-                    raise RequestError(f"{name} is {given}, expected {width}x{height}; {remedy}")
+                    raise RequestError(
+                        f"{name} is {changed.width}x{changed.height}, expected {width}x{height}; {remedy}"
+                    )
                 rows = np.asarray(changed.convert(mode)).reshape(height, width, channels)
                 pixels[t] = rows.transpose(2, 0, 1)
 

@@ -93,10 +93,9 @@ def load(
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
-    split = bool(tested) and not pool
-    parts = [_part(user, False if split else None) for user in users_of(trained)]
+    parts = [_part(user, False) for user in users_of(trained)]
     names = {part.name for part in parts}
-    tests = [_part(user, True if split else None) for user in users_of(tested)]
+    tests = [_part(user, True) for user in users_of(tested)]
     known = [part for part in tests if part.name in names]
     if tested and not known:
         raise RequestError(
@@ -109,10 +108,11 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     note = f"FEMNIST: LEAF JSON, {len(names)} writers"
     if len(tests) > len(known):
         note += f"; {len(tests) - len(known)} writers of test/ without training images left out"
-    return join(parts, classes=len(_CHARACTERS), mean=(0.0,), std=(1.0,), sources=(note,))
+    examples = join(parts, classes=len(_CHARACTERS), mean=(0.0,), std=(1.0,), sources=(note,))
+    return examples if tested and not pool else replace(examples, held_out=None)
 
 
-def _part(user: User, held_out: bool | None) -> Part:
+def _part(user: User, held_out: bool) -> Part:
     """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
     part = part_of(user, held_out)
     if part.x.size != len(part.y) * _SIDE**2 or part.y.max(initial=0) >= len(_CHARACTERS):
