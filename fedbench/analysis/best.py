@@ -80,11 +80,9 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
         )
     unjudged = [run for run in runs if run.counts and run.last_round().get(judge.name) is None]
     judged = [run for run in runs if run not in unjudged]
-    if not judged:
-        raise RequestError(f"no run has {judge.name}; repeat the runs with data.validation=0.2")
     counted = [run for run in judged if run.counts]
     if not counted:
-        raise RequestError(f"no value of {key} has runs that are all done; finish them")
+        raise RequestError(f"no finished run has {judge.name}; repeat the runs with data.validation=0.2")
     shown = measured_metric(metric, counted)
     candidates = [_best(block, judge, shown) for block in blocks_of(judged, key)]
     settings = tuple(best for best in candidates if best is not None)

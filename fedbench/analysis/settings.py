@@ -45,11 +45,11 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     others between all settings. A key of ``data.source`` that repeats one of ``data`` is left out. Settings of a
     method that differ only in the content of files also have their hash.
     """
-    choices = {key: choices_of(runs[0]) for key, runs in groups.items()}
+    choices = {key: {"": None, **choices_of(runs[0])} for key, runs in groups.items()}
     flat = {key: _without_repeats(setting(runs[0].config)) for key, runs in groups.items()}
     peers: dict[tuple[str, Any], list[Tree]] = {}  # settings that a key of a section is compared between
     for key, tree in flat.items():
-        for place in (("", None), *choices[key].items()):
+        for place in choices[key].items():
             peers.setdefault(place, []).append(tree)
     apart = {place: differing(trees) for place, trees in peers.items()}
     named = differing(list(choices.values())) - {"algo"}
@@ -59,8 +59,9 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
         keys[key] = {group: choice for group, choice in choices[key].items() if group in named}
         for name, value in tree.items():
             section = name.split(".")[0]
-            place = (section, choices[key][section]) if section in GROUPS else ("", None)
-            if name in apart[place]:
+            if section not in GROUPS:
+                section = ""
+            if name in apart[section, choices[key][section]]:
                 keys[key][name] = value
     names = Counter((key[0], keys_text(tree)) for key, tree in keys.items())
     for key, tree in keys.items():
@@ -272,19 +273,19 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
 
 def _titles(commons: Sequence[Tree]) -> list[str]:
     """Return titles of blocks: experiment or data, method, and keys that separate equal titles."""
-    named = {"algo", *(differing(commons) & set(_BESIDES_DATA))}
-    by_head: dict[str, list[Tree]] = {}
+    shown = {"algo", *(differing(commons) & set(_BESIDES_DATA))}
     heads = []
     for common in commons:
         head = data_text(common, common["experiment"])
         for group in GROUPS:
-            if group in named and group in common:
+            if group in shown and group in common:
                 head += f", {group}={common[group]}" if group in SCENARIOS else f", {common[group]}"
         heads.append(head)
-        by_head.setdefault(head, []).append(common)
+
     titles = []
     for head, common in zip(heads, commons, strict=True):
-        apart = differing(by_head[head]) - {"experiment"}
+        alike = [other for title, other in zip(heads, commons, strict=True) if title == head]
+        apart = differing(alike) - {"experiment"}
         keys = _without_repeats({key: common[key] for key in common if key in apart})
         titles.append(f"{head} {keys_text(keys)}".rstrip())
     return titles

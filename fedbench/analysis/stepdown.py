@@ -59,7 +59,12 @@ class _Flips:
     def __init__(self, tests: Sequence[Comparison], ahead: bool) -> None:
         blocks = sorted({block for test in tests for block in test.every_block})
         self._columns = {block: i for i, block in enumerate(blocks)}
-        self._signs = _assignments(len(blocks))
+        if len(blocks) <= ENUMERATED:
+            self._signs = every_assignment(len(blocks))
+        else:
+            unchanged = np.zeros((1, len(blocks)), np.int8)
+            drawn = np.random.default_rng(0).integers(0, 2, (DRAWS, len(blocks)), dtype=np.int8)
+            self._signs = 1 - 2 * np.concatenate([unchanged, drawn])
         self._ahead = ahead
         self.number = len(self._signs)
 
@@ -95,11 +100,3 @@ class _Flips:
     def _factor(self, test: Comparison) -> int:
         """Return by what the most extreme of several parts is multiplied: their number where one is enough."""
         return 1 if test.every == self._ahead else len(test.parts)
-
-
-def _assignments(blocks: int) -> np.ndarray:
-    """Return assignments of signs [assignments, blocks] as 1 and -1, the first one without a change of sign."""
-    if blocks <= ENUMERATED:
-        return every_assignment(blocks)
-    drawn = np.random.default_rng(0).integers(0, 2, (DRAWS, blocks), dtype=np.int8)
-    return np.concatenate([np.ones((1, blocks), np.int8), 1 - 2 * drawn])

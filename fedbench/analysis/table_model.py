@@ -11,7 +11,7 @@ from typing import Any
 
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import interval
-from fedbench.core.config_values import Tree, keys_text
+from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper, PrintedMetric, Reported, Row, Setup, Table
 
@@ -257,10 +257,11 @@ def splits(block: RowGroup) -> str:
     """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
     runs = [run for line in block.lines for run in line.found.runs.values()]
     seeds = {run.flat.get("data.seed") for run in runs}
-    if seeds <= {None}:
-        return "every seed draws its own data split" if seeds else ""
+    numbers = ", ".join(sorted(map(config_value, seeds)))
+    if not seeds:
+        return ""
+    if seeds == {None}:
+        return "every seed draws its own data split"
     if len(seeds) == 1:
-        return f"all seeds share one data split (data.seed={seeds.pop()})"
-    numbers = ", ".join(sorted(str(seed) for seed in seeds - {None}))
-    own = "; other runs draw their own" if None in seeds else ""
-    return f"data splits: data.seed={numbers}{own}"
+        return f"all seeds share one data split (data.seed={numbers})"
+    return f"data splits: data.seed={numbers}"

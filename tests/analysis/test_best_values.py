@@ -103,7 +103,9 @@ def test_values_are_not_chosen_on_test_examples(tmp_path, by):
 
 def test_runs_without_validation_examples_are_refused(tmp_path):
     fake(tmp_path, None, "fedavg", {"local.lr": 0.1}, seeds=(0,))
-    with pytest.raises(RequestError, match="no run has val_accuracy_mean; repeat the runs with data.validation=0.2"):
+    with pytest.raises(
+        RequestError, match="no finished run has val_accuracy_mean; repeat the runs with data.validation=0.2"
+    ):
         best_values(list(Results(tmp_path)), "local.lr", "accuracy_mean")
 
 
