@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from torch import Tensor
-
 from fedbench.algorithms.shared.averages import with_mean_drift
 from fedbench.core.algorithm import Algorithm, Descent, ProximalTerm
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import Positive
-from fedbench.core.types import ClientInfo, Extra, State
 
 
 def feddyn(
@@ -44,14 +41,12 @@ def feddyn(
     is -2 (1/C) Σ Δ_k for any α.
     """
     without(local, method="feddyn", reason="the u_k settle at the clients' gradients only under plain SGD")
-    extra: Extra = ProximalTerm(alpha, "drift")
+    step = Descent(extra=ProximalTerm(alpha, "drift"))
     if weights == "size":
         if examples is None:
             raise RequestError("weights=size needs the training examples of all clients: pass examples=[...]")
         typical = alpha * sum(examples) / sum(n > 0 for n in examples)
+        step = Descent(extra=lambda msg, local, info: typical / info.n * (local["w"] - msg["w"] + local["drift"]))
 
-        def extra(msg: State, local: State, info: ClientInfo) -> Tensor:
-            return typical / info.n * (local["w"] - msg["w"] + local["drift"])
-
-    algo = with_mean_drift(Descent(extra=extra), examples)
+    algo = with_mean_drift(step, examples)
     return replace(algo, deploy=lambda server, clients: server["mean"]) if deploy == "mean" else algo

@@ -1,7 +1,5 @@
 """FedNova."""
 
-from torch import Tensor
-
 from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, sgd
@@ -35,9 +33,9 @@ def fednova(local: Optimizer = SGD, *, server_momentum: HalfOpenUnit = 0.0, weig
         a = passes(info.steps)  # [C, 1]
         return {"unit": (msg["w"] - local["w"]) / a, "a": a}, client
 
-    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
-        tau_eff = cohort.p @ uploads["a"].squeeze(1)
-        return tau_eff * uploads["unit"]
-
-    server = server_descent(sgd(momentum=server_momentum), direction=direction, averaged={"unit": by_weight})
+    server = server_descent(
+        sgd(momentum=server_momentum),
+        direction=lambda uploads, cohort: (cohort.p @ uploads["a"].squeeze(1)) * uploads["unit"],  # τ_eff first
+        averaged={"unit": by_weight},
+    )
     return Algorithm(**descent(local), **server, finish=finish, weights=weights, kinds=("numbers",))

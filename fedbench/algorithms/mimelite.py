@@ -9,7 +9,7 @@ from fedbench.algorithms.shared.averages import blended
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.types import ClientInfo, State
 
 
 def mimelite(
@@ -44,10 +44,13 @@ def mimelite(
     """
     without(local, method="mimelite", reason="its local steps are those of the base optimizer")
     adam = base == "adam"
-
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        g = oracle.grad(local["w"], batch)
-        return ((1 - beta1) * g + beta1 * msg["m"]) / (msg["v"].sqrt() + eps)
+    solver = blended(1 - beta1)
+    if adam:
+        solver = descent(
+            gradient=lambda oracle, msg, local, batch, info: (
+                ((1 - beta1) * oracle.grad(local["w"], batch) + beta1 * msg["m"]) / (msg["v"].sqrt() + eps)
+            )
+        )
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = torch.zeros_like(w)
@@ -62,7 +65,7 @@ def mimelite(
         return new
 
     return Algorithm(
-        **(descent(gradient=gradient) if adam else blended(1 - beta1)),
+        **solver,
         server_init=server_init,
         broadcast=lambda server: server,
         finish=lambda msg, client, local, info: (

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.optim import Optimizer
-from fedbench.core.types import Batch, ClientInfo, Oracle, State, Update
+from fedbench.core.types import Batch, Oracle, State, Update
 
 SAMPLED = "a client that skips a round keeps an outdated iterate and momentum"
 
@@ -29,13 +29,8 @@ def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
 
 def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
     """Return the exchange before the first round: every client uploads its gradient on one batch as "g"."""
-
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        g, _ = solver.update(oracle.grad(local["w"], batch), local)
-        return {"g": g}
-
     return Algorithm(
-        step=step,
+        step=lambda oracle, msg, local, batch, info: {"g": solver.update(oracle.grad(local["w"], batch), local)[0]},
         finish=lambda msg, client, local, info: ({"g": local["g"]}, client),
         update=update,
         weights="uniform",
