@@ -121,15 +121,14 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
         new = algo.step(oracle, msg, local, batch, info)
         return {**new, "snapshot": torch.where(batch.step < info.probe["stop"], new["w"], local["snapshot"])}
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-        upload, client = algo.finish(msg, client, local, info)
-        return {**upload, "snapshot": msg["w"] - local["snapshot"]}, client
-
     return replace(
         algo,
         instruct=instruct,
         start=lambda msg, client, info: {**algo.start(msg, client, info), "snapshot": msg["w"]},
         step=step,
-        finish=finish,
+        finish=lambda msg, client, local, info: (
+            {"delta": msg["w"] - local["w"], "snapshot": msg["w"] - local["snapshot"]},
+            client,
+        ),
         kinds=(*algo.kinds, "replaces"),
     )

@@ -92,7 +92,7 @@ class Attack(Layer, Attackers):
             count = self.clients
             if isinstance(count, float):
                 count = int(count * len(able) + 1e-9)  # 0.29 * 100 is a little less than 29 in floating point
-            return np.sort(shuffled(self.population.seed, Purpose.ATTACKERS, able)[:count])
+            return np.sort(shuffled(key(self.population.seed, Purpose.ATTACKERS), able)[:count])
 
         chosen = np.unique(np.array(self.ids, dtype=np.int64))
         unknown = np.setdiff1d(chosen, able)

@@ -11,11 +11,11 @@ from pydantic import Field
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, UnitInterval
-from fedbench.core.randomness import DataPurpose, Purpose, data_generator
+from fedbench.core.randomness import DataPurpose, Purpose, data_generator, hashes, key
 from fedbench.core.types import State, Weighting
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
-from fedbench.scenarios.population import Population, normal, of_clients, shuffled, traits, uniform
+from fedbench.scenarios.population import Population, normal, shuffled, traits, uniform
 from fedbench.simulation.scenario import OWN, REPORTS, RoundPlan
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
@@ -63,12 +63,12 @@ class Availability(Layer):
         """Return the numbers of training examples ``able`` [N] with 0 for clients that cannot be reached."""
         if self.chances is None:
             return able
-        drawn = uniform(of_clients(seed, Purpose.REACHED, np.arange(len(able)), round=round))
+        drawn = uniform(hashes(key(seed, Purpose.REACHED, round), np.arange(len(able))))
         return able * (drawn < self.chances(round))
 
     def arrivals(self, plan: RoundPlan) -> RoundPlan:
         """Return the round without the clients whose results do not arrive, given the one in which all do."""
-        arrived = uniform(of_clients(plan.seed, Purpose.LOST, plan.ids, round=plan.round)) >= self.lost
+        arrived = uniform(hashes(key(plan.seed, Purpose.LOST, plan.round), plan.ids)) >= self.lost
         steps, notes = plan.tau, dict[str, float]()
         if self.late is not None:
             late, steps, notes = self.late(plan.round, plan.ids, steps)
@@ -231,7 +231,7 @@ def cyclic(
     if groups > len(able):
         raise WrongValue("groups", f"must be at most the number of clients, {len(able)}, got {groups}")
     if assign == "random":
-        order = shuffled(seed, Purpose.TRAITS, able)
+        order = shuffled(key(seed, Purpose.TRAITS), able)
     elif assign == "label":
         order = able[np.argsort(population.labels()[able].argmax(1), kind="stable")]
     else:
@@ -272,7 +272,7 @@ def stragglers(
 
     def by_speed(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
         lasting = normal(torch.from_numpy(traits(seed, ids, 2))).numpy()
-        of_round = normal(torch.from_numpy(of_clients(seed, Purpose.JITTER, ids, round=round))).numpy()
+        of_round = normal(torch.from_numpy(hashes(key(seed, Purpose.JITTER, round), ids))).numpy()
         speed = np.exp(sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2)
         feasible = np.floor(limit * speed + 1e-9)
         time = np.minimum(tau / speed, limit).max(initial=0.0)
@@ -280,9 +280,9 @@ def stragglers(
 
     def by_share(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
         count = int(share * len(ids) + 0.5)
-        slow = np.isin(ids, shuffled(seed, Purpose.STRAGGLERS, ids, round=round)[:count])
+        slow = np.isin(ids, shuffled(key(seed, Purpose.STRAGGLERS, round), ids)[:count])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])
-        drawn = of_clients(seed, Purpose.JITTER, ids, round=round) % (tau // unit)
+        drawn = hashes(key(seed, Purpose.JITTER, round), ids) % (tau // unit)
         return slow, np.where(slow, unit * (1 + drawn), tau), {}
 
     return Availability(weights=weights, late=by_speed if kind == "speed" else by_share, partial=late == "partial")

@@ -11,12 +11,12 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
-from fedbench.core.randomness import Purpose
+from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import ClientInfo, State, lengths, upload, weighted_sum
 from fedbench.scenarios import rules
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending
-from fedbench.scenarios.population import Population, of_clients
+from fedbench.scenarios.population import Population
 from fedbench.scenarios.vectors import by_columns, shrunk, squared_distances, vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -115,7 +115,7 @@ class Defence(Layer):
 
         def rule(server: State, uploads: State, cohort: ClientInfo) -> State:
             (name,) = algo.averaging.weights
-            drawn = of_clients(plan.seed, Purpose.BUCKETS, plan.ids, round=plan.round)
+            drawn = hashes(key(plan.seed, Purpose.BUCKETS, plan.round), plan.ids)
             vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[_CENTRE])
             vector = vector.to(uploads[name].dtype)
             sums = uploads | {name: vector, _CENTRE: vector}

@@ -77,18 +77,17 @@ def normal(h: Tensor) -> Tensor:
     return z
 
 
-def of_clients(seed: int, purpose: Purpose, ids: np.ndarray, *, round: int | None = None) -> np.ndarray:
-    """Return hashes of clients [C], of a round or for the whole run."""
-    return hashes(key(seed, purpose) if round is None else key(seed, purpose, round), ids)
+def shuffled(base: int, ids: np.ndarray) -> np.ndarray:
+    """Return clients in the order of their hashes.
 
-
-def shuffled(seed: int, purpose: Purpose, ids: np.ndarray, *, round: int | None = None) -> np.ndarray:
-    """Return clients in the order of their hashes, of a round or for the whole run."""
-    ordered: np.ndarray = ids[np.argsort(of_clients(seed, purpose, ids, round=round), kind="stable")]
+    Args:
+        base: The key of the draw.
+        ids: The clients.
+    """
+    ordered: np.ndarray = ids[np.argsort(hashes(base, ids), kind="stable")]
     return ordered
 
 
 def traits(seed: int, ids: np.ndarray, number: int) -> np.ndarray:
     """Return hashes of the clients for one of their traits, which stay the same over the run."""
-    clients = torch.from_numpy(ids)
-    return fold_in(key(seed, Purpose.TRAITS), clients, torch.full_like(clients, number)).numpy()
+    return fold_in(key(seed, Purpose.TRAITS), torch.from_numpy(ids), torch.tensor(number)).numpy()

@@ -23,12 +23,12 @@ from fedbench.core.algorithm import Algorithm, Averaging
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.options import NonNegative, OpenUnit, Positive
-from fedbench.core.randomness import Purpose, Sampler, fold_in, key
+from fedbench.core.randomness import Purpose, Sampler, fold_in, hashes, key
 from fedbench.core.types import ClientInfo, State, lengths
 from fedbench.core.validation import validate
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending, shown
-from fedbench.scenarios.population import Population, normal, of_clients, uniform
+from fedbench.scenarios.population import Population, normal, uniform
 from fedbench.scenarios.vectors import shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -179,7 +179,8 @@ class Privacy(Layer):
 
         def poisson(round: int, able: np.ndarray, seed: int) -> np.ndarray:
             ids = np.flatnonzero(able)
-            return ids[uniform(of_clients(seed, Purpose.POISSON, ids, round=round)) < self.rate]
+            drawn = uniform(hashes(key(seed, Purpose.POISSON, round), ids))
+            return ids[drawn < self.rate]
 
         return poisson if self.sampling == "poisson" else sampler
 
