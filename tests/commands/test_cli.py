@@ -336,7 +336,7 @@ BAD = [
     (["sampling=size"], "by its weights and by sampling=size; set algo.weights=uniform or sampling="),
     (["data.clients=0"], "data.clients must be >= 1"),
     (["data=leaf_json"], "data.train is required; type data.train=..."),
-    (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
+    (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json is neither a file nor a directory"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
     (
         ["data=synthetic_leaf", "data/partition=dirichlet"],
