@@ -3,8 +3,6 @@
 Their modules are imported when they are called: Matplotlib, Optuna and pandas take seconds together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

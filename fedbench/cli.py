@@ -1,7 +1,5 @@
 """The command line: the command that it names, with its arguments as values, and exit statuses of errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The best value of a key in each setting, chosen on validation examples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean

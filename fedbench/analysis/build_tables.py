@@ -4,8 +4,6 @@
 of their own, one per setting. Both kinds of rows have the same columns, cells and statistics.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

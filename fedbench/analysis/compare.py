@@ -5,8 +5,6 @@ the numbers. If methods are compared, the keys of a method (``algo`` and ``local
 differs, a note says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

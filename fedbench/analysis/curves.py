@@ -1,7 +1,5 @@
 """Curves of runs: the numbers that runs have measured, and a metric of any runs by setting and value of a key."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

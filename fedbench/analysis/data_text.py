@@ -1,7 +1,5 @@
 """The data of runs by content: data set, partition, numbers of clients, and participation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

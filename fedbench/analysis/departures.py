@@ -1,7 +1,5 @@
 """Units of runs, which of them count, and in what they differ from the paper or from the publisher's data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple

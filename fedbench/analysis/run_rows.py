@@ -1,7 +1,5 @@
 """What a report keeps of every run: a row with its configuration and measurements, and its part of the bundle."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

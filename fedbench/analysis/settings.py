@@ -1,7 +1,5 @@
 """Settings of runs: the keys that distinguish them, and blocks of settings that are equal in everything but one key."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The functions take arrays and return numbers; none of them uses runs or files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import copysign, inf, sqrt

@@ -6,8 +6,6 @@ measured by its own sign-flip p-value under the assignment, and equal p-values b
 extreme. docs/adr/0013 gives the reasons.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import sqrt
 

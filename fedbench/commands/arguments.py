@@ -4,8 +4,6 @@ Nothing is imported that takes long, so that help answers at once; ``cli`` impor
 typed.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from functools import partial

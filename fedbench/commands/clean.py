@@ -3,8 +3,6 @@
 It does the same with the temporary directories of killed processes.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import time

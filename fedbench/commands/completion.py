@@ -1,7 +1,5 @@
 """``fedbench completion SHELL`` prints a script of shtab, which completes commands, flags, keys and choices by Tab."""
 
-from __future__ import annotations
-
 import shtab
 
 from fedbench.commands.arguments import tree

@@ -1,7 +1,5 @@
 """``fedbench data prepare|verify|show|export-partition NAME``: download, check and describe data sets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``fedbench list``: the choices of the config groups and the tables of the papers, or the card of one choice."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """``fedbench new algorithm|model|data|partition|metric NAME``: a Python file, its config file and its test."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import keyword

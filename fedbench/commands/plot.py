@@ -1,7 +1,5 @@
 """``fedbench plot DIR``: a figure of curves of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``fedbench report``: the report of a directory of runs, the front page of published reports, or one of its tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial

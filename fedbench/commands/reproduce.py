@@ -1,7 +1,5 @@
 """``fedbench reproduce``: the plan that it shows, and the runs that it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The result of a command."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

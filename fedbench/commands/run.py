@@ -1,7 +1,5 @@
 """``fedbench KEY=VALUE ...`` runs one experiment; with ``--cfg job`` it shows the configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

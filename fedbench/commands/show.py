@@ -1,7 +1,5 @@
 """``fedbench show RUN``: one run in a terminal: configuration, numbers with their curves, and how to load it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path

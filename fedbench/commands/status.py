@@ -1,7 +1,5 @@
 """``fedbench status [DIR]``: how far the runs below a directory are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``fedbench -m KEY=V1,V2 ...`` runs every combination, here or through a launcher of Hydra, such as that for SLURM."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 ``fedbench compare methods=A,B ...`` does so for every method with one budget, runs them, and tests their differences.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 import sys

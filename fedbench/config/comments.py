@@ -1,7 +1,5 @@
 """The comments of the config tree, as ``--cfg job`` prints them, and what to cite."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Errors of Hydra and OmegaConf in the user's terms, with what was probably meant."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence

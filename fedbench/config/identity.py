@@ -5,8 +5,6 @@ names, and the stable names (:mod:`fedbench.config.targets`) and revisions of fe
 neither fedbench's version nor the paths of its modules. docs/adr/0011-identity.md gives the reasons.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The configuration of one run: a resolved mapping, read once into frozen dataclasses by pydantic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial

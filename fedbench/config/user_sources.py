@@ -1,7 +1,5 @@
 """Code of the user's own: where it is imported from, and the source files that identify it."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import site

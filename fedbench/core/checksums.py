@@ -1,7 +1,5 @@
 """Checksums of files and documents."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

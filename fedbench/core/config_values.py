@@ -1,7 +1,5 @@
 """Values of a configuration: nested mappings, YAML, and values as they are typed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias

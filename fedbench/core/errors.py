@@ -1,7 +1,5 @@
 """The exceptions for requests and processes that fail, and values as messages show them."""
 
-from __future__ import annotations
-
 import difflib
 import reprlib
 import sys

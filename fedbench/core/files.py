@@ -1,7 +1,5 @@
 """Paths that users type, and reading files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@ Tables, figures, comparisons and the checks of a paper's file all use this catal
 else. This module does not read runs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ w <- w - rate · direction. The state it receives also holds the current model u
 w and g may be [P] (server) or [C, P] (a cohort).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Nothing here needs torch: the command line reads a configuration before it imports torch.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias

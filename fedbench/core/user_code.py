@@ -1,7 +1,5 @@
 """Functions of the user's own, as messages show them."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from functools import partial

@@ -3,8 +3,6 @@
 Nothing here needs torch: the command line reads a configuration before it imports torch.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache

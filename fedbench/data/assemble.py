@@ -1,7 +1,5 @@
 """Build a federated data set from examples and a partition."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

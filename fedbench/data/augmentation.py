@@ -1,7 +1,5 @@
 """Augmentation of training images as they are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

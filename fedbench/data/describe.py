@@ -1,7 +1,5 @@
 """Describe a federated data set: its numbers, and pictures of its labels and examples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Examples as a source returns them, with the clients that own them where the data say so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Label noise: wrong training labels at some of the clients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTr
 ``traits``; a layer that cannot be vectorised over clients is a ``FusedLayer``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt

@@ -1,7 +1,5 @@
 """Small convolutional networks. Pooling comes before ReLU: the same function, on a quarter of the values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

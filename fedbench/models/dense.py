@@ -1,7 +1,5 @@
 """Chains of linear layers with ReLU between them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod

@@ -1,7 +1,5 @@
 """Recurrent networks: long short-term memory (Hochreiter & Schmidhuber, 1997) over tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal

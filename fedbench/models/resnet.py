@@ -1,7 +1,5 @@
 """Residual networks (He et al., CVPR 2016) with GroupNorm (Wu & He, ECCV 2018) in place of BatchNorm."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from types import ModuleType

@@ -1,7 +1,5 @@
 """VGG-11 (Simonyan & Zisserman, ICLR 2015, configuration A) for small images."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 

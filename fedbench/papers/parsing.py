@@ -1,7 +1,5 @@
 """Values of a YAML file as dataclasses, read by pydantic: a fault is reported with its place and what is allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The papers on record: a YAML file per paper in this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The reports of the papers as data: docs/adding_a_paper.md explains the keys of their files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

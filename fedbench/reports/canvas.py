@@ -9,8 +9,6 @@ colour has a contrast of at least 2.5 with white. No two methods share their das
 either.
 """
 
-from __future__ import annotations
-
 import colorsys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The words for claims, in files and on the page, and the counts of claims."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

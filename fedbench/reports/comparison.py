@@ -1,7 +1,5 @@
 """Tests of own runs as tables: means, differences, counts over settings, and best values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from fedbench.analysis.best import BestValues

@@ -1,7 +1,5 @@
 """Figures as PNG and SVG: those of papers, and the curves and clients of any runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

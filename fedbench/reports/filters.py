@@ -1,7 +1,5 @@
 """Functions that templates call by name: numbers, names and links as pages and texts show them."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ The statement answers the questions of the NeurIPS paper checklist: experimental
 significance, compute, licences, and what is needed to repeat the results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace

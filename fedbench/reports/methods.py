@@ -1,7 +1,5 @@
 """The settings of runs in sentences, for pages and manuscripts."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 

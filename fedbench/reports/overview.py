@@ -3,8 +3,6 @@
 It shows what the ``summary.json`` of every report says.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pages as self-contained HTML files: templates in ``assets`` read the values of the analysis."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

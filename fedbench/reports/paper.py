@@ -1,7 +1,5 @@
 """A report about a paper, its summary, and the files on its claims."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

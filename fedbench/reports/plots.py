@@ -5,8 +5,6 @@ top of the others. The legend explains bands and bars. Spread over seeds is the 
 ``reduced`` writes "reduced setting" in the corner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables that a sweep prints at its end, no wider than a terminal."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from textwrap import fill

@@ -1,7 +1,5 @@
 """The texts of tables of runs: the numbers as the page, Markdown, LaTeX and CSV show them."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The Jinja templates in ``assets``, the functions that all of them may call, and badges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A table of any content as Markdown, LaTeX and CSV; ``assets/parts.html`` has its HTML."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The results of tuning: the chosen values of every method and all trials, as tables and JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The whole report of a results directory: page, tables, figures, claims, and a row per run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

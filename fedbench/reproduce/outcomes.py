@@ -1,7 +1,5 @@
 """The data of a plan, and the outcomes of its runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence

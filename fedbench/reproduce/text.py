@@ -1,7 +1,5 @@
 """A plan as text: a line per table and figure, then the sum."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """From a configuration to the objects of a run."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From the ``data`` section of a configuration to a federated data set."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The choice of how a run is simulated: mode, compiled code, clients per chunk and threads."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -17,8 +17,6 @@ A file is written once: publishing further runs adds files and leaves the others
 runs alone. Numbers have full precision, and a report of the bundle equals the report that it was published with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The software and hardware of a run, for its ``meta.json``."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import subprocess

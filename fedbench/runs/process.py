@@ -5,8 +5,6 @@ it is ignored (as in the background of a shell) or the program that calls fedben
 exist in the main thread only.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

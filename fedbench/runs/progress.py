@@ -1,7 +1,5 @@
 """How far runs are: on a terminal a bar, elsewhere a line at once and every ten seconds."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ checkpoint counts once its manifest is in place, as a run does once DONE is: bot
 of all files that belong to them, and are on the disk, in the sense of fsync, before anything older is removed.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

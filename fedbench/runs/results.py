@@ -1,7 +1,5 @@
 """All runs below a directory, those of its published reports included, and as pandas frames."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """The published files of a configuration's data source."""
 
-from __future__ import annotations
-
 import importlib
 
 from fedbench.config.schema import RunConfig

@@ -1,7 +1,5 @@
 """How far the runs below a directory are, seen from outside the processes that carry them out."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The combinations of a sweep: which runs they make, and the check of all of them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Traces of the operations in a round, by PyTorch's profiler."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

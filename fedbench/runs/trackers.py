@@ -1,7 +1,5 @@
 """Trackers follow a run while it is running, in addition to its files: Weights & Biases, TensorBoard and MLflow."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import secrets

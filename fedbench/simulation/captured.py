@@ -4,8 +4,6 @@ A step of a small model is hundreds of kernels of a few microseconds, and the ho
 docs/gpu.md has measurements.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Checks of the first result of a user's own function: keys, shapes, types and finite numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial

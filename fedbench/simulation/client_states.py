@@ -1,7 +1,5 @@
 """The states that clients keep between rounds, [N, ...]: on the device, in host memory or in a file, by size."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 from typing import Literal, TypeAlias

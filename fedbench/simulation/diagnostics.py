@@ -4,8 +4,6 @@ The loop and the trainer know no diagnostic by name. A new one is a subclass of 
 diagnostics may look at inside a round is declared by the method, in ``Algorithm.exposes``.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How a simulation is carried out: clients side by side or one after another, on threads, within memory."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait

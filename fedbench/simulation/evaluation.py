@@ -3,8 +3,6 @@
 Accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and percent².
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import floor, sqrt
 from typing import NamedTuple

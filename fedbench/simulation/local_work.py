@@ -4,8 +4,6 @@ The order of a client's examples in an epoch is the order of hashes of (seed, ro
 same for every algorithm, engine mode, cohort size and device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Memory of this process and its device: how much is free, and which errors say that it has run out."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -3,8 +3,6 @@
 Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests show that all agree up to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

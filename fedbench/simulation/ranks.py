@@ -5,8 +5,6 @@ measurements travel. What the parts are, and in which order they are added up, d
 processes: neither do the results.
 """
 
-from __future__ import annotations
-
 import atexit
 import pickle
 import re

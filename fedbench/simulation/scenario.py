@@ -1,7 +1,5 @@
 """Scenarios around a method in a round: who takes part, which results arrive, and what is sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias

@@ -1,7 +1,5 @@
 """A task: a model and its loss as functions of a flat parameter vector w [P] (ADR 0001)."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Mapping, Sequence

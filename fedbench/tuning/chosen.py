@@ -1,7 +1,5 @@
 """The result of tuning as an experiment: a config file that `experiment=` takes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import yaml

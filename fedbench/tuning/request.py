@@ -1,7 +1,5 @@
 """The request that the arguments of ``fedbench tune`` or ``fedbench compare`` make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Search spaces: the keys of a method that are tuned, and where their values come from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """AdaFed: claims with a test of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

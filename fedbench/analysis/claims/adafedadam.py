@@ -1,7 +1,5 @@
 """AdaFedAdam: claims with a test of their own."""
 
-from __future__ import annotations
-
 from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, joined
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import own_and_best_other

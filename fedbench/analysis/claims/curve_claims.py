@@ -1,7 +1,5 @@
 """Claims about figures, as comparisons of one number per run, computed from its curve."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product

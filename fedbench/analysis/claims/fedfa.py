@@ -1,7 +1,5 @@
 """FedFa: claims with a test of their own."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Claims of a paper, judged by the runs that their checks ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Claims about tables: comparisons of the measured numbers of cells, and of the printed numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

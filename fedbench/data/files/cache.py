@@ -4,8 +4,6 @@ Reading hundreds of thousands of images from text or archives takes minutes and 
 arrays are compared with their checksums, which takes half a second per GB, and are read page by page.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

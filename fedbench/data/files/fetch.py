@@ -1,7 +1,5 @@
 """Published files: where they belong, download, archives, and whether files are the official ones."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

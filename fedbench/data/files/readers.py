@@ -1,7 +1,5 @@
 """Readers of files that a user or a download provides: text, NumPy archives, images, CIFAR's pickles."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

@@ -5,8 +5,6 @@ one client unless it says otherwise, and documents what it leaves out. All termi
 the reason and a remedy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 

@@ -5,8 +5,6 @@
 variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.basic.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Literal
 

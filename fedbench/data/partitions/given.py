@@ -4,8 +4,6 @@ A file is of fedbench's own form, plain lists, a table, or the ``data.json`` of 
 What flwr-datasets has is a dictionary from a partition's number to its indices, which JSON can hold as it is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

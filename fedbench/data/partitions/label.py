@@ -3,8 +3,6 @@
 No rule uses an example twice, but for ``consecutive_classes`` with ``as_published``; only that one leaves some out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The idx format of MNIST and its relatives, and how their images are standardised."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Mapping, Sequence

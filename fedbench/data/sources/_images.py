@@ -1,7 +1,5 @@
 """Decode images in several threads."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Sequence

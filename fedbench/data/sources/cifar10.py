@@ -1,7 +1,5 @@
 """CIFAR-10 (Krizhevsky, 2009), from the official pickled batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CIFAR-100 (Krizhevsky, 2009), from the official pickled files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal

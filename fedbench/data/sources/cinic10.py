@@ -1,7 +1,5 @@
 """CINIC-10 (Darlow, Crowley, Antoniou and Storkey, 2018), from the official folders of PNG images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

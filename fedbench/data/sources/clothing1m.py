@@ -1,7 +1,5 @@
 """Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files: its authors provide it on request only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

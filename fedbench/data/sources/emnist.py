@@ -1,7 +1,5 @@
 """EMNIST (Cohen, Afshar, Tapson and van Schaik, 2017), from the official idx files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """FEMNIST (Caldas et al., 2018): handwritten characters by writer, from LEAF's JSON files or from NIST's archives."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import string

@@ -1,7 +1,5 @@
 """Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017), from the official idx files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

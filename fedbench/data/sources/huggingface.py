@@ -1,7 +1,5 @@
 """A data set that ``save_to_disk`` of the library ``datasets`` has written; nothing is downloaded."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from functools import partial

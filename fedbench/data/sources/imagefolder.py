@@ -1,7 +1,5 @@
 """The user's own images: ``DIR/{train,test}/<class>/*.{png,jpg}``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

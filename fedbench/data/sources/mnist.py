@@ -1,7 +1,5 @@
 """MNIST (LeCun et al., 1998), from the official idx files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

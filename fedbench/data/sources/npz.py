@@ -1,7 +1,5 @@
 """The user's own arrays, from a NumPy archive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

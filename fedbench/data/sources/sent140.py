@@ -4,8 +4,6 @@ Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, 
 indices into a list of GloVe vectors (Pennington et al., 2014).
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ by spaces into one text, and every 80 characters predict the next one. The Sonne
 roles are left out. Roles of at most two lines are not clients.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

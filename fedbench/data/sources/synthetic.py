@@ -4,8 +4,6 @@ Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label with 
 NumPy's legacy generator because the published data were drawn from it, and its stream is frozen.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

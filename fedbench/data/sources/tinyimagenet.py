@@ -1,7 +1,5 @@
 """Tiny-ImageNet (Le and Yang, 2015), from the official folders of JPEG images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """WikiText-2 (Merity et al., 2017): words of Wikipedia articles, in contiguous streams (FAFED, Wu et al., 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """Runs through a launcher of Hydra: submitit's for SLURM, joblib's, or any other that is installed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext

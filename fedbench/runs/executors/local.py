@@ -6,8 +6,6 @@ the data that it has read. On Ctrl-C the processes of runs wait for this one to 
 their runs.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

@@ -1,7 +1,5 @@
 """The choice of an executor by the options that all commands share."""
 
-from __future__ import annotations
-
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Positive
 from fedbench.core.validation import validate

@@ -1,7 +1,5 @@
 """Dense models in compiled code: whole local phases, and losses and gradients on the clients' own examples."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The compiled kernels, built with the system's or an installed compiler on first use, kept in the user's cache."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import importlib.util
