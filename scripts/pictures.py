@@ -99,7 +99,7 @@ def demo_figure(table: TableData) -> Any:
     looks = {line.label: method_look(line.algo) for line in block.lines}
     for axes, (metric, label) in zip(curves.subplots(1, 2), DRAWN.items(), strict=True):
         for line in block.lines:
-            frames = [run.rounds().dropna(subset=[metric]) for run in line.found.runs.values()]
+            frames = [run.rounds().dropna(subset=[metric]) for run in line.matched.runs.values()]
             rounds, values = frames[0]["round"], 100 * np.array([frame[metric] for frame in frames])  # [S, T]
             colour = looks[line.label].colour
             axes.plot(rounds, values.mean(0), color=colour, linestyle=looks[line.label].dashes, linewidth=1.4)
@@ -128,7 +128,7 @@ def _draw_rows(axes: Any, table: TableData) -> None:
             cell, column = line.cells[place], table.columns[place]
             axes.text(x, -row, measured_text(cell, column), weight="bold" if place in best[row - 1] else "normal")
             axes.text(x + 0.13, -row, printed_text(cell, column), color=AGREEMENT.get(cell.agreement, "0.3"))
-    seeds = len(block.lines[0].found.runs)
+    seeds = len(block.lines[0].matched.runs)
     setup = block.setup.title if block.setup else ""
     what = f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest"
     signs = "bold: best mean; green: the paper's number lies in the 95 % interval of ours, widened by its ±; red: not"

@@ -61,7 +61,9 @@ def hostile_content(text=HOSTILE):
     figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), ((put(), put()),))
     printed = paper_table(table, Evidence(paper, []))
     first, *others = printed.blocks[0].lines
-    broken = replace(first, found=replace(first.found, every=(SimpleNamespace(meta={"error": put()}, counts=False),)))
+    broken = replace(
+        first, matched=replace(first.matched, every=(SimpleNamespace(meta={"error": put()}, counts=False),))
+    )
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
     verdicts = ((claim, judge_readings(given.claims[claim.id], Evidence(given, []))),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)

@@ -101,7 +101,7 @@ def _line(columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
         algo=method.algo,
         label=method.label,
         keys={key: value for key, value in row.hyperparameters.items() if value is not None},
-        found=runs,
+        matched=runs,
         cells=tuple(_paper_cell(column, _values(column, runs), row) for column in columns),
         row=row,
         wanted=evidence.paper.overrides(row),
@@ -136,7 +136,7 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
             out; a method with only some of them has all its rows, so that a swept key has all its values in one table.
     """
     lines = [line for table in already_shown for line in table.lines]
-    shown = {run.path for line in lines for run in line.found.every}
+    shown = {run.path for line in lines for run in line.matched.every}
     tables = []
     for name, members in _by_data(runs):
         methods = {run.meta["algo"] for run in members if run.path not in shown}
@@ -215,7 +215,7 @@ def _line_of_runs(algo: str, members: Sequence[Run], keys: Tree, home: Home | No
         algo=algo,
         label=label,
         keys=keys,
-        found=runs,
+        matched=runs,
         cells=tuple(Cell(_values(column, runs)) for column in columns),
     )
 
@@ -236,7 +236,7 @@ def summary_tables(runs: Sequence[Run]) -> list[TableData]:
             continue
         table = paper_table(home.table, Evidence(home.paper, same_split))
         lines = [
-            line for block in table.blocks if block.setup == home.setup for line in block.lines if line.found.every
+            line for block in table.blocks if block.setup == home.setup for line in block.lines if line.matched.every
         ]
         if lines:
             printed.append(replace(table, blocks=(RowGroup(home.setup, tuple(lines)),)))

@@ -126,7 +126,7 @@ class Line:
     Attributes:
         label: The method as the paper calls it.
         keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
-        found: The runs, and their departures from the paper.
+        matched: The runs, and their departures from the paper.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
         impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
@@ -135,7 +135,7 @@ class Line:
     algo: str
     label: str
     keys: Tree
-    found: MatchedRuns
+    matched: MatchedRuns
     cells: tuple[Cell, ...]
     row: Row | None = None
     wanted: Tree = field(default_factory=dict)
@@ -149,9 +149,9 @@ class Line:
     @property
     def status(self) -> str:
         """One of ``full``, ``reduced``, ``not run`` and ``failed``."""
-        if self.found.runs:
-            return "reduced" if self.found.reduced else "full"
-        ended = any(outcome != "not finished" for _, outcome in self.found.others)
+        if self.matched.runs:
+            return "reduced" if self.matched.reduced else "full"
+        ended = any(outcome != "not finished" for _, outcome in self.matched.others)
         return "failed" if ended else "not run"
 
 
@@ -255,7 +255,7 @@ def coverage(tables: Iterable[TableData]) -> Coverage:
 
 def splits(block: RowGroup) -> str:
     """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
-    runs = [run for line in block.lines for run in line.found.runs.values()]
+    runs = [run for line in block.lines for run in line.matched.runs.values()]
     seeds = {run.flat.get("data.seed") for run in runs}
     numbers = ", ".join(sorted(map(config_value, seeds)))
     if not seeds:

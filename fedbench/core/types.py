@@ -164,7 +164,7 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(v.numel() * v.element_size() for v in tensors.values())
 
 
-def upload(values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+def to_device(values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """Return an array as a tensor on ``device``, of ``dtype`` if given; on a CPU it may share the array's memory.
 
     The host does not wait for a GPU to finish what it has been given: ordinary memory is staged before the call

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.randomness import DataPurpose, data_generator
-from fedbench.core.types import upload
+from fedbench.core.types import to_device
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Rows:
         counts = self.counts[ids]
         shifts = self.starts[ids] - (np.cumsum(counts) - counts)
         positions = np.repeat(shifts, counts) + np.arange(counts.sum())
-        return self.index[upload(positions, self.index.device)]
+        return self.index[to_device(positions, self.index.device)]
 
     def select(self, ids: np.ndarray) -> Rows:
         """Return the rows of the clients ``ids`` alone."""

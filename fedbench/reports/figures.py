@@ -281,7 +281,7 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
 
     A note says if there are too many settings to draw.
     """
-    runs = [run for line in table.lines for run in line.found.runs.values()]
+    runs = [run for line in table.lines for run in line.matched.runs.values()]
     if not runs:
         return []
     fields = [name for name in OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)]
@@ -293,7 +293,9 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     figure = DrawnFigure(
         table.name,
         table.title,
-        reduced=tuple(f"{line.name}: {', '.join(line.found.reduced)}" for line in table.lines if line.found.reduced),
+        reduced=tuple(
+            f"{line.name}: {', '.join(line.matched.reduced)}" for line in table.lines if line.matched.reduced
+        ),
     )
     if len(blocks) > _MOST_SETTINGS:
         figure = replace(figure, note=f"drawn are the first {_MOST_SETTINGS} of {len(blocks)} settings")

@@ -137,7 +137,7 @@ def run_links(line: Line, place: Path) -> dict[str, str]:
         place: Directory of the page, to which the folders are relative.
     """
     links = {}
-    for unit, run in line.found.runs.items():
+    for unit, run in line.matched.runs.items():
         folder = Path(os.path.relpath(run.place, place)).as_posix()
         links[f"{folder}/"] = str(unit.seed) if run.place == run.path else "/".join(run.place.parts[-2:])
     return links

@@ -49,7 +49,7 @@ def further_columns(table: TableData) -> list[int]:
 
 def is_reduced(line: Line) -> bool:
     """Whether a row is marked as reduced."""
-    return line.status == "reduced" or bool(line.found.reduced)
+    return line.status == "reduced" or bool(line.matched.reduced)
 
 
 def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
@@ -76,7 +76,7 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
         means = {
             row: mean
             for row, line in enumerate(block.lines)
-            if not line.found.others and (mean := line.cells[place].mean) is not None
+            if not line.matched.others and (mean := line.cells[place].mean) is not None
         }
         if len(means) > 1:
             for row in best_names(means, metric_info(column.metric.field)):
@@ -145,15 +145,15 @@ def row_note(line: Line) -> str:
     notes = []
     if line.impossible:
         notes.append(f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones")
-    for unit, outcome in line.found.others:
-        rate = rate_of(line.found.every[0]) if outcome == "diverged" else ""
+    for unit, outcome in line.matched.others:
+        rate = rate_of(line.matched.every[0]) if outcome == "diverged" else ""
         notes.append(f"seed {unit.seed}{rate} {outcome}")
-    return "; ".join([*notes, *line.found.errors])
+    return "; ".join([*notes, *line.matched.errors])
 
 
 def row_notes(table: TableData, block: RowGroup) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
-    reductions = grouped((line.found.reduced, line.name) for line in block.lines if line.found.reduced)
+    reductions = grouped((line.matched.reduced, line.name) for line in block.lines if line.matched.reduced)
     notes = []
     for departures, names in reductions.items():
         rows = "" if len(names) == len(block.lines) else f" ({', '.join(names)})"
@@ -210,7 +210,7 @@ def command_text(line: Line, block: RowGroup) -> str:
     """Return the command for a paper's row: as typed, or without runs at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
-    if runs := line.found.runs:
+    if runs := line.matched.runs:
         overrides = next(iter(runs.values())).meta["overrides"]
         typed = [text for text in overrides if text.partition("=")[0] not in _MACHINE_KEYS]
         seeds = list(dict.fromkeys(unit.seed for unit in runs))
@@ -235,7 +235,7 @@ def text_table(table: TableData, block: RowGroup, places: Sequence[int], brief: 
     """
     lines = block.lines
     best = best_columns(table, block)
-    seeds = [len(line.found.runs) for line in lines]
+    seeds = [len(line.matched.runs) for line in lines]
     statuses = [line.status for line in lines]
     columns: list[tuple[str, Sequence[Cell | str | int]]] = [("method", [line.label for line in lines])]
     if any(line.keys for line in lines):
@@ -306,13 +306,13 @@ def table_csv(table: TableData) -> str:
                 "method": line.label,
                 "algo": line.algo,
                 "settings": keys_text(line.keys),
-                "seeds": len(line.found.runs),
+                "seeds": len(line.matched.runs),
             }
             for column, cell in zip(table.columns, line.cells, strict=True):
                 row |= _numbers(column, cell)
             row |= {
                 "status": line.status,
-                "reduced": "; ".join(line.found.reduced),
+                "reduced": "; ".join(line.matched.reduced),
                 "values": values_text(table.paper, line.row),
                 "note": row_note(line),
                 "command": command_text(line, block),

@@ -218,7 +218,7 @@ def _draw(collected: Collected, folder: Path) -> Content:
         for report in collected.papers
     ]
     tables = collected.tables
-    other_runs = [run for table in tables for line in table.lines for run in line.found.runs.values()]
+    other_runs = [run for table in tables for line in table.lines for run in line.matched.runs.values()]
     title = title_of_runs(other_runs)
     if papers:
         title = f"{listed((report.paper.name for report in papers), 'papers')}: printed and measured"
@@ -290,7 +290,7 @@ def _part_texts(report: PaperReport, parts: Sequence[str]) -> list[str]:
     """Return the chosen tables of a paper, and the claims that are tested on them, as text."""
     texts = []
     for table in report.tables:
-        blocks = [block for block in table.blocks if any(line.found.every for line in block.lines)]
+        blocks = [block for block in table.blocks if any(line.matched.every for line in block.lines)]
         if table.name in parts and blocks:
             texts.append(summary_text([replace(table, blocks=tuple(blocks))]) + "\n")
     ids = [part.partition("/")[2] for part in parts if part.startswith(f"{report.paper.id}/")]

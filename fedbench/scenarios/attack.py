@@ -17,7 +17,7 @@ from fedbench.core.config_values import Tree
 from fedbench.core.errors import WrongValue, typed
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import ClientInfo, State, Update, lengths, upload, weighted_sum
+from fedbench.core.types import ClientInfo, State, Update, lengths, to_device, weighted_sum
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
@@ -135,7 +135,7 @@ class Attack(Layer, Attackers):
                 new = old.masked_fill(old.eq(self.source or 0), self.target or 0)
             case _:
                 drawn = integers(key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last)
-                new = upload(drawn, rows.device)
+                new = to_device(drawn, rows.device)
         return data.relabelled(data.y.index_copy(0, rows, new))
 
     def measured(
@@ -175,7 +175,7 @@ class Attack(Layer, Attackers):
         def deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
             if attacks.all() or not attacks.any():
                 return uploads, states
-            rows = upload(np.flatnonzero(attacks), cohort.id.device)
+            rows = to_device(np.flatnonzero(attacks), cohort.id.device)
             forged = {
                 name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, plan))
                 for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
@@ -210,7 +210,7 @@ class Attack(Layer, Attackers):
             noise = [radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
             return torch.cat([z.to(rows.dtype) for z in noise], 1) + own * self.add
 
-        honest = rows[upload(~np.isin(plan.ids, self.who), rows.device)]
+        honest = rows[to_device(~np.isin(plan.ids, self.who), rows.device)]
         zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
 
         def forged(block: Tensor) -> Tensor:
@@ -251,7 +251,7 @@ def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
 
     def observed(server: State, uploads: State, cohort: ClientInfo) -> State:
         sums = averaging.summed(server, uploads, cohort)
-        mask = upload(attacks, cohort.p.device)
+        mask = to_device(attacks, cohort.p.device)
         honest = (~mask).double() / (~mask).sum()
         deviations = []
         for name in averaging.weights:

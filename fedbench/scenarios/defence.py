@@ -12,7 +12,7 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose, hashes, key
-from fedbench.core.types import ClientInfo, State, lengths, upload, weighted_sum
+from fedbench.core.types import ClientInfo, State, lengths, to_device, weighted_sum
 from fedbench.scenarios import rules
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending
@@ -159,7 +159,7 @@ class Defence(Layer):
 
         members = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]  # weights of clients in each row
         if "bucketing" in self.parts:
-            groups = upload(rules.buckets(drawn, self.bucket), rows.device)
+            groups = to_device(rules.buckets(drawn, self.bucket), rows.device)
             rows, members = weighted_sum(groups, rows), groups @ members
         count = len(rows)
         f = max(0, rules.allowed(self.assumed, count, self.parts))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.randomness import Purpose, hashes, key
-from fedbench.core.types import ClientInfo, State, nbytes, upload, weighted_sum
+from fedbench.core.types import ClientInfo, State, nbytes, to_device, weighted_sum
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel
 from fedbench.simulation.engine import Limits
@@ -133,15 +133,15 @@ class Cohort:
     def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
         device, dtype, counts = self.data.x.device, self.data.dtype, self.data.train.counts[self.ids]
-        n = upload(counts, device, dtype)
+        n = to_device(counts, device, dtype)
         return ClientInfo(
-            id=upload(self.ids, device),
+            id=to_device(self.ids, device),
             n=n,
             p=n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n)),
-            steps=upload(self.tau, device, dtype),
+            steps=to_device(self.tau, device, dtype),
             lr=torch.full_like(n, self.work.rate(round)),
-            per_epoch=upload(self.work.per_epoch(counts), device, dtype),
-            key=upload(hashes(key(self.seed, Purpose.LOCAL, round), self.ids), device),
+            per_epoch=to_device(self.work.per_epoch(counts), device, dtype),
+            key=to_device(hashes(key(self.seed, Purpose.LOCAL, round), self.ids), device),
             probe=probe or {},
         )
 
@@ -263,7 +263,7 @@ class Part:
         self.cohort, self.positions = cohort, positions
         self.ids, self.tau = cohort.ids[positions], cohort.tau[positions]
         self.kernel = cohort.engine.kernel if compiled else None
-        self.rows: Tensor | slice = upload(positions, cohort.data.x.device)
+        self.rows: Tensor | slice = to_device(positions, cohort.data.x.device)
         if (np.diff(positions) == 1).all():
             self.rows = slice(int(positions[0]), int(positions[-1]) + 1)
 

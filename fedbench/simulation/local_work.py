@@ -17,7 +17,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import Batch, ClientInfo, Descending, Extra, Oracle, State, upload
+from fedbench.core.types import Batch, ClientInfo, Descending, Extra, Oracle, State, to_device
 from fedbench.data.augmentation import Augmentation
 from fedbench.data.dataset import FederatedDataset
 
@@ -176,17 +176,17 @@ class Plan:
         device = data.x.device
         self.ids, self.data, self.augment = ids, data, work.augment
         self.shuffled = work.batch_size is not None
-        self.epoch, self.segment, self.slot = (upload(v, device) for v in (epoch, segment, slot))
+        self.epoch, self.segment, self.slot = (to_device(v, device) for v in (epoch, segment, slot))
         first = np.cumsum(n) - n
-        self.rows = data.train.of_clients(ids).index_select(0, upload(first[owner] + place, device))
-        self.weight = self._pack(upload(1.0 / in_batch, device, data.dtype))
+        self.rows = data.train.of_clients(ids).index_select(0, to_device(first[owner] + place, device))
+        self.weight = self._pack(to_device(1.0 / in_batch, device, data.dtype))
         self.bits = 62 - len(client).bit_length()  # bits of a hash that fit into int64 with a segment's number
         # examples in the batch of a client that is alone, by step: its short batches are not padded
         self.lone = np.minimum(width, n[0] - steps % per_epoch[0] * width).tolist()
         self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch
         if work.random:
             clients = np.concatenate([ids[:k] for k in self.active])
-            self.drawing = upload(clients, device), upload(np.repeat(steps, self.active), device)
+            self.drawing = to_device(clients, device), to_device(np.repeat(steps, self.active), device)
 
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, number of clients still at work) for every step of the round."""

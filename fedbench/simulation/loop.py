@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Stage, Trials
 from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
-from fedbench.core.types import After, ClientInfo, State, nbytes, upload
+from fedbench.core.types import After, ClientInfo, State, nbytes, to_device
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort, write_rows
@@ -253,7 +253,7 @@ class Participants:
         probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
         self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # gradients are uploads
         if "loss_init" in algo.needs:
-            probe["loss_init"] = self.simulation.initial_losses[upload(cohort.ids, w.device)]
+            probe["loss_init"] = self.simulation.initial_losses[to_device(cohort.ids, w.device)]
         info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info
@@ -316,7 +316,7 @@ class Participants:
         if trials.drawn:
             draw = key(self.plan.seed, Purpose.TRIALS, self.plan.round)
             ids = without_replacement(draw, len(ids), data.train.counts)
-            probe["trial_id"] = upload(ids, models.device)
+            probe["trial_id"] = to_device(ids, models.device)
         losses = self.simulation.measurements.losses_of_several(data, ids, models)
         probe["loss_trials"] = losses
         self.bytes_up += losses.nbytes

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Predictions, State, upload
+from fedbench.core.types import Batch, Predictions, State, to_device
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.engine import Engine, Limits
@@ -132,7 +132,7 @@ class ExamplePlan:
         Arguments are those of ``sums``.
         """
         sums = self.sums(w, hits)
-        n = upload(self.counts, sums[0].device, sums[0].dtype)
+        n = to_device(self.counts, sums[0].device, sums[0].dtype)
         return {name: v / n for name, v in zip(("loss", "accuracy"), sums, strict=False)}
 
     @torch.no_grad()
@@ -199,7 +199,7 @@ class ExamplePlan:
 
         blocks = self.index.tensor_split(_number_of_blocks(len(self.index), self._examples_at_once(1)))
         measured = self.engine.map(measure, blocks, threads=self._threads)
-        lengths = upload(self.counts, self.index.device)
+        lengths = to_device(self.counts, self.index.device)
         return [
             torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
             for values in zip(*measured, strict=True)
@@ -330,8 +330,8 @@ class ExamplePlan:
                 column = np.arange(count.max())
                 place = (self._starts[members] + start)[:, None] + np.minimum(column, count - 1)
                 weight = (column < count) / self.counts[members][:, None]
-                rows = self.rows.index[upload(place, device)]
-                groups.append(_Group(upload(members, device), rows, upload(weight, device, self.data.dtype)))
+                rows = self.rows.index[to_device(place, device)]
+                groups.append(_Group(to_device(members, device), rows, to_device(weight, device, self.data.dtype)))
         self._cut = self.engine.limits, groups
         return groups
 

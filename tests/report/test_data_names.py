@@ -54,7 +54,7 @@ def test_two_partitions_of_a_preset_are_two_tables_named_by_what_they_are(tmp_pa
 def test_one_partition_under_two_presets_is_one_table(tmp_path):
     (table,) = run_tables(runs_of(tmp_path, presets=("cifar10_dir0.05", "cifar10_iid"), rules=("iid",)))
     assert table.title == IID
-    assert len({len(line.found.runs) for line in table.lines}) == 1
+    assert len({len(line.matched.runs) for line in table.lines}) == 1
 
 
 def test_comparisons_and_curves_are_titled_likewise(tmp_path):
@@ -114,7 +114,7 @@ def test_what_differs_in_a_paper_goes_by_the_name_that_is_typed(tmp_path):
     fake(tmp_path, "adafedadam/table5_cifar10_dir005", "fedavg", cut=cut, seeds=(0,))
     fake(tmp_path, "adafedadam/table5_cifar10_dir005", "fedavg", keys={"algo.beta": 2}, seeds=(0,))
     (table,) = run_tables(Results(tmp_path))
-    texts = {text for line in table.lines for text in (*line.found.reduced, keys_text(line.keys))}
+    texts = {text for line in table.lines for text in (*line.matched.reduced, keys_text(line.keys))}
     assert "data/partition iid (paper dirichlet_min_share)" in texts
     assert not [text for text in texts if "_target_" in text]
     status, out, _ = call("show", str(next(tmp_path.rglob("seed_0"))))

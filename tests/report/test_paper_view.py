@@ -134,9 +134,9 @@ def line(root, paper, table, setup, row=0):
     return SimpleNamespace(
         label=found.label,
         settings=keys_text(found.keys),
-        seeds=len(found.found.runs),
+        seeds=len(found.matched.runs),
         status=found.status,
-        reduced=found.found.reduced,
+        reduced=found.matched.reduced,
         cells=[shown(found.cells[i], data.columns[i], block.setup.seeds) for i in main_columns(data)],
         runs=tuple(run_links(found, root / "report")),
         command=command_text(found, block),

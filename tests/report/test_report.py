@@ -79,7 +79,7 @@ def test_mean_and_sample_std_over_seeds(tmp_path):
     assert found.std == pytest.approx(3.605551275)  # √((9 + 1 + 16) / 2)
     assert found.printed.mean == 88.34
     assert found.difference == pytest.approx(4.66)
-    assert line.found.reduced == ()
+    assert line.matched.reduced == ()
     text = texts(table)[0]
     assert text.startswith("## AdaFedAdam, Table 5\n")
     for part in ("93.00 ± 3.61 ≈ 88.34 ± 0.55", "average %"):
@@ -104,7 +104,7 @@ def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
     write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1000, 100]})
     table = summary(tmp_path)
     assert cell(table, table.lines[0], "accuracy_mean").std is None
-    assert table.lines[0].found.reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
+    assert table.lines[0].matched.reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
     for text in texts(table):
         assert "rounds 100 (paper 1000)" in text
         rows = [line for line in text.splitlines() if "FedAvg &" in line or line.startswith("| FedAvg")]
@@ -129,14 +129,14 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     other = {"departures": {"data.seed": [0, 3]}, "config": {"data": {"seed": 3}}, "digest": "def"}
     write_run(tmp_path, "fedavg", 0, 0.5, **other)
     first, table = summary(tmp_path)
-    assert [list(line.found.runs) for line in first.lines] == [[unit(0)]]
-    assert [list(line.found.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
+    assert [list(line.matched.runs) for line in first.lines] == [[unit(0)]]
+    assert [list(line.matched.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
     assert [line.keys.get("data.seed") for line in table.lines] == [0, 3]
-    assert all("data.seed" not in d for line in table.lines for d in line.found.reduced)
+    assert all("data.seed" not in d for line in table.lines for d in line.matched.reduced)
     runs = list(Results(tmp_path))
     paper = papers()["adafedadam"]
     printed = paper_table(paper.tables["table5"], Evidence(paper, runs))
-    assert [list(line.found.runs) for line in printed.lines if line.found.runs] == [[unit(0)]]
+    assert [list(line.matched.runs) for line in printed.lines if line.matched.runs] == [[unit(0)]]
     (note,) = [n for n in notes_of(printed) if "split" in n]
     assert "Synthetic, vanilla SGD: the table has the runs on the split" in note
     assert "(data.seed 3)" in note
@@ -150,7 +150,7 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     write_run(tmp_path, "fedprox", 0, 0.1, status="running")
     table, others = summary(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg"]
-    assert list(table.lines[0].found.runs) == [unit(0)]
+    assert list(table.lines[0].matched.runs) == [unit(0)]
     text = texts(table)[0]
     (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
     assert note.endswith("; seed 1 diverged; seed 2 failed")
@@ -168,8 +168,8 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
     (row,) = table.lines
     few = "seeds 1 (paper 3)"
     assert cell(table, row, "accuracy_mean_weighted").printed == Reported(94.18, 0.45)
-    assert (keys_text(row.keys), row.found.reduced) == ("", (few,))
-    assert [(keys_text(row.keys), row.found.reduced) for row in others.lines] == [  # in the order of alpha
+    assert (keys_text(row.keys), row.matched.reduced) == ("", (few,))
+    assert [(keys_text(row.keys), row.matched.reduced) for row in others.lines] == [  # in the order of alpha
         ("algo.alpha=0.3", ("algo.alpha 0.3 (paper 1)", few)),
         ("algo.alpha=1", (few,)),
         ("algo.alpha=2", (few,)),

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbench.core.types import PredictFn, State, upload
+from fedbench.core.types import PredictFn, State, to_device
 
 _ROWS = 1024  # rows of the distance matrix computed at once
 
@@ -45,7 +45,7 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn,
     loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
     return {
         **server,
-        "lid": server["lid"].index_add(0, upload(ids, y.device), score),
+        "lid": server["lid"].index_add(0, to_device(ids, y.device), score),
         "loss": loss.index_copy(0, predictions.rows, losses),
     }
 
