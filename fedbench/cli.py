@@ -77,8 +77,8 @@ def _execute(typed: list[str], debug: bool) -> int:
     if unknown:
         raise _unknown_argument(parser, unknown[0])
     values = vars(args) | {"command": command, "debug": debug}
-    if "multirun" in args and "cfg" not in args:
-        command = "sweep"
+    if command == "run" and ("multirun" in args or "on" in args) and "cfg" not in args:
+        command = "sweep"  # of one run, where a cluster carries it out
     if WORLD_SIZE > 1 and command != "run":
         raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
     if "config_dir" in args:

@@ -952,3 +952,10 @@ def test_a_choice_and_keys_of_its_section_are_axes_of_their_own():
     assert runs == [[*typed[:4], f"seed={s}"] for s in (1, 2)]
     runs = combinations(parse_overrides(["algo=fedprox", "algo={mu:0.5},{mu:0.25}"]))
     assert runs == [["algo=fedprox", f"algo={{mu:{mu}}}"] for mu in (0.5, 0.25)]
+
+
+def test_a_single_run_is_carried_out_where_on_says(fed):
+    status, _, err = fed("algo=fedavg", "data=synthetic_leaf", "rounds=1", "--on", "slurm")
+    assert (status, err) == (2, "fedbench: --on must be ray, perhaps with ://HOST:PORT; got slurm\n")
+    status, _, err = fed("algo=fedavg", "data=synthetic_leaf", "rounds=1", "--on", "ray://127.0.0.1:1")
+    assert (status, "there is no Ray cluster at 127.0.0.1:1" in err) == (2, True)

@@ -1,8 +1,9 @@
 """The verdict on comparisons that must all be shown: one procedure for every claim of every paper.
 
 A comparison is *shown* if its p-value is at most 5 %, *refuted* if that of the opposite is, and *open* otherwise; both
-are adjusted alike for the number of comparisons (``adjusted``). docs/reproduction.md has the words of a verdict on one
-page, and docs/adr/0013 the reasons.
+are adjusted alike for the number of comparisons (``adjusted``). A claim *holds* if all p-values are at most 5 % as they
+are: where all must be shown, none needs an adjustment. docs/reproduction.md has the words of a verdict on one page, and
+docs/adr/0013 the reasons.
 """
 
 from __future__ import annotations
