@@ -102,8 +102,8 @@ class Bundle:
             for name, digest in facts["files"].items():
                 if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
                     raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
-        self.damaged: list[str] = list(facts["damaged"])
-        self.files = [self.place / name for name in facts["files"] if name.endswith(".parquet")]
+        self.damaged: list[str] = facts["damaged"]
+        self.files = [self.place / name for name in facts["files"]]
 
     def runs(self) -> list[Run]:
         """Return all runs by ascending path."""
@@ -280,7 +280,7 @@ def write_bundle(
 
     facts = {
         "format": FORMAT,
-        "damaged": list(damaged),
+        "damaged": damaged,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())},
     }
     for old in place.rglob("*"):
