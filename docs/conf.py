@@ -13,7 +13,8 @@ version = release = installed_version("fedbench-harness")
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
-myst_heading_anchors = 4  # links such as gpu.md#precision work on the site as they do in a repository browser
+# links such as gpu.md#precision work on the site as they do in a repository browser
+myst_heading_anchors = 4
 nb_execution_mode = "off"  # tests/docs runs the notebook; the site shows what it printed then
 
 add_module_names = False
@@ -27,7 +28,8 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 
-_PUBLISHED = Path(__file__).parent.parent / "results" / "published"  # on the site as published/, without the runs
+# on the site as published/, without the runs
+_PUBLISHED = Path(__file__).parent.parent / "results" / "published"
 _FILES = {"(../CONTRIBUTING.md": "(contributing.md", "(../CHANGELOG.md": "(changelog.md"}
 _REPORT = re.compile(r"\[([^]]*)\]\(\.\./results/published/((\w+/)?index\.html)\)")
 
@@ -43,7 +45,9 @@ def _published_reports(app: Sphinx, error: Exception | None) -> None:
     """Copy the published reports, whose front page links to them."""
     if error is None:
         leave_out = shutil.ignore_patterns("evidence")
-        shutil.copytree(_PUBLISHED, Path(app.outdir) / "published", ignore=leave_out, dirs_exist_ok=True)
+        shutil.copytree(
+            _PUBLISHED, Path(app.outdir) / "published", ignore=leave_out, dirs_exist_ok=True
+        )
 
 
 def setup(app: Sphinx) -> None:

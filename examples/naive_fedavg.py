@@ -1,7 +1,7 @@
 """FedAvg written from its definition: softmax regression in NumPy, one client after another.
 
-Nothing is shared with fedbench. Read this to see what the method does; fedbench gives the same model to rounding, as
-tests/test_examples.py shows.
+Nothing is shared with fedbench. Read this to see what the method does; fedbench gives the same
+model to rounding, as tests/test_examples.py shows.
 """
 
 import numpy as np
@@ -31,7 +31,9 @@ def local_work(w: Array, client: Client, classes: int, lr: float, steps: int) ->
     return w
 
 
-def fedavg(clients: list[Client], w: Array, classes: int, rounds: int, lr: float, steps: int) -> Array:
+def fedavg(
+    clients: list[Client], w: Array, classes: int, rounds: int, lr: float, steps: int
+) -> Array:
     """Return the global model after ``rounds`` of FedAvg (McMahan et al., 2017) with all clients.
 
     Args:

@@ -1,8 +1,9 @@
 """fedbench: a benchmark harness for federated optimization and fairness across clients.
 
-``run`` runs an experiment and ``sweep`` many; ``load_results`` reads finished runs as pandas frames; ``tune``,
-``compare``, ``report`` and ``plot`` do what the command line does; ``Algorithm``, ``Averaging``, ``Stage``,
-``descent`` and ``server_descent`` are what a method of one's own is made of.
+``run`` runs an experiment and ``sweep`` many; ``load_results`` reads finished runs as pandas
+frames; ``tune``, ``compare``, ``report`` and ``plot`` do what the command line does; ``Algorithm``,
+``Averaging``, ``Stage``, ``descent`` and ``server_descent`` are what a method of one's own is made
+of.
 """
 
 from __future__ import annotations

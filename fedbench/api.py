@@ -1,6 +1,7 @@
 """The commands as functions: they print the same, and raise errors of a request.
 
-Their modules are imported when they are called: Matplotlib, Optuna and pandas take seconds together.
+Their modules are imported when they are called: Matplotlib, Optuna and pandas take seconds
+together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +25,14 @@ def run(overrides: Overrides = "", *, config_dir: str | Path | None = None) -> R
     """Run one experiment and return it; a run that is done already is read from disk.
 
     Args:
-        overrides: The arguments of ``fedbench`` on the command line, as one string (split as a shell would) or a
-            sequence; or a nested mapping: ``{"algo": "fedavg", "local": {"lr": 0.1}}``.
+        overrides: The arguments of ``fedbench`` on the command line, as one string (split as a
+            shell would) or a sequence; or a nested mapping: ``{"algo": "fedavg", "local": {"lr":
+            0.1}}``.
         config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
 
     Returns:
-        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``. Its ``meta["status"]`` is done or
-        diverged.
+        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``. Its
+        ``meta["status"]`` is done or diverged.
 
     Raises:
         RequestError: If the request is wrong; nothing is left on disk.
@@ -40,13 +42,16 @@ def run(overrides: Overrides = "", *, config_dir: str | Path | None = None) -> R
         return cached_run(Composer(folder).config(to_overrides(overrides))).run
 
 
-def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> list[Run]:
+def sweep(
+    overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
+) -> list[Run]:
     """Run every combination of values, as ``fedbench -m``, and return the complete runs in their order.
 
     Args:
-        overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or, in a mapping, a
-            list, ``{"seed": [0, 1, 2]}``.
-        jobs: Number of runs at a time. In a script, more than one needs ``if __name__ == "__main__":``.
+        overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or,
+            in a mapping, a list, ``{"seed": [0, 1, 2]}``.
+        jobs: Number of runs at a time. In a script, more than one needs ``if __name__ ==
+            "__main__":``.
         config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
 
     Raises:
@@ -58,7 +63,9 @@ def sweep(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None 
         return list(execute(_axes(overrides), make_executor(jobs), folder).runs)
 
 
-def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
+def tune(
+    overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
+) -> Path | None:
     """Choose values of a method's keys on validation data, as ``fedbench tune``; return the page of the tables.
 
     Args:
@@ -75,7 +82,9 @@ def tune(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None =
         return execute("tune", _axes(overrides), make_executor(jobs), folder).page
 
 
-def compare(overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None) -> Path | None:
+def compare(
+    overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
+) -> Path | None:
     """Tune methods with one budget, run and test them, as ``fedbench compare``; return the page of the report.
 
     Args:
@@ -126,7 +135,9 @@ def report(
     """
     from fedbench.commands.report import execute
 
-    return execute(folder, into, paper, compare, latex, best, by, metric, baseline, dated, alpha).page
+    return execute(
+        folder, into, paper, compare, latex, best, by, metric, baseline, dated, alpha
+    ).page
 
 
 def plot(

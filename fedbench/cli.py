@@ -32,7 +32,8 @@ from fedbench.runs.process import (
 )
 from fedbench.runs.run import DamagedRun
 
-_TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
+# keys that are likely typed without a value
+_TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")
 _TURN = 10.0  # seconds that the first process has to print an error
 _MODULES = {"compare": "tune"}  # the module of a command, where it has another name
 
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
+        # Python flushes it once more at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
         return _explained(error, debug, any(text.lower() == "force=true" for text in typed))
@@ -80,7 +82,9 @@ def _execute(typed: list[str], debug: bool) -> int:
     if command == "run" and ("multirun" in args or "on" in args) and "cfg" not in args:
         command = "sweep"  # of one run, where a cluster carries it out
     if WORLD_SIZE > 1 and command != "run":
-        raise RequestError("torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun")
+        raise RequestError(
+            "torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun"
+        )
     if "config_dir" in args:
         values["config_dir"] = existing_directory("config_dir", args.config_dir)
     with answered_by(end_at_once):
@@ -90,10 +94,14 @@ def _execute(typed: list[str], debug: bool) -> int:
         from fedbench.runs.executors.options import make_executor
 
         options = signature(make_executor).parameters
-        values["executor"] = make_executor(**{name: values[name] for name in options if name in values})
+        values["executor"] = make_executor(
+            **{name: values[name] for name in options if name in values}
+        )
     try:
         with user_code_from(values.get("config_dir")):
-            result: CommandResult = execute(**{name: values[name] for name in names if name in values})
+            result: CommandResult = execute(
+                **{name: values[name] for name in names if name in values}
+            )
     except NotWritten as error:
         if command == "run" or "executor" in values:  # something has been run
             raise
@@ -127,21 +135,30 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
     if not name.startswith("-"):
         return RequestError(f"unexpected argument {name}; see `{parser.prog} --help`")
     if key in {*TOP_KEYS, *GROUPS} or "." in key:
-        return RequestError(f"unknown flag {name}; keys are typed without dashes: {key}={value or '...'}")
+        return RequestError(
+            f"unknown flag {name}; keys are typed without dashes: {key}={value or '...'}"
+        )
     flags = re.findall(r"--[\w-]+", parser.format_help())
-    return RequestError(f"unknown flag {name}{nearest(name, flags) or f'; see `{parser.prog} --help`'}")
+    return RequestError(
+        f"unknown flag {name}{nearest(name, flags) or f'; see `{parser.prog} --help`'}"
+    )
 
 
 def _explained(error: BaseException, debug: bool, forced: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
     if RANK:
-        relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
+        relayed = (
+            isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
+        )
         if relayed or (LOCAL_RANK and isinstance(error, RequestError)):
-            time.sleep(_TURN)  # the first process says why; torchrun ends all as soon as one has ended
+            # the first process says why; torchrun ends all as soon as one has ended
+            time.sleep(_TURN)
             return 1
         return _fail(f"process {RANK} of {WORLD_SIZE}: {type(error).__name__}: {error}", 1)
     if (end := interruption(error)) is not None:
-        again = f"run the same command again to resume{' (force=true starts over)' if forced else ''}"
+        again = (
+            f"run the same command again to resume{' (force=true starts over)' if forced else ''}"
+        )
         return _fail(f"interrupted{getattr(end, 'where', '')}; {again}", exit_status(end))
     if isinstance(error, DamagedRun | NotWritten | LostProcess | FailedElsewhere):
         return _fail(str(error), 1)
@@ -155,7 +172,11 @@ def _explained(error: BaseException, debug: bool, forced: bool) -> int:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Print nothing inside this block: the first of the processes that torchrun has started prints for all."""
-    with Path(os.devnull).open("w", encoding="utf-8") as null, redirect_stdout(null), redirect_stderr(null):
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as null,
+        redirect_stdout(null),
+        redirect_stderr(null),
+    ):
         yield
 
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env python
 """Measure the speed of the simulator relative to a tight sequential PyTorch loop.
 
-usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--device D] [--mode M] [--json FILE]
+usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--device D]
+[--mode M] [--json FILE]
 
-The loop uses one model whose parameters are copied in per client, rows gathered once per epoch, batches that are
-slices, autograd.grad and a fused foreach update, without DataLoader or optimiser object, on one thread. Rounds of the
-loop and of the simulator alternate, so that both see the same load of the machine. Ratios compare the fastest rounds;
-those of the medians are in parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds all
-that a run does after a round at its defaults: the evaluation of every client's test examples, diagnostics, the line in
-rounds.jsonl, checkpoints. What a run does in every tenth round only, the evaluation of the training examples, is left
-out. `floor` is the time of the arithmetic at the rate of the fastest matrix product on all cores, or on the GPU, as a
-share of the time of a round.
+The loop uses one model whose parameters are copied in per client, rows gathered once per epoch,
+batches that are slices, autograd.grad and a fused foreach update, without DataLoader or optimiser
+object, on one thread. Rounds of the loop and of the simulator alternate, so that both see the same
+load of the machine. Ratios compare the fastest rounds; those of the medians are in parentheses.
+`train` is a round of the simulator with its shuffling; `recorded` adds all that a run does after a
+round at its defaults: the evaluation of every client's test examples, diagnostics, the line in
+rounds.jsonl, checkpoints. What a run does in every tenth round only, the evaluation of the training
+examples, is left out. `floor` is the time of the arithmetic at the rate of the fastest matrix
+product on all cores, or on the GPU, as a share of the time of a round.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ def plain_cnn(channels: list[int], kernel: int, side: int, hidden: int, classes:
     for a, b in pairwise(channels):
         layers += [nn.Conv2d(a, b, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)]
     flat = channels[-1] * (side >> (len(channels) - 1)) ** 2
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+    )
 
 
 def owned(x: np.ndarray, y: np.ndarray, classes: int, n: np.ndarray) -> FederatedDataset:
@@ -100,13 +104,17 @@ def owned(x: np.ndarray, y: np.ndarray, classes: int, n: np.ndarray) -> Federate
 
 def w1() -> FederatedDataset:
     """LEAF synthetic, 100 clients, 8264 examples."""
-    return assemble(leaf(clients=100), partition=None, clients=None, split=0.8, local_test="split", seed=0)
+    return assemble(
+        leaf(clients=100), partition=None, clients=None, split=0.8, local_test="split", seed=0
+    )
 
 
 def w2() -> FederatedDataset:
     """200 clients, about 18400 examples of 784 values."""
     rng = np.random.RandomState(931231)
-    n = np.ceil(np.clip(rng.lognormal(np.log(90) - 0.125, 0.5, 200).astype(int), 10, 400) * 1.25).astype(int)
+    n = np.ceil(
+        np.clip(rng.lognormal(np.log(90) - 0.125, 0.5, 200).astype(int), 10, 400) * 1.25
+    ).astype(int)
     return owned(rng.rand(n.sum(), 784).astype(np.float32), rng.randint(0, 62, n.sum()), 62, n)
 
 
@@ -114,21 +122,27 @@ def w3() -> FederatedDataset:
     """100 clients, 100 images of 28 x 28 each."""
     rng = np.random.RandomState(931231)
     n = np.full(100, 125)
-    return owned(rng.rand(n.sum(), 1, 28, 28).astype(np.float32), rng.randint(0, 62, n.sum()), 62, n)
+    return owned(
+        rng.rand(n.sum(), 1, 28, 28).astype(np.float32), rng.randint(0, 62, n.sum()), 62, n
+    )
 
 
 def w4() -> FederatedDataset:
     """16 clients, 256 images of 3 x 32 x 32 each."""
     rng = np.random.RandomState(931231)
     n = np.full(16, 320)
-    return owned(rng.randn(n.sum(), 3, 32, 32).astype(np.float32), rng.randint(0, 10, n.sum()), 10, n)
+    return owned(
+        rng.randn(n.sum(), 3, 32, 32).astype(np.float32), rng.randint(0, 10, n.sum()), 10, n
+    )
 
 
 def w5() -> FederatedDataset:
     """10 clients, 64 sequences of 80 characters each."""
     rng = np.random.RandomState(931231)
     n = np.full(10, 80)
-    return owned(rng.randint(0, 80, (n.sum(), 80)).astype(np.int64), rng.randint(0, 80, n.sum()), 80, n)
+    return owned(
+        rng.randint(0, 80, (n.sum(), 80)).astype(np.int64), rng.randint(0, 80, n.sum()), 80, n
+    )
 
 
 @dataclass(frozen=True)
@@ -178,7 +192,9 @@ WORKLOADS = {
         lambda: ConvNet((3, 32, 32), 10, [32, 64, 64], 3, 64),
         LocalWork(0.01, 32, (2, 2)),
     ),
-    "W5": Workload("character LSTM 2 x 256, 10 clients, batch 10", w5, PlainLSTM, lstm, LocalWork(0.1, 10)),
+    "W5": Workload(
+        "character LSTM 2 x 256, 10 clients, batch 10", w5, PlainLSTM, lstm, LocalWork(0.1, 10)
+    ),
 }
 
 
@@ -200,7 +216,9 @@ def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
                 torch._foreach_copy_(params, start)
             for _ in range(w.work.epochs[0]):
                 order = torch.from_numpy(rng.permutation(rows_of[k])).to(device)
-                for x, y in zip(data.x[order].split(batch), data.y[order].split(batch), strict=True):
+                for x, y in zip(
+                    data.x[order].split(batch), data.y[order].split(batch), strict=True
+                ):
                     grads = torch.autograd.grad(F.cross_entropy(net(x), y), params)
                     with torch.no_grad():
                         torch._foreach_add_(params, grads, alpha=-lr)
@@ -267,16 +285,23 @@ def arithmetic(w: Workload, data: FederatedDataset) -> tuple[int, float]:
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(net(x), y).backward()
     flops = float(counter.get_total_flops())
-    if isinstance(net, PlainLSTM):  # the counter ignores the fused kernel: 3 passes, 8 H (in + H) per token
+    # the counter ignores the fused kernel: 3 passes, 8 H (in + H) per token
+    if isinstance(net, PlainLSTM):
         flops = 3 * batch * 80 * sum(8 * 256 * (a + 256) for a in (8, 256)) + 6 * batch * 256 * 80
     epochs = w.work.epochs[0]
     return int(epochs * (-(-counts // batch)).sum()), flops * epochs * counts.sum() / batch
 
 
-def matmul_rate(threads: int, device: torch.device = CPU, dtype: torch.dtype = torch.float32) -> float:
+def matmul_rate(
+    threads: int, device: torch.device = CPU, dtype: torch.dtype = torch.float32
+) -> float:
     """Return the best rate of a large matrix product and of a convolution, operations per second on all cores."""
     size = 1024 if device.type == "cpu" else 8192
-    a, image, kernel = torch.randn(size, size), torch.randn(32, 64, 32, 32), torch.randn(64, 64, 3, 3)
+    a, image, kernel = (
+        torch.randn(size, size),
+        torch.randn(32, 64, 32, 32),
+        torch.randn(64, 64, 3, 3),
+    )
     a, image, kernel = (t.to(device, dtype) for t in (a, image, kernel))
     image = image.contiguous(memory_format=torch.channels_last)
     best = 0.0
@@ -295,16 +320,27 @@ def matmul_rate(threads: int, device: torch.device = CPU, dtype: torch.dtype = t
 
 
 def measure(
-    w: Workload, rounds: int, names: list[str], rate: float, device: torch.device = CPU, mode: str = "auto"
+    w: Workload,
+    rounds: int,
+    names: list[str],
+    rate: float,
+    device: torch.device = CPU,
+    mode: str = "auto",
 ) -> dict[str, float]:
     """Alternate rounds of the loop and of fedbench, and return seconds per round and ratios."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     data = w.data().to(device, torch.float32)
     loop = tight_loop(w, data)
-    seconds: dict[str, list[float]] = {"loop": [], **{f"{n}{end}": [] for n in names for end in ("", RECORDED)}}
+    seconds: dict[str, list[float]] = {
+        "loop": [],
+        **{f"{n}{end}": [] for n in names for end in ("", RECORDED)},
+    }
     with tempfile.TemporaryDirectory() as folder:
-        feds = {n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n, mode=mode) for n in names}
+        feds = {
+            n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n, mode=mode)
+            for n in names
+        }
         for number in range(rounds + 1):
             begun = time.perf_counter()
             loop(number)
@@ -327,7 +363,10 @@ def measure(
         **{f"ratio_{k}": best["loop"] / best[k] for k in others},
         **{f"ratio_{k}_median": median(warm["loop"]) / median(warm[k]) for k in others},
         **{f"cost{RECORDED}_{n}": best[n + RECORDED] / best[n] for n in names},
-        **{f"cost{RECORDED}_{n}_median": median(warm[n + RECORDED]) / median(warm[n]) for n in names},
+        **{
+            f"cost{RECORDED}_{n}_median": median(warm[n + RECORDED]) / median(warm[n])
+            for n in names
+        },
     }
 
 
@@ -340,11 +379,18 @@ def main() -> None:
     """Measure the chosen workloads and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "workloads", nargs="*", metavar="WORKLOAD", help=f"workloads to run, from {', '.join(WORKLOADS)} (default: all)"
+        "workloads",
+        nargs="*",
+        metavar="WORKLOAD",
+        help=f"workloads to run, from {', '.join(WORKLOADS)} (default: all)",
     )
-    parser.add_argument("--rounds", type=int, help="number of rounds (default: 30 for W1 and W2, 5 for the others)")
     parser.add_argument(
-        "--algorithms", default="fedavg,adafedadam", help=f"comma-separated, from {', '.join(ALGORITHMS)}"
+        "--rounds", type=int, help="number of rounds (default: 30 for W1 and W2, 5 for the others)"
+    )
+    parser.add_argument(
+        "--algorithms",
+        default="fedavg,adafedadam",
+        help=f"comma-separated, from {', '.join(ALGORITHMS)}",
     )
     parser.add_argument("--device", default="cpu", help="as in a run (default: cpu)")
     parser.add_argument("--mode", default="auto", help="engine.mode of a run (default: auto)")
@@ -368,12 +414,17 @@ def main() -> None:
             f"{name} {WORKLOADS[name].about}: loop {1000 * r['seconds_loop']:.2f}, floor {r['share_of_floor']:.1%}, "
             f"{r['client_steps_per_second']:.0f} steps/s, {r['peak_memory_bytes'] / 2**20:.0f} M"
         )
-        print(f"  {'':<11} {'train':>9} {'ratio':>17} {'recorded':>9} {'ratio':>17} {'recorded / train':>17}")
+        print(
+            f"  {'':<11} {'train':>9} {'ratio':>17} {'recorded':>9} {'ratio':>17} {'recorded / train':>17}"
+        )
         for method in names:
             cells = []
             for k in (method, method + RECORDED):
                 cells += [f"{1000 * r[f'seconds_{k}']:9.2f}", both(r, f"ratio_{k}")]
-            print(f"  {method:<11} {' '.join(cells)} {both(r, f'cost{RECORDED}_{method}')}", flush=True)
+            print(
+                f"  {method:<11} {' '.join(cells)} {both(r, f'cost{RECORDED}_{method}')}",
+                flush=True,
+            )
     if args.json:
         args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 

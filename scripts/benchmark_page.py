@@ -1,11 +1,12 @@
 """Write the page of the fairness benchmark.
 
-    python scripts/benchmark_page.py OUT --from DIR [DIR ...]   collects the results in OUT and writes the page
-    python scripts/benchmark_page.py OUT                        writes the page again from OUT alone, byte for byte
+    python scripts/benchmark_page.py OUT --from DIR [DIR ...]   collects the results in OUT and
+    writes the page python scripts/benchmark_page.py OUT                        writes the page
+    again from OUT alone, byte for byte
 
-Every DIR is the results directory of one setting (scripts/fairness_benchmark.py). OUT/notes.yaml has the title and the
-texts of the page, or is copied from --notes FILE; runs.parquet and tuning.json, which the first form writes, have
-everything else.
+Every DIR is the results directory of one setting (scripts/fairness_benchmark.py). OUT/notes.yaml
+has the title and the texts of the page, or is copied from --notes FILE; runs.parquet and
+tuning.json, which the first form writes, have everything else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def main() -> int:
     """Write what the command line asks for and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path, help="directory of the page, with notes.yaml")
-    parser.add_argument("--from", dest="folders", type=Path, nargs="+", help="results directories of the settings")
+    parser.add_argument(
+        "--from", dest="folders", type=Path, nargs="+", help="results directories of the settings"
+    )
     parser.add_argument("--notes", type=Path, help="a notes.yaml to copy to OUT")
     args = parser.parse_args()
     try:

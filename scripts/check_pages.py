@@ -2,9 +2,10 @@
 
     python scripts/check_pages.py results/report/index.html [PAGE ...] [--chromium PATH]
 
-Each page is parsed by html5lib, its ids and links are compared, and axe-core runs on it in Chromium at 1280 and 400
-pixels, light and dark, with all folded parts open. Chromium is the one that --chromium or $CHROMIUM names, or the
-installed one. Exit status: 0 without a finding, else 1. Needs the extra `dev`.
+Each page is parsed by html5lib, its ids and links are compared, and axe-core runs on it in Chromium
+at 1280 and 400 pixels, light and dark, with all folded parts open. Chromium is the one that
+--chromium or $CHROMIUM names, or the installed one. Exit status: 0 without a finding, else 1. Needs
+the extra `dev`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def axe_findings(browser: Any, page: Path) -> Iterator[str]:
     script = AXE.read_text(encoding="utf-8")
     for width, scheme in product(WIDTHS, SCHEMES):
         context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce"
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            bypass_csp=True,
+            reduced_motion="reduce",
         )
         tab = context.new_page()
         tab.goto(page.resolve().as_uri())
@@ -67,10 +71,14 @@ def axe_findings(browser: Any, page: Path) -> Iterator[str]:
 
 def main(argv: Sequence[str]) -> int:
     """Check the pages and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pages", type=Path, nargs="+", metavar="PAGE")
     parser.add_argument(
-        "--chromium", default=os.environ.get("CHROMIUM") or shutil.which("chromium"), help="path of Chromium"
+        "--chromium",
+        default=os.environ.get("CHROMIUM") or shutil.which("chromium"),
+        help="path of Chromium",
     )
     asked = parser.parse_args(argv)
     wrong = 0

@@ -1,9 +1,11 @@
 """Measure the size and density of the package and print a table per folder; compare both with limits.
 
-usage: python scripts/code_size.py [DIR] [--max-tokens N] [--max-per-line X] [--max-branches X] [--max-wide X]
+usage: python scripts/code_size.py [DIR] [--max-tokens N] [--max-per-line X] [--max-branches X]
+[--max-wide X]
 
-Tokens are those of Python's tokenizer without comments, docstrings and layout, so neither joining nor splitting lines
-changes their number. A line counts if a token begins on it. The exit status is 1 if a limit is exceeded.
+Tokens are those of Python's tokenizer without comments, docstrings and layout, so neither joining
+nor splitting lines changes their number. A line counts if a token begins on it. The exit status is
+1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -111,10 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--max-wide", type=float, help="the largest share of lines over 100 columns")
     asked = p.parse_args(argv)
 
-    print(f"{'folder':14}{'files':>6}{'tokens':>9}{'lines':>8}{'tokens/line':>13}{'branches/line':>15}{'wide':>7}")
+    print(
+        f"{'folder':14}{'files':>6}{'tokens':>9}{'lines':>8}{'tokens/line':>13}{'branches/line':>15}{'wide':>7}"
+    )
     for folder, size in (found := sizes(asked.folder)).items():
         density = f"{size.per_line(size.tokens):13.2f}{size.per_line(size.branches):15.3f}"
-        print(f"{folder:14}{size.files:6}{size.tokens:9}{size.lines:8}{density}{size.per_line(size.wide):7.1%}")
+        print(
+            f"{folder:14}{size.files:6}{size.tokens:9}{size.lines:8}{density}{size.per_line(size.wide):7.1%}"
+        )
 
     whole = found["sum"]
     limits = (
@@ -123,7 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("branches a line", whole.per_line(whole.branches), asked.max_branches),
         ("lines over 100 columns, as a share", whole.per_line(whole.wide), asked.max_wide),
     )
-    exceeded = [(what, value, most) for what, value, most in limits if most is not None and value > most]
+    exceeded = [
+        (what, value, most) for what, value, most in limits if most is not None and value > most
+    ]
     for what, value, most in exceeded:
         print(f"code_size: {value:.6g} {what}, at most {most:.6g} are allowed", file=sys.stderr)
     return 1 if exceeded else 0

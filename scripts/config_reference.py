@@ -91,7 +91,12 @@ def _keys(keys: Iterable[Key], indent: str = "") -> Iterator[str]:
 
 def _wrapped(text: str, indent: str) -> str:
     escaped = text.replace("<-", "←").replace("<", "\\<") if "`" not in text else text
-    return textwrap.fill(escaped, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+    return (
+        textwrap.fill(
+            escaped, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
 """Run the fairness benchmark: tune and measure all methods on four settings (conf/experiment/fairness).
 
-``python scripts/fairness_benchmark.py DIR`` writes runs, trials and what was chosen to DIR/<setting>, and, when all
-settings are done, the page to DIR/page (scripts/benchmark_page.py); type it again to resume. There are three tables:
+``python scripts/fairness_benchmark.py DIR`` writes runs, trials and what was chosen to
+DIR/<setting>, and, when all settings are done, the page to DIR/page (scripts/benchmark_page.py);
+type it again to resume. There are three tables:
 
-- ``uniform``: clients weighted uniformly where the method lets them be, tuned for the mean over clients;
-- ``size``: the methods with such a choice, clients weighted by their training examples, tuned for the mean;
+- ``uniform``: clients weighted uniformly where the method lets them be, tuned for the mean over
+  clients;
+- ``size``: the methods with such a choice, clients weighted by their training examples, tuned for
+  the mean;
 - ``worst10``: weights as in ``uniform``, tuned for the worst 10 % of the clients.
 
-A search is the same for every method: six rates with the method's own keys at their defaults, then six values of its
-own keys at the best rate, on one tuning seed. Methods that refuse a setting are left out of it, with the reason.
+A search is the same for every method: six rates with the method's own keys at their defaults, then
+six values of its own keys at the best rate, on one tuning seed. Methods that refuse a setting are
+left out of it, with the reason.
 """
 
 from __future__ import annotations
@@ -42,18 +46,25 @@ RATES = "local.lr=0.003,0.01,0.03,0.1,0.3,1"
 _BUDGET = 6  # values of a method's own keys
 _NOTES = Path(__file__).parents[1] / "results" / "published" / "fairness" / "notes.yaml"
 _VARIANTS = ("fedcorr_adafed",)  # choices of algo that combine two of the methods
-_WEIGHTS = ("algo.weights", "algo.prior")  # keys that choose between weights by size and uniform ones
+# keys that choose between weights by size and uniform ones
+_WEIGHTS = ("algo.weights", "algo.prior")
 
 
 def main() -> int:
     """Carry out what the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("directory", type=Path, help="directory of the results")
-    parser.add_argument("--settings", default=",".join(SETTINGS), help="settings, separated by commas")
-    parser.add_argument("--methods", default=",".join(methods()), help="methods, separated by commas")
+    parser.add_argument(
+        "--settings", default=",".join(SETTINGS), help="settings, separated by commas"
+    )
+    parser.add_argument(
+        "--methods", default=",".join(methods()), help="methods, separated by commas"
+    )
     parser.add_argument("--tables", default=",".join(TABLES), help="tables, separated by commas")
     parser.add_argument("--seeds", type=int, default=10, help="seeds of the tables")
-    parser.add_argument("--jobs", type=int, help="runs at a time; the default is what cores and memory suggest")
+    parser.add_argument(
+        "--jobs", type=int, help="runs at a time; the default is what cores and memory suggest"
+    )
     parser.add_argument("overrides", nargs="*", help="overrides of every run, such as rounds=5")
     args = parser.parse_intermixed_args()
     for setting in args.settings.split(","):
@@ -125,7 +136,12 @@ class Entry:
     @property
     def fixed(self) -> list[str]:
         """The overrides of every run."""
-        return [f"experiment=fairness/{self.setting}", f"algo={self.method}", *self.weights, *self.overrides]
+        return [
+            f"experiment=fairness/{self.setting}",
+            f"algo={self.method}",
+            *self.weights,
+            *self.overrides,
+        ]
 
     def execute(self, seeds: int) -> None:
         """Search, run the seeds with what was chosen, and write down both; what is done is not repeated."""
@@ -133,13 +149,25 @@ class Entry:
         metric = TABLES[self.table][1]
         good = [t for t in trials if t.scores[metric] is not None]
         chosen = max(good, key=lambda t: t.scores[metric] or 0.0).values if good else None
-        facts = {"table": self.table, "method": self.method, "weights": self.weights, "space": space}
+        facts = {
+            "table": self.table,
+            "method": self.method,
+            "weights": self.weights,
+            "space": space,
+        }
         facts |= {"trials": [vars(t) for t in trials], "chosen": chosen, "digest": None}
         if chosen is not None:
             typed = [f"{key}={as_value(value)}" for key, value in chosen.items()]
-            fixed = [*self.fixed, *typed, f"results_dir={self.folder}", f"tuned_on=[{FIRST_TUNING_SEED}]"]
+            fixed = [
+                *self.fixed,
+                *typed,
+                f"results_dir={self.folder}",
+                f"tuned_on=[{FIRST_TUNING_SEED}]",
+            ]
             config = self.composer.config(fixed)
-            runs = RunBatch([[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config)
+            runs = RunBatch(
+                [[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config
+            )
             LocalExecutor(self.jobs).execute(runs, [config] * seeds)
             facts["digest"] = config.digest
         place = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
@@ -158,7 +186,9 @@ class Entry:
             good = [t for t in trials if t.scores[metric] is not None]
             if not good:
                 return trials, [RATES, *texts]
-            best = [f"local.lr={max(good, key=lambda t: t.scores[metric] or 0.0).values['local.lr']}"]
+            best = [
+                f"local.lr={max(good, key=lambda t: t.scores[metric] or 0.0).values['local.lr']}"
+            ]
         if space:
             trials += self._trials([*best, *texts])
         return trials, [RATES, *texts] if rates else texts
@@ -166,7 +196,9 @@ class Entry:
     def _trials(self, texts: list[str]) -> list[Trial]:
         """Return the trials of one search, each with all values that were typed for it and its scores."""
         typed = [*self.fixed, *texts, f"results_dir={self.folder}", f"budget={_BUDGET}"]
-        study = Study(read_request("tune", typed, LocalExecutor(self.jobs)), self.method, self.composer)
+        study = Study(
+            read_request("tune", typed, LocalExecutor(self.jobs)), self.method, self.composer
+        )
         study.check()
         found = []
         for trial in study.search().trials:
@@ -184,9 +216,16 @@ def _page(folder: Path) -> int:
     if missing:
         print(f"no page yet: {', '.join(missing)} not done in {folder}")
         return 0
-    page = [str(Path(__file__).with_name("benchmark_page.py")), str(folder / "page"), "--notes", str(_NOTES)]
+    page = [
+        str(Path(__file__).with_name("benchmark_page.py")),
+        str(folder / "page"),
+        "--notes",
+        str(_NOTES),
+    ]
     settings = [str(folder / s) for s in SETTINGS]
-    return subprocess.run([sys.executable, *page, "--from", *settings], env=os.environ, check=False).returncode
+    return subprocess.run(
+        [sys.executable, *page, "--from", *settings], env=os.environ, check=False
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -2,20 +2,24 @@
 
     python scripts/impossible_numbers.py
 
-Prints the entry of each row in which the file and the arithmetic differ. Exit status: 0 if there is none, else 1.
+Prints the entry of each row in which the file and the arithmetic differ. Exit status: 0 if there is
+none, else 1.
 
-Papers state the size of a tail as a share of the clients, but not how they round it. Statistics are called impossible
-only if they are impossible with the number of clients in a tail rounded down and with it rounded up.
+Papers state the size of a tail as a share of the clients, but not how they round it. Statistics are
+called impossible only if they are impossible with the number of clients in a tail rounded down and
+with it rounded up.
 
-The least deviation, given the average of N clients and those of their tails, puts each tail and all other clients at
-one point each. For the largest, let r be the average outside the tails, and the worst tail of n clients average r -
-a. Its values are at most r, so that its squared distances from r add up to at most (n a)², all of it at one client,
-and to at most r n a, which is n a times the largest distance. The best tail, at r + d, is bounded the same way with
-100 - r, and the N - 2n others, which lie within the range of the tails' averages, by (N - 2n) a d (Bhatia & Davis,
-2000). The root of each of the three is concave in the averages and the least deviation is convex in them, so that
-both bounds hold for numbers averaged over seeds as well. A number that is not considered may have any value: the least
-deviation is then its minimum over the values, which stays convex, and the largest its maximum, which stays concave.
-The least deviation of clients whose own accuracies are printed puts all other clients at one point.
+The least deviation, given the average of N clients and those of their tails, puts each tail and all
+other clients at one point each. For the largest, let r be the average outside the tails, and the
+worst tail of n clients average r - a. Its values are at most r, so that its squared distances from
+r add up to at most (n a)², all of it at one client, and to at most r n a, which is n a times the
+largest distance. The best tail, at r + d, is bounded the same way with 100 - r, and the N - 2n
+others, which lie within the range of the tails' averages, by (N - 2n) a d (Bhatia & Davis, 2000).
+The root of each of the three is concave in the averages and the least deviation is convex in them,
+so that both bounds hold for numbers averaged over seeds as well. A number that is not considered
+may have any value: the least deviation is then its minimum over the values, which stays convex, and
+the largest its maximum, which stays concave. The least deviation of clients whose own accuracies
+are printed puts all other clients at one point.
 """
 
 from __future__ import annotations
@@ -74,8 +78,12 @@ def contradiction(paper: Paper, row: Row) -> Impossible | None:
     clients = paper.setups[row.setup].clients
     if clients is None:
         return None
-    numbers = {column: _percent(value.mean, paper.metrics[column]) for column, value in row.values.items()}
-    printed = {column: n for column, n in numbers.items() if _role(paper.metrics[column]) is not None}
+    numbers = {
+        column: _percent(value.mean, paper.metrics[column]) for column, value in row.values.items()
+    }
+    printed = {
+        column: n for column, n in numbers.items() if _role(paper.metrics[column]) is not None
+    }
     if (reason := _of(paper, clients, printed)) is None:
         return None
     return Impossible(_fewest(paper, clients, printed), reason)
@@ -120,8 +128,16 @@ def _role(metric: PrintedMetric) -> str | None:
         return None
     if metric.field.startswith("client:"):
         return "single"
-    roles = {"mean": "average", "std": "deviation", "variance": "deviation", "worst": "worst", "best": "best"}
-    return next((role for kind, role in roles.items() if metric.field.startswith(f"accuracy_{kind}")), None)
+    roles = {
+        "mean": "average",
+        "std": "deviation",
+        "variance": "deviation",
+        "worst": "worst",
+        "best": "best",
+    }
+    return next(
+        (role for kind, role in roles.items() if metric.field.startswith(f"accuracy_{kind}")), None
+    )
 
 
 def _share(metric: PrintedMetric) -> float | None:
@@ -149,7 +165,8 @@ def _tails_contradict(s: Statistics, size: int) -> str | None:
     if lowest > highest + 2 * _ROUNDING:
         return f"the worst clients would average {lowest - highest:.1f} points more than the best"
     if s.average is None:
-        rest = (lowest + highest) / 2 if len(tails) == 2 else next(iter(tails), 50.0)  # of the least deviation
+        # of the least deviation
+        rest = (lowest + highest) / 2 if len(tails) == 2 else next(iter(tails), 50.0)
     else:
         rest = (s.clients * s.average - size * sum(tails)) / others
         if not lowest - _ROUNDING <= rest <= highest + _ROUNDING:
@@ -157,7 +174,9 @@ def _tails_contradict(s: Statistics, size: int) -> str | None:
     if s.deviation is None:
         return None
     average = (size * sum(tails) + others * rest) / s.clients
-    least = math.sqrt((size * sum((t - average) ** 2 for t in tails) + others * (rest - average) ** 2) / s.clients)
+    least = math.sqrt(
+        (size * sum((t - average) ** 2 for t in tails) + others * (rest - average) ** 2) / s.clients
+    )
     if s.deviation < least - _ROUNDING:
         return f"these averages need a deviation of at least {math.floor(10 * least) / 10:.1f}"
     most = _most(s, size, rest) if s.average is not None else _largest(s, size, lowest, highest)
@@ -214,8 +233,11 @@ def _single_contradict(s: Statistics) -> str | None:
             return f"the {others} other clients would average {rest:.1f} %"
     every = [*known, *[rest] * others]
     least = math.sqrt(_mean([(v - _mean(every)) ** 2 for v in every]))
-    if s.deviation is not None and s.deviation < least - 2 * _ROUNDING:  # that of the deviation and of the accuracies
-        reasons.append(f"these clients have a deviation of at least {math.floor(10 * least) / 10:.1f}")
+    # that of the deviation and of the accuracies
+    if s.deviation is not None and s.deviation < least - 2 * _ROUNDING:
+        reasons.append(
+            f"these clients have a deviation of at least {math.floor(10 * least) / 10:.1f}"
+        )
     return "; ".join(reasons) or None
 
 

@@ -3,10 +3,10 @@
     python scripts/pictures.py demo [RUNS] [PICTURE]
     python scripts/pictures.py evidence [PAGE] [PICTURE] [--chromium PATH]
 
-`demo` draws curves of the runs of `make demo` above their table: by default those in demo/, to docs/figures/demo.png.
-`evidence` takes the top of a page, light, at 1280 pixels, in 64 colours: by default of results/published/index.html, to
-docs/figures/evidence.png. Chromium is the one that --chromium or $CHROMIUM names, or the installed one. Needs the extra
-`dev`.
+`demo` draws curves of the runs of `make demo` above their table: by default those in demo/, to
+docs/figures/demo.png. `evidence` takes the top of a page, light, at 1280 pixels, in 64 colours: by
+default of results/published/index.html, to docs/figures/evidence.png. Chromium is the one that
+--chromium or $CHROMIUM names, or the installed one. Needs the extra `dev`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,30 @@ ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 WIDTH, HEIGHT, COLOURS = 1280, 960, 64
 AROUND = 20  # pixels left and right of the text
-DRAWN = {"accuracy_mean_weighted": "mean accuracy (%)", "accuracy_worst30_weighted": "worst 30 % of the clients (%)"}
+DRAWN = {
+    "accuracy_mean_weighted": "mean accuracy (%)",
+    "accuracy_worst30_weighted": "worst 30 % of the clients (%)",
+}
 AGREEMENT = {"inside": "#1B7F3B", "outside": "#B3261E"}  # of the paper's number
 
 
 def main(argv: Sequence[str]) -> int:
     """Make the picture and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
 
     demo = commands.add_parser("demo", help="draw curves of runs above their table")
     demo.add_argument("runs", type=Path, nargs="?", default=ROOT / "demo")
     demo.add_argument("picture", type=Path, nargs="?", default=FIGURES / "demo.png")
 
-    evidence = commands.add_parser("evidence", help="take the top of the page of the published reports")
-    evidence.add_argument("page", type=Path, nargs="?", default=ROOT / "results" / "published" / "index.html")
+    evidence = commands.add_parser(
+        "evidence", help="take the top of the page of the published reports"
+    )
+    evidence.add_argument(
+        "page", type=Path, nargs="?", default=ROOT / "results" / "published" / "index.html"
+    )
     evidence.add_argument("picture", type=Path, nargs="?", default=FIGURES / "evidence.png")
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     evidence.add_argument("--chromium", default=chromium, help="path of Chromium")
@@ -68,12 +77,21 @@ def main(argv: Sequence[str]) -> int:
 def take_evidence(page: Path, picture: Path, chromium: str | None) -> None:
     """Take the top of a page."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT + 2 * AROUND}, color_scheme="light")
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        tab = browser.new_page(
+            viewport={"width": WIDTH, "height": HEIGHT + 2 * AROUND}, color_scheme="light"
+        )
         tab.goto(page.resolve().as_uri())
         box = tab.locator("header.front").bounding_box()
         assert box is not None
-        part = {"x": box["x"] - AROUND, "y": AROUND, "width": box["width"] + 2 * AROUND, "height": HEIGHT}
+        part = {
+            "x": box["x"] - AROUND,
+            "y": AROUND,
+            "width": box["width"] + 2 * AROUND,
+            "height": HEIGHT,
+        }
         taken = Image.open(io.BytesIO(tab.screenshot(clip=part))).convert("RGB")
         browser.close()
     few = taken.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
@@ -100,10 +118,19 @@ def demo_figure(table: TableData) -> Any:
     for axes, (metric, label) in zip(curves.subplots(1, 2), DRAWN.items(), strict=True):
         for line in block.lines:
             frames = [run.rounds().dropna(subset=[metric]) for run in line.matched.runs.values()]
-            rounds, values = frames[0]["round"], 100 * np.array([frame[metric] for frame in frames])  # [S, T]
+            # [S, T]
+            rounds, values = frames[0]["round"], 100 * np.array([frame[metric] for frame in frames])
             colour = looks[line.label].colour
-            axes.plot(rounds, values.mean(0), color=colour, linestyle=looks[line.label].dashes, linewidth=1.4)
-            axes.fill_between(rounds, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
+            axes.plot(
+                rounds,
+                values.mean(0),
+                color=colour,
+                linestyle=looks[line.label].dashes,
+                linewidth=1.4,
+            )
+            axes.fill_between(
+                rounds, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0
+            )
         axes.set(xlabel="round", ylabel=label, ylim=(0, 100))
     legend = legend_lines(looks.items(), marker="")
     curves.legend(handles=legend, loc="outside upper center", ncols=len(looks))
@@ -126,13 +153,30 @@ def _draw_rows(axes: Any, table: TableData) -> None:
         axes.text(0.01, -row, line.label)
         for place, x in zip(main_columns(table), starts, strict=True):
             cell, column = line.cells[place], table.columns[place]
-            axes.text(x, -row, measured_text(cell, column), weight="bold" if place in best[row - 1] else "normal")
-            axes.text(x + 0.13, -row, printed_text(cell, column), color=AGREEMENT.get(cell.agreement, "0.3"))
+            axes.text(
+                x,
+                -row,
+                measured_text(cell, column),
+                weight="bold" if place in best[row - 1] else "normal",
+            )
+            axes.text(
+                x + 0.13,
+                -row,
+                printed_text(cell, column),
+                color=AGREEMENT.get(cell.agreement, "0.3"),
+            )
     seeds = len(block.lines[0].matched.runs)
     setup = block.setup.title if block.setup else ""
     what = f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest"
     signs = "bold: best mean; green: the paper's number lies in the 95 % interval of ours, widened by its ±; red: not"
-    axes.text(0.01, -len(block.lines) - 1.7, f"{what}\n{signs}", color="0.35", fontsize=7.5, linespacing=1.5)
+    axes.text(
+        0.01,
+        -len(block.lines) - 1.7,
+        f"{what}\n{signs}",
+        color="0.35",
+        fontsize=7.5,
+        linespacing=1.5,
+    )
 
 
 if __name__ == "__main__":

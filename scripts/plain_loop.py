@@ -1,7 +1,8 @@
 """Measure known numbers with a plain loop that shares nothing with fedbench but PyTorch and numpy.
 
-It reads the files of MNIST itself and has its own partitions, models, FedAvg and FedProx with one torch.optim.SGD per
-client, so that rows of fedbench/papers/known.yaml can be checked against a second implementation:
+It reads the files of MNIST itself and has its own partitions, models, FedAvg and FedProx with one
+torch.optim.SGD per client, so that rows of fedbench/papers/known.yaml can be checked against a
+second implementation:
 
     python scripts/plain_loop.py mcmahan_iid --seeds 5 --data data --json plain.json
 """
@@ -16,7 +17,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-# Name of a row: partition, rate, weight decay, local epochs, most rounds, clients a round, examples of a batch.
+# Name of a row: partition, rate, weight decay, local epochs, most rounds, clients a round, examples
+# of a batch.
 ROWS = {
     "mnist_power_law": ("power_law", 0.03, 0.001, 1, 200, 10, 10),
     "mcmahan_iid": ("iid", 0.215, 0, 1, 200, 10, 10),
@@ -49,9 +51,17 @@ MU = 0.001  # of FedProx, as in the published runs with two labels
 def mnist(folder):
     """Return images and labels, the 60000 training images first; pixels are from 0 to 1."""
     folder = Path(folder, "MNIST", "raw")
-    images = [np.fromfile(folder / f"{part}-images-idx3-ubyte", np.uint8)[16:] for part in ("train", "t10k")]
-    labels = [np.fromfile(folder / f"{part}-labels-idx1-ubyte", np.uint8)[8:] for part in ("train", "t10k")]
-    return np.concatenate(images).reshape(-1, 784) / np.float32(255), np.concatenate(labels).astype(int)
+    images = [
+        np.fromfile(folder / f"{part}-images-idx3-ubyte", np.uint8)[16:]
+        for part in ("train", "t10k")
+    ]
+    labels = [
+        np.fromfile(folder / f"{part}-labels-idx1-ubyte", np.uint8)[8:]
+        for part in ("train", "t10k")
+    ]
+    return np.concatenate(images).reshape(-1, 784) / np.float32(255), np.concatenate(labels).astype(
+        int
+    )
 
 
 def power_law(y, rng):
@@ -69,20 +79,30 @@ def power_law(y, rng):
 
 def labels(y, each, rng):
     """Return the examples of 10 clients: label k and random others, shared evenly by those that have them."""
-    held = [[k, *rng.choice([c for c in range(10) if c != k], each - 1, replace=False)] for k in range(10)]
+    held = [
+        [k, *rng.choice([c for c in range(10) if c != k], each - 1, replace=False)]
+        for k in range(10)
+    ]
     clients = [[] for _ in range(10)]
     for c in range(10):
         holders = [k for k in range(10) if c in held[k]]
-        for k, part in zip(holders, np.array_split(rng.permutation(np.flatnonzero(y == c)), len(holders)), strict=True):
+        for k, part in zip(
+            holders,
+            np.array_split(rng.permutation(np.flatnonzero(y == c)), len(holders)),
+            strict=True,
+        ):
             clients[k].extend(part)
     return clients
 
 
 def parts(partition, count, y, rng):
     """Return the training examples of each of ``count`` clients, and the test examples."""
-    if partition == "power_law":  # of all 70000 images; every client keeps a fifth of its own for the test
+    # of all 70000 images; every client keeps a fifth of its own for the test
+    if partition == "power_law":
         clients = power_law(y, rng)
-        return [c[len(c) // 5 :] for c in clients], np.concatenate([c[: len(c) // 5] for c in clients])
+        return [c[len(c) // 5 :] for c in clients], np.concatenate(
+            [c[: len(c) // 5] for c in clients]
+        )
     if partition.startswith("labels"):
         return labels(y[:60000], int(partition[-1]), rng), np.arange(60000, 70000)
     order = rng.permutation(60000)
@@ -96,10 +116,21 @@ def network(benchmark):
     if benchmark == "mnist":
         return nn.Linear(784, 10)
     if benchmark == "mcmahan":
-        return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
-    convolutions = nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)
+        return nn.Sequential(
+            nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
+        )
+    convolutions = (
+        nn.Conv2d(1, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    )
     hidden = nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()
-    return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *convolutions, nn.Flatten(), *hidden, nn.Linear(84, 10))
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)), *convolutions, nn.Flatten(), *hidden, nn.Linear(84, 10)
+    )
 
 
 def run(name, seed, x, y):
@@ -113,19 +144,30 @@ def run(name, seed, x, y):
     if benchmark == "mnist":
         x = (x - x.mean()) / x.std()
     x, y, accuracies, model = torch.tensor(x), torch.tensor(y), [], network(benchmark)
-    while len(accuracies) < rounds and (benchmark != "mcmahan" or max(accuracies, default=0) < TARGET):
+    while len(accuracies) < rounds and (
+        benchmark != "mcmahan" or max(accuracies, default=0) < TARGET
+    ):
         start = parameters_to_vector(model.parameters()).detach()
-        chosen = [torch.tensor(clients[k]) for k in rng.choice(len(clients), per_round, replace=False)]
+        chosen = [
+            torch.tensor(clients[k]) for k in rng.choice(len(clients), per_round, replace=False)
+        ]
         mean = torch.zeros_like(start)
         for client in chosen:
             vector_to_parameters(start.clone(), model.parameters())
-            optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum, weight_decay=decay)
+            optimizer = torch.optim.SGD(
+                model.parameters(), lr=rate, momentum=momentum, weight_decay=decay
+            )
             for _ in range(epochs):
                 for batch in client[torch.randperm(len(client))].split(batch_size):
                     optimizer.zero_grad()
                     loss = cross_entropy(model(x[batch]), y[batch])
                     if name.endswith("fedprox"):
-                        loss = loss + MU / 2 * (parameters_to_vector(model.parameters()) - start).square().sum()
+                        loss = (
+                            loss
+                            + MU
+                            / 2
+                            * (parameters_to_vector(model.parameters()) - start).square().sum()
+                        )
                     loss.backward()
                     optimizer.step()
             share = len(client) / sum(len(c) for c in chosen)
@@ -138,7 +180,9 @@ def run(name, seed, x, y):
 
 def main():
     """Print the numbers of every seed, and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=ROWS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--data", default="data", help="folder with MNIST/raw")
@@ -150,7 +194,9 @@ def main():
     for seed in range(args.seeds):
         found = run(args.name, seed, x, y)
         if args.name == "mnist_power_law":
-            numbers.append({"round100": 100 * found[99], "rounds150to200": 100 * float(np.mean(found[149:]))})
+            numbers.append(
+                {"round100": 100 * found[99], "rounds150to200": 100 * float(np.mean(found[149:]))}
+            )
         elif args.name.startswith("niid"):
             numbers.append({"best": 100 * max(found)})
         else:

@@ -2,11 +2,12 @@
 
     python scripts/recompute_verdicts.py REPORT [--least 30]
 
-REPORT is the directory of a report. Claims whose comparisons are all between rows of tables are judged again under each
-reading of weights and splits, without any code of `fedbench.analysis`; what a paper claims, prints and tunes is read
-from its file. Verdicts, scaled-down checks and counts are compared with those in tables/<paper>_readings.csv, p-values
-and states of the adopted reading with those in tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there
-are enough of them, else 1.
+REPORT is the directory of a report. Claims whose comparisons are all between rows of tables are
+judged again under each reading of weights and splits, without any code of `fedbench.analysis`; what
+a paper claims, prints and tunes is read from its file. Verdicts, scaled-down checks and counts are
+compared with those in tables/<paper>_readings.csv, p-values and states of the adopted reading with
+those in tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there are enough of them,
+else 1.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ from fedbench.papers.registry import papers
 from fedbench.papers.schema import Paper, Row
 
 ALPHA, EQUAL = 0.05, 1e-9
-SCALED = {"holds": "same direction", "fails": "opposite direction", "mixed": "mixed", "undecided": "unclear"}
+SCALED = {
+    "holds": "same direction",
+    "fails": "opposite direction",
+    "mixed": "mixed",
+    "undecided": "unclear",
+}
 SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}
 Leads = dict[int, float]  # by block
 
@@ -75,14 +81,18 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
     def row(table: str, setup: str, algo: str) -> Row:
         return next(r for r in rows(table, setup) if r.algo == algo)
 
-    def contest(table: str, a: Row, b: Row, metric: str, by: float = 0.0, other: str | None = None) -> Contest:
+    def contest(
+        table: str, a: Row, b: Row, metric: str, by: float = 0.0, other: str | None = None
+    ) -> Contest:
         titles = dict.fromkeys(paper.setups[r.setup].title for r in (a, b))
         return Contest(" and ".join(titles), (table, a), (other or table, b), metric, by)
 
     if isinstance(check, checks.Several) and not check.label:
         for part in check.checks:
             yield from contests(paper, part)
-    elif isinstance(check, checks.Compare) and check.by < 0 and set(check.better) == set(check.worse):
+    elif (
+        isinstance(check, checks.Compare) and check.by < 0 and set(check.better) == set(check.worse)
+    ):
         raise Unknown("pairs that are close, comparisons of two parts")
     elif isinstance(check, checks.Compare):
         for setup, metric, algo in product(check.setups, check.metrics, check.better):
@@ -105,8 +115,16 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
 class Numbers:
     """The numbers of the rows of tables, from runs.parquet."""
 
-    def __init__(self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool, last: bool) -> None:
-        self.paper, self.runs, self.weighting, self.drawn, self.last = paper, runs, weighting, drawn, last
+    def __init__(
+        self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool, last: bool
+    ) -> None:
+        self.paper, self.runs, self.weighting, self.drawn, self.last = (
+            paper,
+            runs,
+            weighting,
+            drawn,
+            last,
+        )
 
     def of(self, table: str, row: Row, metric: str) -> dict[tuple[int, int], float]:
         """Return a number per unit (split, seed), NaN where the run diverged; empty if there are none."""
@@ -124,13 +142,19 @@ class Numbers:
             unit = int(run["seed"] if pd.isna(split) else split), int(run["seed"])
             lost = run["status"] == "diverged"
             if lost or not pd.isna(run[column]):
-                values[unit] = math.nan if lost else float(run[column]) * self.paper.metrics[metric].factor
+                values[unit] = (
+                    math.nan if lost else float(run[column]) * self.paper.metrics[metric].factor
+                )
         return values
 
     def _column(self, field: str) -> str:
         plain = field.removesuffix("_weighted")
         statistic = plain.startswith("accuracy_") or plain in ("angle_degrees", "kl_uniform")
-        if self.weighting == "as in the tables" or not statistic or plain in ("accuracy_min", "accuracy_max"):
+        if (
+            self.weighting == "as in the tables"
+            or not statistic
+            or plain in ("accuracy_min", "accuracy_max")
+        ):
             return field
         return f"{plain}_weighted" if self.weighting == "weighted" else plain
 
@@ -145,14 +169,20 @@ class Numbers:
             same = [_same(v, value) for v in here.get(f"config.{key}", [None] * len(here))]
             here = here[np.array(same, dtype=bool)]
         full = here["reduced"] == ""
-        cut = set() if full.any() else {key for profile in setup.profiles.values() for key in profile.set}
+        cut = (
+            set()
+            if full.any()
+            else {key for profile in setup.profiles.values() for key in profile.set}
+        )
         here = here[full] if full.any() else here
         if not len(here):
             return here
         whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
-        for column in here.columns:  # other rows of the same method vary keys that this one leaves as they are
+        # other rows of the same method vary keys that this one leaves as they are
+        for column in here.columns:
             section, _, key = column.removeprefix("config.").partition(".")
-            if section not in ("local", "algo") or key == "_target_":  # functions move from release to release
+            # functions move from release to release
+            if section not in ("local", "algo") or key == "_target_":
                 continue
             if key in whole[section] and f"{section}.{key}" not in {*given, *cut}:
                 # a key that came after a run was made is empty
@@ -191,10 +221,14 @@ def leads(numbers: Numbers, c: Contest) -> Leads:
     a, b = numbers.of(*c.a, c.metric), numbers.of(*c.b, c.metric)
     sign = -1 if numbers.paper.metrics[c.metric].direction == "lower" else 1
     found = {
-        u: sign * (a[u] - b[u]) - c.by for u in a.keys() & b.keys() if not math.isnan(a[u]) or not math.isnan(b[u])
+        u: sign * (a[u] - b[u]) - c.by
+        for u in a.keys() & b.keys()
+        if not math.isnan(a[u]) or not math.isnan(b[u])
     }
     most = max((abs(d) for d in found.values() if not math.isnan(d)), default=0.0) or 1.0
-    found = {u: (-most if math.isnan(a[u]) else most) if math.isnan(d) else d for u, d in found.items()}
+    found = {
+        u: (-most if math.isnan(a[u]) else most) if math.isnan(d) else d for u, d in found.items()
+    }
     blocks: dict[int, list[float]] = {}
     for (split, seed), d in sorted(found.items()):
         blocks.setdefault(split if numbers.drawn else seed, []).append(d)
@@ -227,7 +261,11 @@ def adjusted(every: Sequence[Leads]) -> list[float]:
         ahead = np.array([found.get(b, 0.0) for b in blocks])
         sums = flips @ ahead
         slack = EQUAL * abs(ahead).sum()
-        numbers.append((sums[None, :] >= sums[:, None] - slack).sum(1) if len(sums) <= 4096 else _ranks(sums, slack))
+        numbers.append(
+            (sums[None, :] >= sums[:, None] - slack).sum(1)
+            if len(sums) <= 4096
+            else _ranks(sums, slack)
+        )
         scale = math.sqrt((ahead**2).sum())
         sizes.append(sums / scale if scale else np.zeros(len(sums)))
     order = sorted(range(len(every)), key=lambda i: (numbers[i][0], -sizes[i][0]))
@@ -262,7 +300,13 @@ class Judged(NamedTuple):
     def states(self) -> list[str]:
         """Whether each comparison is shown, refuted, open or not run."""
         return [
-            "not run" if p is None else "shown" if p[2] <= ALPHA else "refuted" if p[3] <= ALPHA else "open"
+            "not run"
+            if p is None
+            else "shown"
+            if p[2] <= ALPHA
+            else "refuted"
+            if p[3] <= ALPHA
+            else "open"
             for p in self.p
         ]
 
@@ -276,7 +320,9 @@ class Judged(NamedTuple):
         part = f"{run} of {total} run: " if run < total else ""
         counts = f"{states.count('shown')} of {run} shown, {states.count('refuted')} refuted"
         alone = self.word == "holds" and states.count("shown") < total
-        return f"each of {total} by itself; after adjustment {counts}" if alone else f"{part}{counts}"
+        return (
+            f"each of {total} by itself; after adjustment {counts}" if alone else f"{part}{counts}"
+        )
 
 
 def judge(every: Sequence[Compared]) -> Judged:
@@ -332,10 +378,16 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
             continue
         mine = [r for r in readings if r["claim"] == claim.id] or _only(claim.id, folder, paper)
         for r in mine:
-            if r["settings"] not in ("", "as in the experiments") or r["round"] not in ("", "as in the tables", "last"):
+            if r["settings"] not in ("", "as in the experiments") or r["round"] not in (
+                "",
+                "as in the tables",
+                "last",
+            ):
                 continue
             weighting = r["weighting"] or "as in the tables"
-            numbers = Numbers(paper, runs, weighting, SPLITS[r["data splits"]], r["round"] == "last")
+            numbers = Numbers(
+                paper, runs, weighting, SPLITS[r["data splits"]], r["round"] == "last"
+            )
             rounds = ", last round" if numbers.last else ""
             name = f"{paper.id} {claim.id}, {weighting}{rounds}, {'all splits' if numbers.drawn else 'one split'}"
             try:
@@ -349,16 +401,30 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
             yield f"{name}, counts", own.counts, r["counts"]
             if "scaled_counts" in r:
                 reduced = any(c.reduced for c in found)
-                yield f"{name}, scaled-down counts", shown.counts if reduced else "", r["scaled_counts"]
+                yield (
+                    f"{name}, scaled-down counts",
+                    shown.counts if reduced else "",
+                    r["scaled_counts"],
+                )
             if r["adopted"] == "True":
-                yield from _comparisons(name, found, shown, [c for c in comparisons if c["claim"] == claim.id])
+                yield from _comparisons(
+                    name, found, shown, [c for c in comparisons if c["claim"] == claim.id]
+                )
 
 
 def _only(claim: str, folder: Path, paper: Paper) -> list[dict[str, str]]:
     """Return the adopted reading of a claim that has no other one."""
-    found = [r for r in _rows(folder / f"{paper.id}_claims.csv") if r["id"] == claim and r["basis"] == "runs"]
+    found = [
+        r
+        for r in _rows(folder / f"{paper.id}_claims.csv")
+        if r["id"] == claim and r["basis"] == "runs"
+    ]
     same = dict.fromkeys(("weighting", "round", "data splits", "settings"), "")
-    return [{**r, **same, "adopted": "True"} for r in found if r["verdict"] != "not testable" and not r["scaled"]]
+    return [
+        {**r, **same, "adopted": "True"}
+        for r in found
+        if r["verdict"] != "not testable" and not r["scaled"]
+    ]
 
 
 def _comparisons(
@@ -369,7 +435,10 @@ def _comparisons(
         yield f"{what}, state", state, row["state"]
         yield f"{what}, marks", f"{c.reduced} {c.untuned}", f"{row['reduced']} {row['untuned']}"
         keys = ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
-        yield from ((f"{what}, {key}", _p(v), _p(float(row[key]))) for key, v in zip(keys, p or (), strict=bool(p)))
+        yield from (
+            (f"{what}, {key}", _p(v), _p(float(row[key])))
+            for key, v in zip(keys, p or (), strict=bool(p))
+        )
 
 
 def _p(p: float) -> str:
@@ -385,19 +454,27 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def main(argv: Sequence[str]) -> int:
     """Recompute and compare, and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("report", type=Path, help="directory of a report")
-    parser.add_argument("--least", type=int, default=30, help="verdicts that must be recomputed (default: 30)")
+    parser.add_argument(
+        "--least", type=int, default=30, help="verdicts that must be recomputed (default: 30)"
+    )
     asked = parser.parse_args(argv)
     runs = pd.read_parquet(asked.report / "runs.parquet")
-    found = [r for paper in papers().values() for r in recomputed(paper, asked.report / "tables", runs)]
+    found = [
+        r for paper in papers().values() for r in recomputed(paper, asked.report / "tables", runs)
+    ]
     wrong = [(what, own, shown) for what, own, shown in found if own != shown]
     for what, own, shown in wrong:
         print(f"{what}: recomputed {own}, reported {shown}")
     verdicts = sum(what.endswith(" split") or what.endswith(" splits") for what, _, _ in found)
     p_values = sum(what.endswith("_p") for what, _, _ in found)
     others = len(found) - verdicts - p_values
-    print(f"{verdicts} verdicts, {p_values} p-values and {others} counts and states recomputed, {len(wrong)} differ")
+    print(
+        f"{verdicts} verdicts, {p_values} p-values and {others} counts and states recomputed, {len(wrong)} differ"
+    )
     return 1 if wrong or verdicts < asked.least else 0
 
 

@@ -1,19 +1,21 @@
 #!/usr/bin/env python
 """Measure time and memory over the number of clients and the size of the model, and draw them.
 
-    python scripts/scale.py rounds [--picture FILE.png] [--json FILE]
-    python scripts/scale.py population [--clients 10000,100000,1000000] [--picture FILE.png] [--json FILE]
+    python scripts/scale.py rounds [--picture FILE.png] [--json FILE] python scripts/scale.py
+    population [--clients 10000,100000,1000000] [--picture FILE.png] [--json FILE]
 
 Every point has a process of its own, and its peak memory is the one that the system reports.
 
-`rounds`: a round over the number and skew of clients, participation and model size. Every point is the fastest of three
-rounds of FedAvg after a warm-up, with engine.mode=auto. `scaffold` and `ditto` are rounds of 100 clients of methods
-that keep a vector or a model for every client; `femnist` is a round over 3500 clients with 700000 images of 28 x 28.
+`rounds`: a round over the number and skew of clients, participation and model size. Every point is
+the fastest of three rounds of FedAvg after a warm-up, with engine.mode=auto. `scaffold` and `ditto`
+are rounds of 100 clients of methods that keep a vector or a model for every client; `femnist` is a
+round over 3500 clients with 700000 images of 28 x 28.
 
-`population`: a round, an evaluation and the data over the number of clients. Synthetic(1, 1) with 5 examples a client
-and a linear model of 610 parameters, 100 clients a round, 200 rounds, every 20th evaluated on 1000 clients or all; a
-checkpoint and the final files are written too. Times are seconds of a CPU, which other processes on the machine hardly
-change; those of a round and of an evaluation are medians. By default the picture is docs/figures/population.png.
+`population`: a round, an evaluation and the data over the number of clients. Synthetic(1, 1) with 5
+examples a client and a linear model of 610 parameters, 100 clients a round, 200 rounds, every 20th
+evaluated on 1000 clients or all; a checkpoint and the final files are written too. Times are
+seconds of a CPU, which other processes on the machine hardly change; those of a round and of an
+evaluation are medians. By default the picture is docs/figures/population.png.
 """
 
 from __future__ import annotations
@@ -60,14 +62,21 @@ COLORS = ("#0072B2", "#D55E00")
 MEMORY = (("linear",), ("scaffold", "ditto"))  # panels whose peak memory is drawn, too
 ALGORITHMS = {"fedavg": fedavg, "scaffold": scaffold, "ditto": ditto}
 STATES = (100, 1000, 3000, 10_000)
-# panel: x axis, points of (x, clients, examples each, sigma of lognormal sizes, participation, hidden, algorithm)
+# panel: x axis, points of (x, clients, examples each, sigma of lognormal sizes, participation,
+# hidden, algorithm)
 PANELS: dict[str, tuple[str, list[tuple[float, int, int, float, float, int, str]]]] = {
     "linear": (
         "clients, linear 60-10",
         [(n, n, 50, 0, 1.0, 0, "fedavg") for n in (10, 100, 1000, 10_000, 100_000)],
     ),
-    "mlp": ("clients, perceptron 784-128-62", [(n, n, 50, 0, 1.0, 128, "fedavg") for n in (16, 64, 256, 1024, 3500)]),
-    "skew": ("sigma of lognormal sizes, linear, 1000 clients", [(s, 1000, 50, s, 1.0, 0, "fedavg") for s in (0, 1, 2)]),
+    "mlp": (
+        "clients, perceptron 784-128-62",
+        [(n, n, 50, 0, 1.0, 128, "fedavg") for n in (16, 64, 256, 1024, 3500)],
+    ),
+    "skew": (
+        "sigma of lognormal sizes, linear, 1000 clients",
+        [(s, 1000, 50, s, 1.0, 0, "fedavg") for s in (0, 1, 2)],
+    ),
     "participation": (
         "clients taking part of 1000, perceptron",
         [(n, 1000, 50, 0, n, 128, "fedavg") for n in (10, 100, 1000)],
@@ -77,8 +86,14 @@ PANELS: dict[str, tuple[str, list[tuple[float, int, int, float, float, int, str]
         [(784 * h + h + 63 * h, 64, 50, 0, 1.0, h, "fedavg") for h in (16, 64, 256, 1024)],
     ),
     "femnist": ("clients, perceptron, 200 images each", [(3500, 3500, 250, 0, 1.0, 128, "fedavg")]),
-    "scaffold": ("clients, 100 take part, perceptron", [(n, n, 50, 0, 100, 128, "scaffold") for n in STATES]),
-    "ditto": ("clients, 100 take part, perceptron", [(n, n, 50, 0, 100, 128, "ditto") for n in STATES]),
+    "scaffold": (
+        "clients, 100 take part, perceptron",
+        [(n, n, 50, 0, 100, 128, "scaffold") for n in STATES],
+    ),
+    "ditto": (
+        "clients, 100 take part, perceptron",
+        [(n, n, 50, 0, 100, 128, "ditto") for n in STATES],
+    ),
 }
 
 
@@ -103,18 +118,26 @@ def federation(clients: int, examples: int, sigma: float, images: bool) -> Feder
 
 
 def round_cost(
-    clients: int, examples: int, sigma: float, participation: float, hidden: int, algorithm: str, folder: Path
+    clients: int,
+    examples: int,
+    sigma: float,
+    participation: float,
+    hidden: int,
+    algorithm: str,
+    folder: Path,
 ) -> dict[str, float]:
     """Return the seconds per round, the client-steps of a round and the peak memory of this process.
 
-    The bytes of the examples and of the client states, which are kept in ``folder`` if they do not fit into memory,
-    are what a run cannot do without.
+    The bytes of the examples and of the client states, which are kept in ``folder`` if they do not
+    fit into memory, are what a run cannot do without.
     """
     torch.set_num_threads(1)
     data = federation(clients, examples, sigma, hidden > 0)
     model: nn.Module
     with torch.device("meta"):
-        model = MLP(data.shape, data.classes, [hidden]) if hidden else Linear(data.shape, data.classes)
+        model = (
+            MLP(data.shape, data.classes, [hidden]) if hidden else Linear(data.shape, data.classes)
+        )
     task = Task(model, torch.device("cpu"), torch.float32)
     work = LocalWork(LR, BATCH)
     engine = make_engine(task, data, work, compose_run([]).engine, data.num_clients)
@@ -154,7 +177,9 @@ def draw_rounds(found: dict[str, list[dict[str, float]]], path: Path) -> None:
     axes = figure.subplots(2, 4).ravel()
     for axis, name in zip(axes, timed, strict=False):
         x = [p["x"] for p in found[name]]
-        axis.plot(x, [1e6 * p["seconds"] / p["client_steps"] for p in found[name]], "o-", color=COLORS[0])
+        axis.plot(
+            x, [1e6 * p["seconds"] / p["client_steps"] for p in found[name]], "o-", color=COLORS[0]
+        )
         axis.set(xlabel=PANELS[name][0], ylabel="µs per client-step", ylim=(0, None), title=name)
         if name != "skew":
             axis.set_xscale("log")
@@ -174,14 +199,22 @@ def draw_memory(axis: Axes, found: dict[str, list[dict[str, float]]]) -> None:
         least = [(p["data_bytes"] + p["state_bytes"]) / 1e9 for p in points]
         axis.plot(x, least, ":", color=color, label=f"{name}: examples and states of all clients")
         axis.set(xlabel=PANELS[name][0])
-    axis.set(ylabel="peak memory, GB", xscale="log", yscale="log", title="memory: " + ", ".join(found))
+    axis.set(
+        ylabel="peak memory, GB", xscale="log", yscale="log", title="memory: " + ", ".join(found)
+    )
     axis.legend(fontsize="small")
 
 
 # ---- populations
 
 ROOT = Path(__file__).parent.parent
-POPULATION_RUN = ["data=synthetic_1_1", "data.source.most=5", "participation=100", "rounds=200", "eval_every=20"]
+POPULATION_RUN = [
+    "data=synthetic_1_1",
+    "data.source.most=5",
+    "participation=100",
+    "rounds=200",
+    "eval_every=20",
+]
 POPULATION_LINES = {  # label: overrides, colour, dashes
     "FedAvg": (["algo=fedavg", "evaluate.clients=1000"], "#0072B2", "-"),
     "AdaFedAdam": (["algo=adafedadam", "evaluate.clients=1000"], "#009E73", "--"),
@@ -219,11 +252,19 @@ def population_cost(overrides: list[str]) -> dict[str, float]:
         begun = time.process_time()
         session._save(session.last)
         saved = time.process_time() - begun
-        written = sum(file.stat().st_size for file in session.recorder.folder.rglob("*.safetensors"))
+        written = sum(
+            file.stat().st_size for file in session.recorder.folder.rglob("*.safetensors")
+        )
         session.finish({})
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     medians = {k: float(np.median(v[1:])) for k, v in took.items()}
-    return {"data": data, **medians, "checkpoint": saved, "checkpoint_bytes": written, "memory": peak}
+    return {
+        "data": data,
+        **medians,
+        "checkpoint": saved,
+        "checkpoint_bytes": written,
+        "memory": peak,
+    }
 
 
 def population_figure(found: dict[str, dict[int, dict[str, float]]]) -> Any:
@@ -236,14 +277,18 @@ def population_figure(found: dict[str, dict[int, dict[str, float]]]) -> Any:
         for name, (_, colour, dashes) in POPULATION_LINES.items():
             points = found[name]
             values = [factor * p[key] for p in points.values()]
-            axes.plot(list(points), values, "o", linestyle=dashes, color=colour, label=name, markersize=4)
+            axes.plot(
+                list(points), values, "o", linestyle=dashes, color=colour, label=name, markersize=4
+            )
         axes.set(xlabel="clients", title=label, xscale="log", yscale="log")
         axes.set_ylim(min(least, axes.get_ylim()[0]), max(10, axes.get_ylim()[1]))
         axes.grid(color="0.9")
     panels[2].axhline(4, color="0.4", linewidth=0.8)
     panels[2].text(min(found["FedAvg"]), 4.2, "4 GB", color="0.3", fontsize=8)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(POPULATION_LINES), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=len(POPULATION_LINES), frameon=False
+    )
     return figure
 
 
@@ -271,7 +316,10 @@ def measure_rounds(args: argparse.Namespace) -> None:
         for x, *settings in points:
             cost = {"x": x, **in_own_process("rounds", "--point", json.dumps(settings))}
             measured.setdefault(name, []).append(cost)
-            each, memory = 1e6 * cost["seconds"] / cost["client_steps"], cost["peak_memory_bytes"] / 2**20
+            each, memory = (
+                1e6 * cost["seconds"] / cost["client_steps"],
+                cost["peak_memory_bytes"] / 2**20,
+            )
             line = f"{cost['seconds']:9.4f} {cost['client_steps']:8.0f} {each:8.1f} {memory:6.0f} M"
             print(f"{name:<14} {x:8g} {line}", flush=True)
     if args.picture:
@@ -305,20 +353,30 @@ def measure_population(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Measure what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
 
-    rounds = commands.add_parser("rounds", help="a round over clients, skew, participation and model size")
+    rounds = commands.add_parser(
+        "rounds", help="a round over clients, skew, participation and model size"
+    )
     rounds.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the results")
     rounds.set_defaults(measure=measure_rounds)
 
-    population = commands.add_parser("population", help="rounds, evaluations and data over the number of clients")
+    population = commands.add_parser(
+        "population", help="rounds, evaluations and data over the number of clients"
+    )
     population.add_argument("--clients", default="10000,100000,1000000", help="numbers of clients")
-    population.add_argument("--picture", type=Path, default=ROOT / "docs" / "figures" / "population.png")
+    population.add_argument(
+        "--picture", type=Path, default=ROOT / "docs" / "figures" / "population.png"
+    )
     population.set_defaults(measure=measure_population)
 
     for command in (rounds, population):
-        command.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+        command.add_argument(
+            "--json", type=Path, metavar="FILE", help="write the results to this file"
+        )
         command.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
 
     args = parser.parse_args()

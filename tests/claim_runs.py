@@ -48,7 +48,11 @@ def curve(values, field="accuracy_mean", every=10):
 
 def losses(*clients, rounds=(0, 5, 9)):
     """Training losses of clients, each with one for every round."""
-    return [{"round": t, "client": k, "train_loss": v[i]} for k, v in enumerate(clients) for i, t in enumerate(rounds)]
+    return [
+        {"round": t, "client": k, "train_loss": v[i]}
+        for k, v in enumerate(clients)
+        for i, t in enumerate(rounds)
+    ]
 
 
 def final(**fields):
@@ -69,7 +73,11 @@ class Given(Evidence):
 
     def choices(self, row):
         names = ("participation", "alpha", "gamma", "lr", "epochs", "batch")
-        key = (row.setup, row.algo, next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None))
+        key = (
+            row.setup,
+            row.algo,
+            next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None),
+        )
         more = self.made.get(row.setup, self.made.get(row.algo, {}))
         return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **more)]
 

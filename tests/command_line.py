@@ -13,7 +13,8 @@ def fed(tmp_path, monkeypatch, capsys):
     """Run the command in an empty directory; returns (status, lines of stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
-    monkeypatch.setattr("fedbench.runs.progress.EVERY", 1e6)  # a slow machine prints what a fast one does
+    # a slow machine prints what a fast one does
+    monkeypatch.setattr("fedbench.runs.progress.EVERY", 1e6)
 
     def call(*args):
         capsys.readouterr()

@@ -6,24 +6,30 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
-os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # read when NumPy is imported
+# read when NumPy is imported
+os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
 if "FEDBENCH_TEST_GPU" not in os.environ:
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # device=auto is the CPU; make test-gpu has the tests of a GPU
+    # device=auto is the CPU; make test-gpu has the tests of a GPU
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 import torch
 from hypothesis import settings
 
-# Cache compiled modules and rewritten assertions even if the environment disables it: without the cache, every process
-# that a test starts compiles them again, which takes a tenth of the time of all tests.
+# Cache compiled modules and rewritten assertions even if the environment disables it: without the
+# cache, every process that a test starts compiles them again, which takes a tenth of the time of
+# all tests.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs and their children ignore it
+# a shell's background jobs and their children ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("same", derandomize=True)  # what is red is red because of a change
-settings.load_profile("same")  # other examples: pytest --hypothesis-profile=default --hypothesis-seed=SEED
-sys.path.insert(0, str(Path(__file__).parent))  # tools and reference are shared by tests in subdirectories
+# other examples: pytest --hypothesis-profile=default --hypothesis-seed=SEED
+settings.load_profile("same")
+# tools and reference are shared by tests in subdirectories
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "scripts"))
 from command_line import fed  # noqa: E402, F401 (a fixture of many tests)
 
@@ -60,7 +66,11 @@ def composer():
 
     def config(experiment, algo, keys):
         return compose_run(
-            [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in keys.items())]
+            [
+                f"experiment={experiment}",
+                f"algo={algo}",
+                *(f"{k}={config_value(v)}" for k, v in keys.items()),
+            ]
         )
 
     return SimpleNamespace(config=config)

@@ -29,7 +29,10 @@ def write_idx(folder, counts=(5, 3)):
     rng = np.random.default_rng(0)
     made = []
     for part, n in zip(("train", "t10k"), counts, strict=True):
-        images, labels = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), (np.arange(n) % 10).astype(np.uint8)
+        images, labels = (
+            rng.integers(0, 256, (n, 28, 28), dtype=np.uint8),
+            (np.arange(n) % 10).astype(np.uint8),
+        )
         for name, body in (
             (f"{part}-images-idx3-ubyte", struct.pack(">iiii", 2051, n, 28, 28) + images.tobytes()),
             (f"{part}-labels-idx1-ubyte", struct.pack(">ii", 2049, n) + labels.tobytes()),
@@ -54,7 +57,9 @@ def write_cifar(folder, per_batch=4):
             b"filenames": [b"x.png"] * per_batch,
         }
         # the official files were pickled by Python 2 with protocol 2: text as bytes
-        (folder / name).write_bytes(pickle.dumps({k.decode(): v for k, v in content.items()}, protocol=2))
+        (folder / name).write_bytes(
+            pickle.dumps({k.decode(): v for k, v in content.items()}, protocol=2)
+        )
         made.append((data, labels))
     return made
 
@@ -84,7 +89,9 @@ def write_fmnist(root, packed=True, labels=(range(10), (0, 2, 6, 9))):
         x, y = bytes_of(len(y), 28, 28), np.array(y, dtype=np.uint8)
         made.append((x, y))
         for name, array in ((f"{part}-images-idx3-ubyte", x), (f"{part}-labels-idx1-ubyte", y)):
-            (folder / f"{name}{'.gz' * packed}").write_bytes(gzip.compress(idx(array)) if packed else idx(array))
+            (folder / f"{name}{'.gz' * packed}").write_bytes(
+                gzip.compress(idx(array)) if packed else idx(array)
+            )
     return made
 
 
@@ -92,5 +99,9 @@ def cifar100_files():
     made = {}
     for name, n in (("train", 6), ("test", 2)):
         fine = RNG.integers(0, 100, n)
-        made[name] = {"data": bytes_of(n, 3072), "fine_labels": fine.tolist(), "coarse_labels": (fine % 20).tolist()}
+        made[name] = {
+            "data": bytes_of(n, 3072),
+            "fine_labels": fine.tolist(),
+            "coarse_labels": (fine % 20).tolist(),
+        }
     return made

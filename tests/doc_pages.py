@@ -7,7 +7,8 @@ from tools import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?:bash|sh|shell|console)\n(?P<text>.*?)^```", re.M | re.S
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?:bash|sh|shell|console)\n(?P<text>.*?)^```",
+    re.M | re.S,
 )
 
 

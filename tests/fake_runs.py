@@ -26,7 +26,11 @@ def number(*of):
 
 def measured(experiment, algo, keys, seed, field, t=ROUNDS[-1]):
     """What a made-up run has in a field of a round."""
-    return None if field == "update_norm" and t == 0 else number(experiment, algo, sorted(keys.items()), seed, field, t)
+    return (
+        None
+        if field == "update_norm" and t == 0
+        else number(experiment, algo, sorted(keys.items()), seed, field, t)
+    )
 
 
 def nested(flat):
@@ -55,7 +59,11 @@ def write_run(path, meta, config, rounds, clients=None):
 def seal(path):
     """Write DONE for the files of a run as they are now."""
     (path / "DONE").unlink(missing_ok=True)
-    files = {p.name: file_checksum(p) for p in path.iterdir() if p.is_file() and not p.name.startswith(".")}
+    files = {
+        p.name: file_checksum(p)
+        for p in path.iterdir()
+        if p.is_file() and not p.name.startswith(".")
+    }
     (path / "DONE").write_text(with_checksum({"sealed": files}))
 
 
@@ -67,7 +75,16 @@ def edit(path, change):
 
 
 def fake(
-    root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="done", preset=None, moments=None, error=None
+    root,
+    experiment,
+    algo,
+    keys=None,
+    seeds=(0, 1, 2),
+    cut=None,
+    status="done",
+    preset=None,
+    moments=None,
+    error=None,
 ):
     """Runs on disk.
 
@@ -79,7 +96,9 @@ def fake(
         error: what ended them.
     """
     keys, cut = keys or {}, cut or {}
-    digest = hashlib.sha256(repr((sorted(keys.items()), sorted(cut.items()))).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(repr((sorted(keys.items()), sorted(cut.items()))).encode()).hexdigest()[
+        :10
+    ]
     paths = []
     for seed in seeds:
         path = Path(root) / (experiment or "synthetic_leaf") / algo / digest / f"seed_{seed}"
@@ -90,17 +109,30 @@ def fake(
             "versions": {"fedbench": "0.1.0", "torch": "2"}, "device_name": "cpu", "git_commit": None,
             **({} if error is None else {"error": error}),
         }  # fmt: skip
-        config = {"rounds": 1000, "seed": seed, **(preset or {}), **keys, **{k: here for k, (_, here) in cut.items()}}
-        rows = [{"round": t, **{f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}} for t in ROUNDS]
+        config = {
+            "rounds": 1000,
+            "seed": seed,
+            **(preset or {}),
+            **keys,
+            **{k: here for k, (_, here) in cut.items()},
+        }
+        rows = [
+            {"round": t, **{f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}}
+            for t in ROUNDS
+        ]
         clients = [(t, k) for t in ROUNDS for k in range(6)]
         columns = {
-            name: [number(experiment, algo, sorted(keys.items()), seed, name, t, k) for t, k in clients]
+            name: [
+                number(experiment, algo, sorted(keys.items()), seed, name, t, k) for t, k in clients
+            ]
             for name in ("accuracy", "test_loss", "train_loss")
         }
         table = {"round": [t for t, _ in clients], "client": [k for _, k in clients], **columns}
         write_run(path, facts, config, rows, table)
         if moments is not None:
-            (path / "moments.json").write_text(json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments}))
+            (path / "moments.json").write_text(
+                json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments})
+            )
             seal(path)
         paths.append(path)
     return paths

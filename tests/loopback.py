@@ -9,8 +9,8 @@ class Server:
     """A server and what it was asked for.
 
     Attributes:
-        files: Path -> content, the status of an error, or a function that gets the handler and answers; other paths
-            are 404.
+        files: Path -> content, the status of an error, or a function that gets the handler and
+            answers; other paths are 404.
     """
 
     def __init__(self):

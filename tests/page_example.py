@@ -31,7 +31,9 @@ def own_content(root):
     table = table_of("means", ("method", "loss"), rows, "over seeds")
     figure = DrawnFigure("own_curves", "own", svg=SVG, alt="curves of two methods")
     chapters = (Chapter("Comparison", "at the end", (table,)),)
-    return Content("report", tables=tuple(run_tables(Results(root))), figures=(figure,), chapters=chapters)
+    return Content(
+        "report", tables=tuple(run_tables(Results(root))), figures=(figure,), chapters=chapters
+    )
 
 
 def hostile_content(text=HOSTILE):
@@ -45,7 +47,9 @@ def hostile_content(text=HOSTILE):
 
     given = papers()["fedfa"]
     claim = next(c for c in given.claims.values() if c.check)
-    claim = replace(claim, text=put(), tested=put(), beyond=put(), refuted=put(), needs=put(), reference=put())
+    claim = replace(
+        claim, text=put(), tested=put(), beyond=put(), refuted=put(), needs=put(), reference=put()
+    )
     gap = replace(next(iter(given.gaps.values())), field=put(), adopted=put(), why=put())
     setup = next(s for s in given.setups.values() if s.experiment == "fedfa/table2_synthetic_iid")
     setups = {**given.setups, setup.id: replace(setup, title=put())}
@@ -62,12 +66,17 @@ def hostile_content(text=HOSTILE):
     printed = paper_table(table, Evidence(paper, []))
     first, *others = printed.blocks[0].lines
     broken = replace(
-        first, matched=replace(first.matched, every=(SimpleNamespace(meta={"error": put()}, counts=False),))
+        first,
+        matched=replace(
+            first.matched, every=(SimpleNamespace(meta={"error": put()}, counts=False),)
+        ),
     )
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
     verdicts = ((claim, judge_readings(given.claims[claim.id], Evidence(given, []))),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)
     grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))
-    content = Content(put(), (report,), (), (), {put(): {put(): 1}}, (put(),), (chapter,), put(), (put(),))
+    content = Content(
+        put(), (report,), (), (), {put(): {put(): 1}}, (put(),), (chapter,), put(), (put(),)
+    )
     return count, content

@@ -54,8 +54,14 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
     if name in OTHERS:
         return OTHERS[name](clients, w.copy(), rounds, lr, steps, solver, o)
     n = np.array([len(y) for _, y in clients], dtype=float)
-    base = {"fedams": "uniform", "term": "uniform", "fedfa": "uniform", "scaffold": "uniform"}.get(name, "size")
-    p = n / n.sum() if o.get("weights", o.get("prior", base)) == "size" else np.full(len(n), 1 / len(n))
+    base = {"fedams": "uniform", "term": "uniform", "fedfa": "uniform", "scaffold": "uniform"}.get(
+        name, "size"
+    )
+    p = (
+        n / n.sum()
+        if o.get("weights", o.get("prior", base)) == "size"
+        else np.full(len(n), 1 / len(n))
+    )
     w0, s = w.copy(), {"m": np.zeros_like(w), "v": None, "cm": 1.0, "cv": 1.0, "t": 0}
     mu = o.get("mu", 0.1) if name == "fedprox" else 0.0
     if name == "fedfa":
@@ -65,14 +71,19 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
     every = rates(lr, rounds)
     for lr in every:
         before = [loss_and_grad(w, x, y) for x, y in clients]
-        ends = [local_sgd(w.copy(), x, y, lr, tau, mu=mu, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+        ends = [
+            local_sgd(w.copy(), x, y, lr, tau, mu=mu, **solver)
+            for (x, y), tau in zip(clients, steps, strict=True)
+        ]
         delta = [w - e for e in ends]
         d = sum(pk * dk for pk, dk in zip(p, delta, strict=True))
         s["t"] += 1
         if name in ("fedavg", "fedprox", "fedcorr"):  # FedCorr's later stages alone, without mixup
             w = w - o.get("server_lr", 1.0) * d
         elif name == "ditto":
-            more = steps if o.get("personal_epochs") is None else [o["personal_epochs"]] * len(steps)
+            more = (
+                steps if o.get("personal_epochs") is None else [o["personal_epochs"]] * len(steps)
+            )
             rate = o.get("personal_lr") or lr
             own = [
                 _towards(v, w, x, y, rate, tau, o.get("lam", 0.1), solver)
@@ -87,7 +98,11 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
             w = w - o.get("server_lr", 0.1) * _adam(s, d, o)
         elif name in ("fedadagrad", "fedyogi"):
             b1, tau = o.get("beta1", 0.0 if name == "fedadagrad" else 0.9), o.get("tau", 1e-3)
-            v = np.full_like(d, tau**2 if o.get("v0") is None else o["v0"]) if s["v"] is None else s["v"]
+            v = (
+                np.full_like(d, tau**2 if o.get("v0") is None else o["v0"])
+                if s["v"] is None
+                else s["v"]
+            )
             rest = 1 - o.get("beta2", 0.99)
             s["v"] = v + d * d if name == "fedadagrad" else v - rest * d * d * np.sign(v - d * d)
             s["m"] = b1 * s["m"] + (1 - b1) * d
@@ -131,9 +146,13 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
         elif name == "fedfa":
             w = _fedfa(s, o, w, ends, clients, lr)
         elif name == "adafedadam":
-            w = w - _adafedadam_step(s, o, n, before, delta, lr, [loss_and_grad(w0, x, y)[0] for x, y in clients])
+            w = w - _adafedadam_step(
+                s, o, n, before, delta, lr, [loss_and_grad(w0, x, y)[0] for x, y in clients]
+            )
         else:
-            raise AssertionError(f"{name} has no definition in tests/reference.py: add a branch to run, or to OTHERS")
+            raise AssertionError(
+                f"{name} has no definition in tests/reference.py: add a branch to run, or to OTHERS"
+            )
     if o.get("average"):
         w = np.mean(averaged, 0)
     return (w, np.array(own)) if name == "ditto" else w
@@ -179,14 +198,20 @@ def gram_schmidt(g, s):
 
 def _accuracy(w, x, y):
     k = len(w) // (x.shape[1] + 1)
-    return (np.argmax(x @ w[: k * x.shape[1]].reshape(k, -1).T + w[k * x.shape[1] :], 1) == y).mean()
+    return (
+        np.argmax(x @ w[: k * x.shape[1]].reshape(k, -1).T + w[k * x.shape[1] :], 1) == y
+    ).mean()
 
 
 def _fedfa(s, o, w, ends, clients, lr):
     judged = ends if o.get("acc_at", "after") == "after" else [w] * len(ends)
     acc = np.array([_accuracy(e, x, y) for e, (x, y) in zip(judged, clients, strict=True)])
     c, count = o.get("c", 1e-6), len(ends)
-    a = np.array([c if v == 0 else v / acc.sum() for v in acc]) if acc.sum() else np.full(count, 1 / count)
+    a = (
+        np.array([c if v == 0 else v / acc.sum() for v in acc])
+        if acc.sum()
+        else np.full(count, 1 / count)
+    )
     f = np.full(count, 1 / count)  # everybody took part equally often
     bits = [-np.log2(a), -np.log2(np.where(f < 1, 1 - f, c))]
     bits = [v / v.sum() if v.sum() else np.full(count, 1 / count) for v in bits]
@@ -237,7 +262,11 @@ def _scaffold(clients, w, rounds, lr, steps, solver, o):
                 b = solver.get("momentum", 0.0) * b + g + solver.get("decay", 0.0) * v
                 v = v - lr * (b if not solver.get("nesterov") else g + solver["momentum"] * b)
             ends.append(v)
-            new.append(loss_and_grad(w, x, y)[1] if o.get("option", 2) == 1 else ck - c + (w - v) / (tau * lr))
+            new.append(
+                loss_and_grad(w, x, y)[1]
+                if o.get("option", 2) == 1
+                else ck - c + (w - v) / (tau * lr)
+            )
         w = w - o.get("server_lr", 1.0) * (w - np.mean(ends, 0))
         mine, c = new, np.mean(new, 0)  # everybody takes part: the mean is the running sum
     return w
@@ -268,7 +297,11 @@ def _local_adam(clients, w, rounds, lr, steps, solver, o):
     for lr in every:
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
-            m, u, t = mine[k] if o.get("state", "persist") == "persist" else [np.zeros_like(w), np.zeros_like(w), 0]
+            m, u, t = (
+                mine[k]
+                if o.get("state", "persist") == "persist"
+                else [np.zeros_like(w), np.zeros_like(w), 0]
+            )
             v = w.copy()
             for _ in range(tau):
                 g, t = _shaped(v, x, y, solver), t + 1
@@ -293,7 +326,12 @@ _ADJUST = {
 def _fedcada(clients, w, rounds, lr, steps, solver, o):
     n = np.array([len(y) for _, y in clients], dtype=float)
     p = n / n.sum() if o.get("weights") == "size" else np.full(len(n), 1 / len(n))
-    b1, b2, eps, d = o.get("beta1", 0.9), o.get("beta2", 0.999), o.get("eps", 1e-8), _ADJUST[o.get("adjust", "plus")]
+    b1, b2, eps, d = (
+        o.get("beta1", 0.9),
+        o.get("beta2", 0.999),
+        o.get("eps", 1e-8),
+        _ADJUST[o.get("adjust", "plus")],
+    )
     big, counts = [np.zeros_like(w), np.zeros_like(w)], [0] * len(clients)
     every = rates(lr, rounds)
     for r, lr in enumerate(every, 1):
@@ -313,11 +351,20 @@ def _fedcada(clients, w, rounds, lr, steps, solver, o):
 
 
 def _fafed(clients, w, rounds, lr, steps, solver, o, adaptive=True):
-    alpha, beta, rho, ext = o.get("alpha", 0.1), o.get("beta", 0.9), o.get("rho", 0.01), o.get("ext", 1.0)
+    alpha, beta, rho, ext = (
+        o.get("alpha", 0.1),
+        o.get("beta", 0.9),
+        o.get("rho", 0.01),
+        o.get("ext", 1.0),
+    )
     variant, first = o.get("variant", "paper"), o.get("init_step", "plain")
     every = rates(lr, rounds)
     lr = every[0]
-    rate = (lambda t: lr) if o.get("decay_w") is None else (lambda t: lr / (o["decay_w"] + t) ** (1 / 3))
+    rate = (
+        (lambda t: lr)
+        if o.get("decay_w") is None
+        else (lambda t: lr / (o["decay_w"] + t) ** (1 / 3))
+    )
     start = [_shaped(w, x, y, solver) for x, y in clients]
     m, v = np.mean(start, 0), np.mean([g * g for g in start], 0)
     scale = (lambda v: np.sqrt(v) + rho) if adaptive else (lambda v: 1.0)
@@ -373,7 +420,8 @@ def _propfair(clients, w, rounds, lr, steps, solver, o):
     every = rates(lr, rounds)
     for lr in every:
         ends = [
-            _scaled_sgd(w.copy(), x, y, lr, tau, factor, solver) for (x, y), tau in zip(clients, steps, strict=True)
+            _scaled_sgd(w.copy(), x, y, lr, tau, factor, solver)
+            for (x, y), tau in zip(clients, steps, strict=True)
         ]
         w = w + o.get("server_lr", 1.0) * (p @ np.array(ends) - w)
     return w
@@ -408,10 +456,19 @@ def _gifair(clients, w, rounds, lr, steps, solver, o):
     p, last, every = _weights(clients, o), None, rates(lr, rounds)
     for lr in every:
         now = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
-        ranked = now if o.get("rank_at", "before") == "before" else np.zeros(len(p)) if last is None else last
+        ranked = (
+            now
+            if o.get("rank_at", "before") == "before"
+            else np.zeros(len(p))
+            if last is None
+            else last
+        )
         omega = gifair_weights(p, ranked, o.get("share", 0.5))
         own = lr * omega / p if o.get("form") == "local" else np.full(len(p), lr)
-        ends = [local_sgd(w.copy(), x, y, r, t, **solver) for (x, y), r, t in zip(clients, own, steps, strict=True)]
+        ends = [
+            local_sgd(w.copy(), x, y, r, t, **solver)
+            for (x, y), r, t in zip(clients, own, steps, strict=True)
+        ]
         w = w - (p if o.get("form") == "local" else omega) @ (w - np.array(ends))
         last = now
     return w
@@ -422,7 +479,10 @@ def _fedfv(clients, w, rounds, lr, steps, solver, o):
     for t, lr in enumerate(every, 1):
         loss = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
         delta = np.array(
-            [w - local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+            [
+                w - local_sgd(w.copy(), x, y, lr, tau, **solver)
+                for (x, y), tau in zip(clients, steps, strict=True)
+            ]
         )
         w = w - fedfv_step(delta, loss, o, dict(enumerate((t, d) for d in delta)), t)
     return w
@@ -437,7 +497,10 @@ def _fedmdfg(clients, w, rounds, lr, steps, solver, o):
     for lr in every:
         g = np.array([loss_and_grad(w, x, y)[1] for x, y in clients])
         if o.get("source") != "gradient":
-            ends = [local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+            ends = [
+                local_sgd(w.copy(), x, y, lr, tau, **solver)
+                for (x, y), tau in zip(clients, steps, strict=True)
+            ]
             g = w - np.array(ends)
         w = server.step(w, g, losses(w), lr, losses)
     return w
@@ -448,7 +511,10 @@ def _fedheal(clients, w, rounds, lr, steps, solver, o):
 
     def ends(w):
         rate = next(every)
-        return [local_sgd(w.copy(), x, y, rate, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+        return [
+            local_sgd(w.copy(), x, y, rate, tau, **solver)
+            for (x, y), tau in zip(clients, steps, strict=True)
+        ]
 
     return heal(clients, w, rounds, ends, o)
 
@@ -473,7 +539,15 @@ def _het(method):
     """A method of ``reference_het`` as the others are called."""
 
     def run(clients, w, rounds, lr, steps, solver, o):
-        return method(lambda k, v: loss_and_grad(v, *clients[k])[1], clients, w, rates(lr, rounds), steps, solver, o)
+        return method(
+            lambda k, v: loss_and_grad(v, *clients[k])[1],
+            clients,
+            w,
+            rates(lr, rounds),
+            steps,
+            solver,
+            o,
+        )
 
     return run
 
@@ -533,7 +607,11 @@ def _counted(tau, momentum=0.0, nesterov=False, decay=0.0, clip=None):
 
 
 def _adafedadam_step(s, o, n, before, delta, lr, initial):
-    alpha, eta, scale = o.get("alpha", 1.0), o.get("server_lr", 1e-3), o.get("step_scale", "certainty")
+    alpha, eta, scale = (
+        o.get("alpha", 1.0),
+        o.get("server_lr", 1e-3),
+        o.get("step_scale", "certainty"),
+    )
     f = np.array([b[0] for b in before])
     if alpha != int(alpha):
         f = f + 1e-10

@@ -1,6 +1,7 @@
 """The fair methods of the second wave once more, from their definitions: NumPy, one client after another.
 
-Full batches, float64, all clients, plain loops, as in ``reference.py``; nothing is shared with the package.
+Full batches, float64, all clients, plain loops, as in ``reference.py``; nothing is shared with the
+package.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def fedfv_step(delta, loss, o, seen, t):
         ages = range(tau - 1, -1, -1) if o.get("history", "code") == "code" else range(tau, 0, -1)
         g = external(g, seen, t, ages)
     length = np.linalg.norm(g)
-    return o.get("server_lr", 1.0) * g * (np.linalg.norm(np.mean(delta, 0)) / length if length else 0)
+    return (
+        o.get("server_lr", 1.0) * g * (np.linalg.norm(np.mean(delta, 0)) / length if length else 0)
+    )
 
 
 def ranks(loss):
@@ -107,7 +110,9 @@ class Guided:
         else:
             rose = loss > self.expected
             force = bool(o.get("force", True) and 0 < rose.sum() < self.clients)
-            self.expected = np.where(rose, self.expected, (self.expected * self.count + loss) / (self.count + 1))
+            self.expected = np.where(
+                rose, self.expected, (self.expected * self.count + loss) / (self.count + 1)
+            )
         self.count += 1
         d, raw, unit, active = guided_direction(g, loss, o.get("theta", 11.25), force)
         base = o.get("server_lr", 1.0) * (lr if o.get("source") == "gradient" else 1)
@@ -121,7 +126,9 @@ class Guided:
                 return w - a * d
             tried.append((a, after.sum()))
             a /= 2
-        a = next((a for a, total in tried if total < loss.sum()), min(tried, key=lambda pair: pair[1])[0])
+        a = next(
+            (a for a, total in tried if total < loss.sum()), min(tried, key=lambda pair: pair[1])[0]
+        )
         return w - a * d
 
 
@@ -145,7 +152,9 @@ def heal(clients, w, rounds, ends, o):
         sent = mask * delta
         cut = np.cumsum(o["tensors"])[:-1] if o.get("distance") == "tensor" else []
         far = np.array([sum(np.linalg.norm(v) for v in np.split(row, cut)) for row in sent])
-        step = (1 - beta) * step + beta * (far / far.sum() if far.sum() else np.full(count, 1 / count))
+        step = (1 - beta) * step + beta * (
+            far / far.sum() if far.sum() else np.full(count, 1 / count)
+        )
         weight = weight + step
         p = weight / weight.sum()
         for i in range(len(w)):
@@ -163,10 +172,14 @@ def robust(clients, w, rounds, iterates, losses, onto_simplex, o):
         paths = iterates(w)
         steps = np.mean([len(path) - 1 for path in paths])
         at = {"start": 0, "end": INFINITE}.get(snapshot, snapshot)
-        weights = lam if o.get("snapshot_weights", "lambda") == "lambda" else np.full(count, 1 / count)
+        weights = (
+            lam if o.get("snapshot_weights", "lambda") == "lambda" else np.full(count, 1 / count)
+        )
         seen = weights @ np.array([path[int(min(at, len(path) - 1))] for path in paths])
         w = lam @ np.array([path[-1] for path in paths])
-        lam = onto_simplex(lam + o.get("gamma", 0.1) * o.get("decay", 1.0) ** t * steps * losses(seen))
+        lam = onto_simplex(
+            lam + o.get("gamma", 0.1) * o.get("decay", 1.0) ** t * steps * losses(seen)
+        )
         lam = np.maximum(lam, o.get("floor", 0.0))
         lam = lam / lam.sum()
     return w

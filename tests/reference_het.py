@@ -1,14 +1,24 @@
 """The methods for heterogeneous clients and the personal ones once more, from their definitions: NumPy, plain loops.
 
-Full batches, float64, all clients, as in ``reference.py``; nothing is shared with the package. ``grad(k, w)`` is the
-gradient of client k; ``rates`` has the local rate of every round.
+Full batches, float64, all clients, as in ``reference.py``; nothing is shared with the package.
+``grad(k, w)`` is the gradient of client k; ``rates`` has the local rate of every round.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-METHODS = ("feddyn", "fedexp", "fedcm", "mimelite", "fedsam", "mofedsam", "fedspeed", "pfedme", "apfl")
+METHODS = (
+    "feddyn",
+    "fedexp",
+    "fedcm",
+    "mimelite",
+    "fedsam",
+    "mofedsam",
+    "fedspeed",
+    "pfedme",
+    "apfl",
+)
 
 
 def share(clients, o, default):
@@ -58,9 +68,15 @@ def fedexp(grad, clients, w, rates, steps, solver, o):
     p, before, shown = share(clients, o, "size"), None, w
     floor = o.get("eps", 0.001) * (len(clients) if o.get("eps_per_client") else 1)
     for lr in rates:
-        delta = [w - descend(lambda v, k=k: grad(k, v), w, lr, tau, solver) for k, tau in enumerate(steps)]
+        delta = [
+            w - descend(lambda v, k=k: grad(k, v), w, lr, tau, solver)
+            for k, tau in enumerate(steps)
+        ]
         d = sum(pk * dk for pk, dk in zip(p, delta, strict=True))
-        eta = max(1.0, sum(pk * (dk @ dk) for pk, dk in zip(p, delta, strict=True)) / (2 * (d @ d + floor)))
+        eta = max(
+            1.0,
+            sum(pk * (dk @ dk) for pk, dk in zip(p, delta, strict=True)) / (2 * (d @ d + floor)),
+        )
         before, w = w if before is not None else w - eta * d, w - eta * d
         shown = (before + w) / 2
     return shown if o.get("average", True) else w
@@ -105,7 +121,8 @@ def fedsam(grad, clients, w, rates, steps, solver, o):
     p, rho = share(clients, o, "uniform"), o.get("rho", 0.1)
     for lr in rates:
         ends = [
-            descend(lambda v, k=k: grad(k, climbed(grad, k, v, rho)), w, lr, tau, solver) for k, tau in enumerate(steps)
+            descend(lambda v, k=k: grad(k, climbed(grad, k, v, rho)), w, lr, tau, solver)
+            for k, tau in enumerate(steps)
         ]
         w = w - o.get("server_lr", 1.0) * sum(pk * (w - v) for pk, v in zip(p, ends, strict=True))
     return w
@@ -136,7 +153,9 @@ def pfedme(grad, clients, w, rates, steps, solver, o):
             for _ in range(tau):
                 theta = x if o.get("start") == "reset" else theta
                 for _ in range(o.get("inner", 5)):
-                    theta = theta - o.get("personal_lr", 0.09) * (grad(k, theta) + lam * (theta - x))
+                    theta = theta - o.get("personal_lr", 0.09) * (
+                        grad(k, theta) + lam * (theta - x)
+                    )
                 x = x - lr * lam * (x - theta)
             own[k] = theta
             ends.append(x)
@@ -146,7 +165,11 @@ def pfedme(grad, clients, w, rates, steps, solver, o):
 
 
 def apfl(grad, clients, w, rates, steps, solver, o):
-    p, own, mix = share(clients, o, "size"), [w.copy() for _ in clients], [o.get("alpha", 0.5)] * len(clients)
+    p, own, mix = (
+        share(clients, o, "size"),
+        [w.copy() for _ in clients],
+        [o.get("alpha", 0.5)] * len(clients),
+    )
     for lr in rates:
         ends = []
         for k, tau in enumerate(steps):

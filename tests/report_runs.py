@@ -11,13 +11,17 @@ from fedbench.papers.registry import papers
 
 ADAM = papers()["adafedadam"]
 PLAIN, MOMENTUM, HETERO = (
-    f"adafedadam/{x}" for x in ("table5_synthetic", "table7_synthetic_momentum", "table2_cifar10_hetero")
+    f"adafedadam/{x}"
+    for x in ("table5_synthetic", "table7_synthetic_momentum", "table2_cifar10_hetero")
 )
 FIGURE_ONLY = "fafed/figure2_mnist_low"
 TITLES = {s.experiment: s.title for s in ADAM.setups.values()}
 CUTS = {
     MOMENTUM: {"rounds": [1000, 20]},
-    HETERO: {"model._target_": ["fedbench.models.vgg.VGG11", "fedbench.models.dense.Linear"], "rounds": [50, 20]},
+    HETERO: {
+        "model._target_": ["fedbench.models.vgg.VGG11", "fedbench.models.dense.Linear"],
+        "rounds": [50, 20],
+    },
 }
 # (table, block, row) -> what is not as in the paper, of every row with numbers of a reduced run
 PAPERS_ROWS = {
@@ -44,11 +48,20 @@ def fill(root):
     (damaged,) = fake(root, None, "fedavg", seeds=(0,))
     (damaged / "rounds.jsonl").write_text("torn")
     fake(root, PLAIN, "fedadam", seeds=(1,), status="failed")
-    fake(root, PLAIN, "fednova", seeds=(0,), status="failed", error="RuntimeError: 100 %\nof <it> & #1")
+    fake(
+        root,
+        PLAIN,
+        "fednova",
+        seeds=(0,),
+        status="failed",
+        error="RuntimeError: 100 %\nof <it> & #1",
+    )
 
 
 def files(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
 
 
 def call(*args):

@@ -49,7 +49,14 @@ def latex_tables(text):
             assert line.endswith(r" \\"), line
             assert line.isascii(), line
             plain = line.removesuffix(r" \\")
-            signs = {"±": r"$\pm$", "Σ": r"$\Sigma$", "≈": r"$\approx$", "≠": r"$\neq$", "^": r"\^{}", "~": r"\~{}"}
+            signs = {
+                "±": r"$\pm$",
+                "Σ": r"$\Sigma$",
+                "≈": r"$\approx$",
+                "≠": r"$\neq$",
+                "^": r"\^{}",
+                "~": r"\~{}",
+            }
             for sign, typed in signs.items():
                 plain = plain.replace(typed, f"\\{sign}")
             plain = re.sub(r"\\textbf{([^{}]*)}", r"\1", plain)

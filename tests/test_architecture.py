@@ -10,7 +10,9 @@ from tools import ALGORITHMS, ROOT
 
 PACKAGE = ROOT / "fedbench"
 FILES = sorted(PACKAGE.rglob("*.py"))
-PACKAGES = {".".join(p.relative_to(ROOT).parts) for p in (PACKAGE, *PACKAGE.rglob("*")) if p.is_dir()}
+PACKAGES = {
+    ".".join(p.relative_to(ROOT).parts) for p in (PACKAGE, *PACKAGE.rglob("*")) if p.is_dir()
+}
 
 # package -> the packages that it may import from; a module at the top counts as a package
 ALLOWED = {
@@ -54,8 +56,16 @@ def imports(path):
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{a.name}" for a in node.names] if node.module in PACKAGES else [node.module]
-        found |= {n.removeprefix("fedbench").lstrip(".") for n in names if n and n.split(".")[0] == "fedbench"}
+            names = (
+                [f"{node.module}.{a.name}" for a in node.names]
+                if node.module in PACKAGES
+                else [node.module]
+            )
+        found |= {
+            n.removeprefix("fedbench").lstrip(".")
+            for n in names
+            if n and n.split(".")[0] == "fedbench"
+        }
     return found - {"__version__"}
 
 
@@ -94,7 +104,10 @@ def test_inside_the_packages():
         if path.parent.name == "algorithms":
             assert all(m.startswith(("core.", "algorithms.shared.")) for m in imports(path)), path
         if name(path).startswith("data/sources/"):
-            assert all(m.startswith(("core.", "data.files.", "data.examples", "data.sources.")) for m in imports(path))
+            assert all(
+                m.startswith(("core.", "data.files.", "data.examples", "data.sources."))
+                for m in imports(path)
+            )
     for path in (PACKAGE / "core/errors.py", PACKAGE / "analysis/stats.py"):
         assert not imports(path), path
 
@@ -124,8 +137,13 @@ def test_no_method_is_known_by_name_outside_its_file():
             continue
         tree = ast.parse(path.read_text())
         words = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        words |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-        known = set(ALGORITHMS) - ({"stem"} if path.parent.name == "models" else set())  # of a ResNet
+        words |= {
+            n.value
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        }
+        # of a ResNet
+        known = set(ALGORITHMS) - ({"stem"} if path.parent.name == "models" else set())
         assert not words & known, path
 
 

@@ -19,8 +19,18 @@ METHODS = ("a", "b", "fedavg", "own")
 
 
 def entry(**changes):
-    trials = [{"values": {"local.lr": 1.0}, "scores": {"val_accuracy_mean": 0.5, "val_accuracy_worst10": 0.1}}]
-    trials.append({"values": {"local.lr": 0.1}, "scores": {"val_accuracy_mean": None, "val_accuracy_worst10": None}})
+    trials = [
+        {
+            "values": {"local.lr": 1.0},
+            "scores": {"val_accuracy_mean": 0.5, "val_accuracy_worst10": 0.1},
+        }
+    ]
+    trials.append(
+        {
+            "values": {"local.lr": 0.1},
+            "scores": {"val_accuracy_mean": None, "val_accuracy_worst10": None},
+        }
+    )
     found = {"weights": ["algo.weights=uniform"], "space": ["local.lr=0.1,0.3,1"], "trials": trials}
     return {**found, "chosen": {"local.lr": 1.0}, "digest": "h", **changes}
 
@@ -36,8 +46,9 @@ def run(table, setting, method, seed, mean, worst, outcome="done"):
 @pytest.fixture
 def found():
     """Two settings and six seeds. In setting one, a is ahead of FedAvg by .1 in the mean and behind by .1 in the worst
-    10 % in every seed, b is ahead by .2 but for the last seed, and the method of its own diverges in seed 0. In setting
-    two, b is refused, and no trial of the rates of a ended well."""
+    10 % in every seed, b is ahead by .2 but for the last seed, and the method of its own diverges
+    in seed 0. In setting two, b is refused, and no trial of the rates of a ended well.
+    """
     rows = []
     for s in range(6):
         rows += [
@@ -47,7 +58,10 @@ def found():
         rows.append(run("uniform", "one", "b", s, 0.7 - 0.4 * (s == 5), 0.4))
         gone = s == 0
         rows.append(run("uniform", "one", "own", s, 0.9, 0.9, "diverged" if gone else "done"))
-        rows += [run("uniform", "two", "fedavg", s, 0.5, 0.4), run("uniform", "two", "own", s, 0.6, 0.4)]
+        rows += [
+            run("uniform", "two", "fedavg", s, 0.5, 0.4),
+            run("uniform", "two", "own", s, 0.6, 0.4),
+        ]
         rows += [run("size", setting, "fedavg", s, 0.2, 0.1) for setting in ("one", "two")]
         rows.append(run("size", "one", "a", s, 0.9, 0.9))
     setup = {"protocol": {"rounds": 5}, "clients": 3, "parameters": 7, "sources": ["S"], "unofficial": [],
@@ -55,11 +69,17 @@ def found():
     dead = entry(trials=[entry()["trials"][1]], chosen=None, digest=None)
     one = {"uniform": {m: entry() for m in METHODS}, "size": {m: entry() for m in ("a", "fedavg")}}
     one["uniform"]["own"] = entry(weights=[])
-    two = {"uniform": {"a": dead, "fedavg": entry(), "own": entry(weights=[])}, "size": {"a": dead, "fedavg": entry()}}
+    two = {
+        "uniform": {"a": dead, "fedavg": entry(), "own": entry(weights=[])},
+        "size": {"a": dead, "fedavg": entry()},
+    }
     refused = {"b": "b needs all clients"}
     return Comparisons(
         pd.DataFrame(rows),
-        {"one": {**setup, "refused": {}, "tables": one}, "two": {**setup, "refused": refused, "tables": two}},
+        {
+            "one": {**setup, "refused": {}, "tables": one},
+            "two": {**setup, "refused": refused, "tables": two},
+        },
     )
 
 
@@ -68,25 +88,36 @@ def test_lines_by_hand(found):
     a = lines["one", "a"]
     assert (a.done, a.reason) == (6, "")
     assert a.numbers["accuracy_mean"].mean == pytest.approx(0.625)  # of .60 to .65
-    assert a.numbers["accuracy_mean"].std == pytest.approx(0.01 * 3.5**0.5)  # the variance of 0 to 5 is 3.5
+    # the variance of 0 to 5 is 3.5
+    assert a.numbers["accuracy_mean"].std == pytest.approx(0.01 * 3.5**0.5)
     assert a.numbers["bytes_per_round"].mean == 2e6  # (4 + 6) million in 5 rounds
     assert lines["one", "own"].reason == "seed 0 diverged"
     assert lines["two", "b"].reason == "b needs all clients"
     assert lines["two", "a"].reason == "every trial of its rates diverged or failed"
-    assert lines["two", "a"].numbers == lines["two", "a"].leads == lines["one", "fedavg"].leads == {}
+    assert (
+        lines["two", "a"].numbers == lines["two", "a"].leads == lines["one", "fedavg"].leads == {}
+    )
 
 
 def test_leads_over_fedavg_by_hand(found):
     """Three methods are compared with six seeds, of which one sign in all has p = 1/64, so that 3/64 is at most 5 %.
 
-    The seed in which a method diverged counts as behind by the largest difference: p = 2/64 by itself is not enough.
+    The seed in which a method diverged counts as behind by the largest difference: p = 2/64 by
+    itself is not enough.
     """
-    lines = {line.method: line.leads for line in lines_of(found, "uniform") if line.setting == "one"}
+    lines = {
+        line.method: line.leads for line in lines_of(found, "uniform") if line.setting == "one"
+    }
     assert {m: leads["accuracy_mean"].state for m, leads in lines.items() if leads} == {
         "a": "ahead", "b": "open", "own": "open",
     }  # fmt: skip
     a, own = lines["a"]["accuracy_mean"].found, lines["own"]["accuracy_mean"].found
-    assert (a.mean, a.greater, a.low, a.high) == (pytest.approx(0.1), 1 / 64, pytest.approx(0.1), pytest.approx(0.1))
+    assert (a.mean, a.greater, a.low, a.high) == (
+        pytest.approx(0.1),
+        1 / 64,
+        pytest.approx(0.1),
+        pytest.approx(0.1),
+    )
     assert own.mean == pytest.approx((0.39 + 0.38 + 0.37 + 0.36 + 0.35 - 0.39) / 6)
     assert lines["a"]["accuracy_worst10"].state == "behind"
 
@@ -94,32 +125,59 @@ def test_leads_over_fedavg_by_hand(found):
 def test_ranks_leave_out_what_is_refused_and_put_what_diverged_last(found):
     """By the mean, setting one: a, FedAvg, and the one with a seed that diverged; setting two: own, FedAvg, a.
 
-    Under weights by size, the method with a rule of its own keeps its numbers: a, FedAvg, own; own, FedAvg, a.
+    Under weights by size, the method with a rule of its own keeps its numbers: a, FedAvg, own; own,
+    FedAvg, a.
     """
     assert without_ranks(found) == ["b"]
     for table in ("uniform", "size"):
-        assert dict(ranked(found, table, "accuracy_mean").ordered) == {"a": 2, "fedavg": 2, "own": 2}
-    assert ranked(Comparisons(found.runs, {"one": found.searches["one"]}), "uniform", "accuracy_mean") is None
+        assert dict(ranked(found, table, "accuracy_mean").ordered) == {
+            "a": 2,
+            "fedavg": 2,
+            "own": 2,
+        }
+    assert (
+        ranked(Comparisons(found.runs, {"one": found.searches["one"]}), "uniform", "accuracy_mean")
+        is None
+    )
 
 
 def test_front_of_a_setting(found):
     """In setting one, b has the highest mean of those without a diverged seed, 3.8 / 6; it dominates a."""
     front = front_of(found, "uniform", "one", "accuracy_mean", "accuracy_worst10")
-    assert (front.methods, [m for m, on in zip(front.methods, front.member, strict=True) if on]) == (METHODS, ["b"])
+    assert (
+        front.methods,
+        [m for m, on in zip(front.methods, front.member, strict=True) if on],
+    ) == (METHODS, ["b"])
     assert np.isnan(front.x[3])
 
 
 def test_the_page_gives_the_reason_for_every_missing_number(found, tmp_path):
-    notes = {"title": "Title", "lead": "Lead", "command": "make it", "facts": {"budget": "2 trials < 3"}}
+    notes = {
+        "title": "Title",
+        "lead": "Lead",
+        "command": "make it",
+        "facts": {"budget": "2 trials < 3"},
+    }
     text = write_benchmark(found, notes, tmp_path).read_text()
     words = re.sub(r"<style>.*?</style>|<script>.*?</script>|base64,[^\"]*", "", text, flags=re.S)
-    assert not re.search(r"\b(nan|inf|None)\b", " ".join(re.findall(r"<(?:td|dd)\b.*?</(?:td|dd)>", words, re.S)))
+    assert not re.search(
+        r"\b(nan|inf|None)\b", " ".join(re.findall(r"<(?:td|dd)\b.*?</(?:td|dd)>", words, re.S))
+    )
     heads = re.findall(r"<h2[^>]*>([^<]*)</h2>", words)
     assert heads[:2] == ["The methods at a glance", "Who is ahead of FedAvg"]
-    assert words.index("mean_worst10") < words.index("Who is ahead of FedAvg</h2>")  # a picture comes first
-    for wanted in ("seed 0 diverged", "b needs all clients", "2 trials &lt; 3", "make it", "Lead", "local.lr (upper)"):
+    # a picture comes first
+    assert words.index("mean_worst10") < words.index("Who is ahead of FedAvg</h2>")
+    for wanted in (
+        "seed 0 diverged",
+        "b needs all clients",
+        "2 trials &lt; 3",
+        "make it",
+        "Lead",
+        "local.lr (upper)",
+    ):
         assert wanted in words
-    assert words.count("every trial of its rates diverged") == 2  # a in setting two, under both weights
+    # a in setting two, under both weights
+    assert words.count("every trial of its rates diverged") == 2
     assert words.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]{40,}"', words)) == 2
     table = pd.read_csv(tmp_path / "table.csv")
     assert len(table) == 12  # 4 methods in 2 settings, and 2 with a choice of weights
@@ -138,7 +196,8 @@ def test_the_page_is_written_again_from_its_files_byte_for_byte(found, tmp_path)
 
 
 NAMES = ("C4.5", "C4.5+m", "C4.5+cf", "C4.5+m+cf")
-# Demšar, Table 6: AUC of four variants of C4.5 on 14 data sets; on voting, 0.9751 is printed as 0.975, with rank 2
+# Demšar, Table 6: AUC of four variants of C4.5 on 14 data sets; on voting, 0.9751 is printed as
+# 0.975, with rank 2
 AUC = np.array([
     [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
     [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
@@ -151,11 +210,14 @@ AUC = np.array([
 def test_the_example_of_demsar():
     """Printed: average ranks 3.143, 2.000, 2.893, 1.964 and CD 1.25; and χ² 9.28, which does not correct for ties.
 
-    Ties: 3 pairs and one block of four, Σ(t³ - t) = 3·6 + 60 = 78 of 14 (4³ - 4) = 840; χ² is divided by 1 - 78/840.
+    Ties: 3 pairs and one block of four, Σ(t³ - t) = 3·6 + 60 = 78 of 14 (4³ - 4) = 840; χ² is
+    divided by 1 - 78/840.
     """
     found = rank_test(NAMES, AUC, 1)
     assert found.test.ranks == pytest.approx([44 / 14, 28 / 14, 40.5 / 14, 27.5 / 14])
-    assert found.test.critical_difference == pytest.approx(2.569 * math.sqrt(4 * 5 / (6 * 14)), rel=3e-4)
+    assert found.test.critical_difference == pytest.approx(
+        2.569 * math.sqrt(4 * 5 / (6 * 14)), rel=3e-4
+    )
     plain = 12 * 14 / 20 * (sum(r**2 for r in (44 / 14, 2, 40.5 / 14, 27.5 / 14)) - 25)
     assert plain == pytest.approx(9.28, abs=0.005)
     corrected = plain / (1 - 78 / 840)
@@ -216,7 +278,12 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     folder, entries = tmp_path / "synthetic", {}
     (folder / "entries").mkdir(parents=True)
     (folder / "refused.json").write_text('{"stem": "why not"}')
-    for table, method in (("uniform", "fedavg"), ("uniform", "fedprox"), ("worst10", "fedprox"), ("size", "fedprox")):
+    for table, method in (
+        ("uniform", "fedavg"),
+        ("uniform", "fedprox"),
+        ("worst10", "fedprox"),
+        ("size", "fedprox"),
+    ):
         benchmark.Entry("synthetic", table, method, folder, tiny, 1).execute(2)
         entries[table, method] = json.loads((folder / f"entries/{table}.{method}.json").read_text())
     assert len(entries["uniform", "fedavg"]["trials"]) == 6
@@ -229,7 +296,9 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     assert len({t["values"]["algo.mu"] for t in trials[6:]}) == len(trials) - 6 == 5
     chosen = max(trials, key=lambda t: t["scores"]["val_accuracy_mean"])
     assert entries["uniform", "fedprox"]["chosen"] == chosen["values"]
-    worst = max(entries["worst10", "fedprox"]["trials"], key=lambda t: t["scores"]["val_accuracy_worst10"])
+    worst = max(
+        entries["worst10", "fedprox"]["trials"], key=lambda t: t["scores"]["val_accuracy_worst10"]
+    )
     assert entries["worst10", "fedprox"]["chosen"] == worst["values"]
     assert entries["worst10", "fedprox"]["trials"][:6] == trials[:6]
     assert entries["size", "fedprox"]["trials"][:6] != trials[:6]
@@ -239,7 +308,9 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     assert found.methods("uniform") == ["fedavg", "fedprox", "stem"]
     search = found.searches["fairness/synthetic"]
     assert (search["clients"], search["refused"]) == (4, {"stem": "why not"})
-    assert found.values("uniform", "fairness/synthetic", "accuracy_mean", ["fedavg", "fedprox"]).shape == (2, 2)
+    assert found.values(
+        "uniform", "fairness/synthetic", "accuracy_mean", ["fedavg", "fedprox"]
+    ).shape == (2, 2)
     save(found, tmp_path / "out")
     assert load(tmp_path / "out").runs.equals(found.runs)
 

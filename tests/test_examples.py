@@ -54,10 +54,15 @@ def test_naive_fedavg_runs_alone(capsys):
     assert capsys.readouterr().out.startswith("[")
 
 
-@pytest.mark.parametrize("method", sorted(p.stem for p in (EXAMPLES / "carried_momentum" / "algo").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "method", sorted(p.stem for p in (EXAMPLES / "carried_momentum" / "algo").glob("*.yaml"))
+)
 def test_carried_momentum_without_momentum_is_the_method(fed, tmp_path, method):
     """A solver without a state carries nothing on; with momentum the runs differ."""
-    own, plain = ["--config-dir", str(EXAMPLES / "carried_momentum")], method.removeprefix("carried_")
+    own, plain = (
+        ["--config-dir", str(EXAMPLES / "carried_momentum")],
+        method.removeprefix("carried_"),
+    )
     models = {}
     for momentum in (0, 0.9):
         for name, flags in ((method, own), (plain, [])):
@@ -71,8 +76,14 @@ def test_carried_momentum_without_momentum_is_the_method(fed, tmp_path, method):
 
 def _same(method):
     """The settings of the YAML file, for the plain method too."""
-    section = yaml.safe_load((EXAMPLES / "carried_momentum" / "algo" / f"{method}.yaml").read_text())
-    return [f"algo.{k}={'null' if v is None else v}" for k, v in section.items() if k not in ("_target_", "method")]
+    section = yaml.safe_load(
+        (EXAMPLES / "carried_momentum" / "algo" / f"{method}.yaml").read_text()
+    )
+    return [
+        f"algo.{k}={'null' if v is None else v}"
+        for k, v in section.items()
+        if k not in ("_target_", "method")
+    ]
 
 
 def test_carried_momentum_is_one_uninterrupted_sgd(monkeypatch):

@@ -43,11 +43,19 @@ def test_a_run_that_is_killed_at_any_operation_on_files_resumes(tmp_path):
 
 
 def test_a_run_that_is_killed_in_any_round_ends_with_the_bytes_of_one_left_alone(few):
-    rounds = {(method, number.name): [] for method, number in itertools.product(kills.METHODS, kills.SIGNALS)}
+    rounds = {
+        (method, number.name): []
+        for method, number in itertools.product(kills.METHODS, kills.SIGNALS)
+    }
     for run in few["rounds"]:
         rounds[run["method"], run["signal"]].append(run["rounds"])
         ended = -9 if run["signal"] == "SIGKILL" else 0 if run["rounds"] == kills.ROUNDS else 143
-        assert (run["first"], run["saved"], run["again"], run["same"]) == (ended, ended != 0, 0, True), run
+        assert (run["first"], run["saved"], run["again"], run["same"]) == (
+            ended,
+            ended != 0,
+            0,
+            True,
+        ), run
     for (_, name), reached in rounds.items():  # SIGTERM waits for the end of the round
         assert reached == [n + (name == "SIGTERM") for n in range(kills.ROUNDS)]
 
@@ -60,7 +68,9 @@ def test_a_full_disk_is_one_line_and_the_run_resumes_later(few):
         assert all(line.endswith("evaluating the initial model") for line in begun), run
 
 
-@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "config.yaml"])
+@pytest.mark.parametrize(
+    "name", ["rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "config.yaml"]
+)
 def test_a_flipped_bit_in_a_finished_run_is_found_when_the_run_is_asked_for(fed, tmp_path, name):
     run = run_dir(tmp_path, fed(*FAST)[1])
     content = bytearray((run / name).read_bytes())

@@ -22,7 +22,9 @@ PROSE = sorted(
     for p in (ROOT / where).glob(pattern)
     if p.is_file() and p.suffix != ".pyc"
 )  # fmt: skip
-COMMAND = re.compile(r"pip install\s+(?:(?:-e|--editable|-[cr] \S+)\s+)?(?:'([^']+)'|\"([^\"]+)\"|([^\s`;)'\"]+))")
+COMMAND = re.compile(
+    r"pip install\s+(?:(?:-e|--editable|-[cr] \S+)\s+)?(?:'([^']+)'|\"([^\"]+)\"|([^\s`;)'\"]+))"
+)
 WHAT = re.compile(r"(?P<name>\.|[A-Za-z][\w.-]*)(?:\[(?P<extras>[\w,-]+)\])?")
 
 
@@ -41,7 +43,11 @@ def fault(what):
         return f"has no extra {', '.join(unknown)}"
     if extras:
         return None if name in (".", DISTRIBUTION) else f"extras belong to {DISTRIBUTION}"
-    return None if name in {".", DISTRIBUTION} | DEPENDENCIES else f"{name} is not this project and not a dependency"
+    return (
+        None
+        if name in {".", DISTRIBUTION} | DEPENDENCIES
+        else f"{name} is not this project and not a dependency"
+    )
 
 
 def test_the_name_has_one_spelling():
@@ -73,8 +79,14 @@ def test_hints_in_code_come_from_one_function_and_name_an_extra_that_exists():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "install_hint":
-                asked |= {c.value for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant)}
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "pip install" in node.value:
+                asked |= {
+                    c.value for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant)
+                }
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and "pip install" in node.value
+            ):
                 written += [(path.name, what) for what in hints(node.value) if "[" in what]
     assert asked and asked <= EXTRAS
     assert not written

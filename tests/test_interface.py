@@ -109,7 +109,10 @@ def test_every_key_can_be_set():
 
 
 def test_every_method_has_its_keys():
-    found = {algo: set(yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text())) for algo in ALGORITHMS}
+    found = {
+        algo: set(yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text()))
+        for algo in ALGORITHMS
+    }
     missing = {algo: set(keys.split()) - found[algo] for algo, keys in ALGORITHMS.items()}
     assert {algo: keys for algo, keys in missing.items() if keys} == {}
 
@@ -128,7 +131,12 @@ def test_a_run_has_its_files(run):
     meta = json.loads((path / "meta.json").read_text())
     assert path == folder / "synthetic_leaf" / "fedavg" / meta["hash"] / "seed_1"
     assert {file.name for file in path.iterdir()} == FILES
-    assert (config["rounds"], config["data"]["clients"], meta["status"], meta["seed"]) == (2, 6, "done", 1)
+    assert (config["rounds"], config["data"]["clients"], meta["status"], meta["seed"]) == (
+        2,
+        6,
+        "done",
+        1,
+    )
     assert set(META.split()) <= set(meta)
     rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [0, 1, 2]

@@ -1,7 +1,7 @@
 """Whatever happens to a file on disk, no other number is shown: figures are right, or there is a clear error.
 
-Files of finished runs and of prepared data are changed at random, and what reads them is asked. FEDBENCH_MUTATIONS is
-the number of changes for each reader.
+Files of finished runs and of prepared data are changed at random, and what reads them is asked.
+FEDBENCH_MUTATIONS is the number of changes for each reader.
 """
 
 import contextlib
@@ -135,7 +135,11 @@ def frames():
         warnings.simplefilter("always")
         found = fedbench.load_results("results")
     said = "".join(f"{w.message}\n" for w in caught)
-    return int(bool(said)), [table.to_csv() for table in (found.runs, found.rounds, found.clients)], said
+    return (
+        int(bool(said)),
+        [table.to_csv() for table in (found.runs, found.rounds, found.clients)],
+        said,
+    )
 
 
 def shown():
@@ -186,14 +190,21 @@ def test_a_reader_of_runs_shows_the_same_numbers_or_fails(whole, place, reader, 
         counted["right"] += 1
         return
     run = next(p for p in file.parents if p.name.startswith("seed_")).relative_to("results")
-    assert (status, str(run) in err, len(err) < LONGEST) == (1, True, True), (file, kind, where, err)
+    assert (status, str(run) in err, len(err) < LONGEST) == (1, True, True), (
+        file,
+        kind,
+        where,
+        err,
+    )
     assert "Traceback" not in err
     counted["error"] += 1
 
 
 @bounded
 @given(data=st.data(), kind=KINDS, where=PLACES)
-def test_a_finished_run_that_is_asked_for_has_the_same_model_or_fails(whole, place, data, kind, where):
+def test_a_finished_run_that_is_asked_for_has_the_same_model_or_fails(
+    whole, place, data, kind, where
+):
     fresh(whole, place)
     run = next(Path("results").rglob("fedavg/*/seed_0"))
     model = (run / "model.safetensors").read_bytes()
@@ -205,7 +216,12 @@ def test_a_finished_run_that_is_asked_for_has_the_same_model_or_fails(whole, pla
         assert out.splitlines()[-1] == str(run)
         counted["right"] += 1
     else:
-        assert (status, str(run) in err, "force=true" in err, len(err) < LONGEST) == (1, True, True, True), err
+        assert (status, str(run) in err, "force=true" in err, len(err) < LONGEST) == (
+            1,
+            True,
+            True,
+            True,
+        ), err
         counted["error"] += 1
 
 
@@ -221,7 +237,11 @@ def test_prepared_data_are_the_same_or_are_prepared_again(whole, place, data, ki
         changed = not file.exists() or file.read_bytes().strip() != content.strip()
         status, out, err = call(*RUN, f"data_dir={whole}", "algo=fedavg", "seed=0", "force=true")
         assert status == 0, err
-        assert Path(out.splitlines()[-1], "model.safetensors").read_bytes() == expected, (file, kind, where)
+        assert Path(out.splitlines()[-1], "model.safetensors").read_bytes() == expected, (
+            file,
+            kind,
+            where,
+        )
         assert not changed or "preparing femnist" in err, (file, kind, where, err)
         counted["right"] += 1
     finally:

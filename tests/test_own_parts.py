@@ -48,7 +48,9 @@ def test_dynreg_is_algorithm_1(mode):
     work = LocalWork(lr=0.1, batch_size=None, epochs=(4, 4))
     w = torch.linspace(-1, 1, task_for(data).size, dtype=torch.float64)
     ours = final(example("dynreg")["dynreg"](alpha=0.3), data, rounds=5, work=work, w=w, mode=mode)
-    np.testing.assert_allclose(ours.numpy(), plain_feddyn(clients, w.numpy(), 5, 0.1, 4, 0.3), rtol=1e-10)
+    np.testing.assert_allclose(
+        ours.numpy(), plain_feddyn(clients, w.numpy(), 5, 0.1, 4, 0.3), rtol=1e-10
+    )
 
 
 def test_dynreg_resumes_with_its_states(fed, tmp_path):
@@ -66,7 +68,9 @@ def test_dynreg_resumes_with_its_states(fed, tmp_path):
 
 
 def test_all_of_them_in_one_run(fed, tmp_path):
-    status, out, err = fed(*FLAGS, "data=wheel", "algo=dynreg", "+metrics=inequality", "rounds=3", "local.lr=0.1")
+    status, out, err = fed(
+        *FLAGS, "data=wheel", "algo=dynreg", "+metrics=inequality", "rounds=3", "local.lr=0.1"
+    )
     assert status == 0, err
     path = run_dir(tmp_path, out)
     shapes = {k: tuple(v.shape) for k, v in load_file(path / "model.safetensors").items()}
@@ -99,7 +103,9 @@ def test_metrics_by_hand():
     # |a_i - a_j| is 0.5 in half of the four pairs: 0.25 / (2 * 0.75)
     assert found["gini"](np.array([0.5, 1.0])) == pytest.approx(1 / 6)
     # a tenth of 20 examples is 2: one of the client with loss 4, one of that with loss 3
-    assert found["cvar"](np.array([1.0, 4.0, 3.0]), np.array([15.0, 1.0, 4.0])) == pytest.approx(3.5)
+    assert found["cvar"](np.array([1.0, 4.0, 3.0]), np.array([15.0, 1.0, 4.0])) == pytest.approx(
+        3.5
+    )
 
 
 # ---- metrics
@@ -114,11 +120,15 @@ def test_metrics_change_nothing_else(fed, tmp_path):
     a, b = (load_file(p / "model.safetensors") for p in (with_metrics, without))
     assert all(torch.equal(v, b[k]) for k, v in a.items())
     assert "metrics" not in (without / "config.yaml").read_text()
-    rows = [json.loads((p / "rounds.jsonl").read_text().splitlines()[-1]) for p in (with_metrics, without)]
+    rows = [
+        json.loads((p / "rounds.jsonl").read_text().splitlines()[-1])
+        for p in (with_metrics, without)
+    ]
     assert set(rows[0]) - set(rows[1]) == {"gini", "cvar"}
     other = run_dir(tmp_path, fed(*FLAGS, *few, "+metrics=inequality", "metrics.cvar.share=0.5")[1])
     assert other.parent != with_metrics.parent
-    assert run_dir(tmp_path, fed(*FLAGS, *few, "metrics=inequality")[1]) == with_metrics  # the sign may be left out
+    # the sign may be left out
+    assert run_dir(tmp_path, fed(*FLAGS, *few, "metrics=inequality")[1]) == with_metrics
 
 
 def test_a_comparison_of_a_metric(fed, no_figures):
@@ -237,10 +247,16 @@ def wrong(tmp_path):
     (folder / "data" / "partition").mkdir(parents=True)
     (folder / "wrong.py").write_text(WRONG)
     model = "defaults:\n  - /model@_global_.model: linear\n"
-    (folder / "data" / "src.yaml").write_text(f"{model}clients: null\nsource: {{_target_: wrong.source, wrong: ''}}\n")
+    (folder / "data" / "src.yaml").write_text(
+        f"{model}clients: null\nsource: {{_target_: wrong.source, wrong: ''}}\n"
+    )
     rules = "  - partition: rule\n"
-    (folder / "data" / "plain.yaml").write_text(f"{model}{rules}clients: 4\nsource: {{_target_: wrong.plain}}\n")
-    (folder / "data" / "partition" / "rule.yaml").write_text("_target_: wrong.partition\nwrong: ''\n")
+    (folder / "data" / "plain.yaml").write_text(
+        f"{model}{rules}clients: 4\nsource: {{_target_: wrong.plain}}\n"
+    )
+    (folder / "data" / "partition" / "rule.yaml").write_text(
+        "_target_: wrong.partition\nwrong: ''\n"
+    )
     (folder / "data" / "partition" / "given.yaml").write_text("_target_: wrong.given\n")
     return ["--config-dir", str(folder)]
 
@@ -250,7 +266,8 @@ def test_what_does_not_fit_is_named(fed, wrong, keys, message):
     few = [] if keys.startswith("data=") else ["data.clients=8"]
     status, out, err = fed(*wrong, *few, "rounds=1", *keys.split())
     assert status == 2, (out, err)
-    assert err.rpartition("evaluating the initial model\n")[2].count("\n") == 1  # before that, unless a metric is wrong
+    # before that, unless a metric is wrong
+    assert err.rpartition("evaluating the initial model\n")[2].count("\n") == 1
     assert re.search(message, err), err
 
 
@@ -270,9 +287,21 @@ def test_a_config_file_that_would_never_be_read_is_refused(fed, tmp_path):
     own = tmp_path / "own" / "algo"
     own.mkdir(parents=True)
     (own / "fedavg.yaml").write_bytes((ROOT / "conf" / "algo" / "fedavg.yaml").read_bytes())
-    flags = ("--config-dir", "own", "algo=fedavg", "data=synthetic_leaf", "data.clients=3", "rounds=0", "--cfg", "job")
+    flags = (
+        "--config-dir",
+        "own",
+        "algo=fedavg",
+        "data=synthetic_leaf",
+        "data.clients=3",
+        "rounds=0",
+        "--cfg",
+        "job",
+    )
     assert fed(*flags)[0] == 0
     (own / "fedavg.yaml").write_text("_target_: mine.mine\n")
     status, _, err = fed(*flags)
     assert status != 0
-    assert "own/algo/fedavg.yaml is hidden by fedbench's own algo/fedavg.yaml; give it another name" in err
+    assert (
+        "own/algo/fedavg.yaml is hidden by fedbench's own algo/fedavg.yaml; give it another name"
+        in err
+    )

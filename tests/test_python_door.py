@@ -40,12 +40,20 @@ def test_a_run_is_the_run_of_the_command_line(fed, tmp_path):
 
 
 def test_one_request_in_four_forms():
-    mapping = {"algo": "fedavg", "data": {"clients": 8}, "rounds": 4, "local": {"lr": 0.1, "epochs": [1, 2]}}
+    mapping = {
+        "algo": "fedavg",
+        "data": {"clients": 8},
+        "rounds": 4,
+        "local": {"lr": 0.1, "epochs": [1, 2]},
+    }
     texts = ["algo=fedavg", "data.clients=8", "rounds=4", "local.lr=0.1", "local.epochs=[1,2]"]
     paths = {fedbench.run(given).path for given in (mapping, texts, tuple(texts), " ".join(texts))}
     assert len(paths) == 1
     assert fedbench.run(mapping).config["local"]["epochs"] == [1, 2]
-    for view in (OmegaConf.create(mapping), MappingProxyType({**mapping, "data": MappingProxyType({"clients": 8})})):
+    for view in (
+        OmegaConf.create(mapping),
+        MappingProxyType({**mapping, "data": MappingProxyType({"clients": 8})}),
+    ):
         assert to_overrides(view) == texts
 
 
@@ -63,7 +71,11 @@ def test_values_keep_their_type():
 
 
 def test_a_string_is_split_as_a_shell_would():
-    assert to_overrides("algo=fedavg results_dir='a b'  rounds=3") == ["algo=fedavg", "results_dir=a b", "rounds=3"]
+    assert to_overrides("algo=fedavg results_dir='a b'  rounds=3") == [
+        "algo=fedavg",
+        "results_dir=a b",
+        "rounds=3",
+    ]
     assert to_overrides("") == to_overrides([]) == to_overrides({}) == []
 
 
@@ -76,7 +88,10 @@ def test_a_string_is_split_as_a_shell_would():
         ({"algo": ["fedavg", "fedprox"]}, "algo takes one choice"),
         ("model=cnn", "this model needs images"),
         ("-m seed=0,1", "'-m' is not an override"),
-        ("hydra.run.dir=x", "hydra.run.dir=x configures sweeps, which -m makes; results_dir=DIR is where"),
+        (
+            "hydra.run.dir=x",
+            "hydra.run.dir=x configures sweeps, which -m makes; results_dir=DIR is where",
+        ),
         ({"hydra": {"run": {"dir": "x"}}}, "hydra.run.dir=x configures sweeps"),
         (None, "overrides must be a string, several strings or a mapping, got None"),
         (5, "overrides must be a string, several strings or a mapping, got 5"),
@@ -123,7 +138,8 @@ def test_nothing_of_the_process_is_changed(tmp_path):
     assert state() == before
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "config.yaml").write_text("mine: 1\n")
-    with initialize_config_dir(str(tmp_path / "theirs"), version_base="1.2"):  # a program that uses Hydra itself
+    # a program that uses Hydra itself
+    with initialize_config_dir(str(tmp_path / "theirs"), version_base="1.2"):
         inside = state()
         fedbench.run(FAST)
         assert state() == inside
@@ -142,7 +158,9 @@ def test_a_method_is_read_again_for_every_run(tmp_path):
             "from fedbench import Algorithm, descent, server_descent\n"
             f"def scaled(local):\n    return Algorithm(**descent(local), **server_descent(lr={rate}))\n"
         )
-        run = fedbench.run(["algo=scaled", "data.clients=8", "rounds=1", "force=true"], config_dir=own)
+        run = fedbench.run(
+            ["algo=scaled", "data.clients=8", "rounds=1", "force=true"], config_dir=own
+        )
         norms.append(run.last_round()["update_norm"])
     assert norms[1] == pytest.approx(norms[0] / 4, rel=1e-5)
 
@@ -158,7 +176,13 @@ def test_results_are_frames_that_join(fed):
     assert set(results.runs["algo"]) == {"fedavg", "fedprox"}
     assert results.runs.loc[results.runs["algo"] == "fedprox", "algo.mu"].tolist() == [0.1, 0.1]
     assert results.runs.loc[results.runs["algo"] == "fedavg", "algo.mu"].isna().all()
-    assert {"local.lr", "data.clients", "data.source.generator_seed", "rounds", "engine.precision"} <= set(results.runs)
+    assert {
+        "local.lr",
+        "data.clients",
+        "data.source.generator_seed",
+        "rounds",
+        "engine.precision",
+    } <= set(results.runs)
     assert len(results.rounds) == 4 * 5
     assert len(results.clients) == 4 * 5 * 8
     identity = ["setting", "algo", "hash", "seed"]
@@ -204,7 +228,9 @@ def test_importing_is_light():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(tmp_path, monkeypatch):
+def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(
+    tmp_path, monkeypatch
+):
     """Afterwards the caller's own modules are back."""
     monkeypatch.chdir(tmp_path)
     for folder, rate in (("one", 1.0), ("two", 0.1)):
@@ -214,15 +240,22 @@ def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(t
             "from door_rate import RATE\nfrom fedbench import Algorithm, server_descent\n\n"
             "def mine(local=None):\n    return Algorithm(**server_descent(lr=RATE))\n"
         )
-        (tmp_path / folder / "algo" / "mine.yaml").write_text("# mine\n_target_: door_method.mine\n")
+        (tmp_path / folder / "algo" / "mine.yaml").write_text(
+            "# mine\n_target_: door_method.mine\n"
+        )
     asked = "algo=mine data=synthetic_leaf data.clients=4 rounds=1"
-    alone = {d: fedbench.run(asked, config_dir=d).last_round()["train_loss"] for d in ("one", "two")}
+    alone = {
+        d: fedbench.run(asked, config_dir=d).last_round()["train_loss"] for d in ("one", "two")
+    }
     assert alone["one"] != alone["two"]
     monkeypatch.syspath_prepend(str(tmp_path / "one"))
     import door_method
     import door_rate
 
-    assert fedbench.run(f"{asked} force=true", config_dir="one").last_round()["train_loss"] == alone["one"]
+    assert (
+        fedbench.run(f"{asked} force=true", config_dir="one").last_round()["train_loss"]
+        == alone["one"]
+    )
     assert (sys.modules["door_method"], sys.modules["door_rate"]) == (door_method, door_rate)
     del sys.modules["door_method"], sys.modules["door_rate"]
 
@@ -234,11 +267,15 @@ def test_only_public_names_are_listed():
 
 def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, capsys):
     small = parse_overrides(FAST)
-    runs = fedbench.sweep({"algo": ["fedavg", "qfedavg"], "seed": range(2), **{o.key: o.value for o in small}})
+    runs = fedbench.sweep(
+        {"algo": ["fedavg", "qfedavg"], "seed": range(2), **{o.key: o.value for o in small}}
+    )
     assert [(run.meta["algo"], run.meta["seed"]) for run in runs] == [
         ("fedavg", 0), ("fedavg", 1), ("qfedavg", 0), ("qfedavg", 1),
     ]  # fmt: skip
-    assert [run.path for run in fedbench.sweep(f"algo=fedavg,qfedavg seed=0,1 {SMALL}")] == [run.path for run in runs]
+    assert [run.path for run in fedbench.sweep(f"algo=fedavg,qfedavg seed=0,1 {SMALL}")] == [
+        run.path for run in runs
+    ]
     capsys.readouterr()
     written = fedbench.report(compare="algo", metric="test_loss")
     assert written == Path("results/report/index.html")
@@ -247,12 +284,15 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, 
     drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True)
     assert drawn == Path("results/plots/test_loss_over_round_by_algo.png")
     assert drawn.exists()
-    assert fedbench.report(Path("results"), latex=False) == written  # though the package of reports has been imported
+    # though the package of reports has been imported
+    assert fedbench.report(Path("results"), latex=False) == written
 
 
 def test_a_sweep_through_a_launcher_returns_its_runs(tmp_path):
     (tmp_path / "own").mkdir()
-    runs = fedbench.sweep(f"hydra/launcher=basic seed=0,1 {SMALL}", config_dir=str(tmp_path / "own"))
+    runs = fedbench.sweep(
+        f"hydra/launcher=basic seed=0,1 {SMALL}", config_dir=str(tmp_path / "own")
+    )
     assert [run.meta["seed"] for run in runs] == [0, 1]
 
 
@@ -270,7 +310,12 @@ def test_tune_and_compare_return_where_their_tables_are():
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: fedbench.plot(x="foo"), lambda: fedbench.report("nowhere"), lambda: fedbench.tune("x")]
+    "call",
+    [
+        lambda: fedbench.plot(x="foo"),
+        lambda: fedbench.report("nowhere"),
+        lambda: fedbench.tune("x"),
+    ],
 )
 def test_wrong_requests_of_words_are_raised(call):
     with pytest.raises(RequestError):

@@ -16,8 +16,14 @@ def locked(name):
     """Return the requirements of a file by name, each with its hashes."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     entries = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-    pins = [(Requirement(" ".join(w for w in words if not w.startswith("--hash="))), words) for words in entries]
-    return {canonicalize_name(pin.name): (pin, {w for w in words if w.startswith("--hash=")}) for pin, words in pins}
+    pins = [
+        (Requirement(" ".join(w for w in words if not w.startswith("--hash="))), words)
+        for words in entries
+    ]
+    return {
+        canonicalize_name(pin.name): (pin, {w for w in words if w.startswith("--hash=")})
+        for pin, words in pins
+    }
 
 
 @pytest.mark.parametrize(
@@ -35,21 +41,30 @@ def test_a_lock_holds_versions_that_the_project_accepts(name, wanted):
         assert package in pins, f"{requirement} is not locked: run make lock"
         (exact,) = pins[package][0].specifier
         assert exact.operator == "=="
-        assert exact.version in requirement.specifier, f"{requirement} is locked as {exact}: run make lock"
+        assert exact.version in requirement.specifier, (
+            f"{requirement} is locked as {exact}: run make lock"
+        )
 
 
 @pytest.mark.parametrize("name", ["build", "base", "dev"])
 def test_every_locked_package_has_hashes_and_one_version(name):
     development = locked("dev")
     for package, (pin, hashes) in locked(name).items():
-        assert hashes and all(h.startswith("--hash=sha256:") and len(h) == 78 for h in hashes), package
-        assert (pin.specifier, hashes) == (development[package][0].specifier, development[package][1]), package
+        assert hashes and all(h.startswith("--hash=sha256:") and len(h) == 78 for h in hashes), (
+            package
+        )
+        assert (pin.specifier, hashes) == (
+            development[package][0].specifier,
+            development[package][1],
+        ), package
 
 
 @pytest.mark.parametrize("name", ["base", "dev"])
 def test_what_a_locked_package_needs_is_locked_too(name):
     pins = locked(name) | locked("torch")
-    here = [p for p, (pin, _) in locked(name).items() if pin.marker is None or pin.marker.evaluate()]
+    here = [
+        p for p, (pin, _) in locked(name).items() if pin.marker is None or pin.marker.evaluate()
+    ]
     needed = [(p, Requirement(text)) for p in here for text in distribution(p).requires or []]
     assert needed
     for package, need in needed:

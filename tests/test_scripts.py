@@ -37,7 +37,8 @@ def test_the_fairness_benchmark_names_every_method_and_why_one_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "clients", "steps"), [("W1", 100, 871), ("W2", 200, 1934), ("W3", 10, 40), ("W4", 16, 256), ("W5", 10, 70)]
+    ("name", "clients", "steps"),
+    [("W1", 100, 871), ("W2", 200, 1934), ("W3", 10, 40), ("W4", 16, 256), ("W5", 10, 70)],
 )
 def test_the_workloads_are_those_that_peers_were_measured_on(name, clients, steps):
     """Client-steps of a round; W2's clients are redrawn here, so their number is only close."""
@@ -64,7 +65,9 @@ def test_the_yardstick_is_fedavg(monkeypatch):
     kept = {}
     monkeypatch.setattr(bench, "synchronize", lambda device: None)
     true = torch.zeros_like
-    monkeypatch.setattr(bench.torch, "zeros_like", lambda t: kept.setdefault(tuple(t.shape), true(t)))
+    monkeypatch.setattr(
+        bench.torch, "zeros_like", lambda t: kept.setdefault(tuple(t.shape), true(t))
+    )
     torch.manual_seed(0)
     start = torch.cat([p.detach().flatten() for p in w.plain().parameters()])
     bench.tight_loop(w, data)(0)
@@ -79,9 +82,13 @@ def test_the_yardstick_is_fedavg(monkeypatch):
 
 def test_code_size_counts_tokens_whatever_the_layout(tmp_path, capsys):
     size = script("code_size.py")
-    source = '"""A module."""\n\n# why\nX = 1\n\n\ndef f():\n    """A function.\n\n    More.\n    """\n'
+    source = (
+        '"""A module."""\n\n# why\nX = 1\n\n\ndef f():\n    """A function.\n\n    More.\n    """\n'
+    )
     pressed = size.measured(source + "    return [x for x in (1, 2) if x]\n")
-    airy = size.measured(source + "    return [\n        x\n        for x in (1, 2)\n        if x\n    ]\n")
+    airy = size.measured(
+        source + "    return [\n        x\n        for x in (1, 2)\n        if x\n    ]\n"
+    )
     assert (pressed.tokens, pressed.lines, pressed.branches, pressed.wide) == (22, 3, 1, 0)
     assert (airy.tokens, airy.lines, airy.branches) == (22, 7, 1)
     assert size.measured(f"{'x' * 101} = 1\n").wide == 1
@@ -90,14 +97,28 @@ def test_code_size_counts_tokens_whatever_the_layout(tmp_path, capsys):
     (tmp_path / "b.py").write_text("Y = 2\n# a comment\n")
     limits = ["--max-tokens", "6", "--max-per-line", "3", "--max-branches", "0", "--max-wide", "0"]
     assert size.main([str(tmp_path), *limits]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["sum", "2", "6", "2", "3.00", "0.000", "0.0%"]
+    assert capsys.readouterr().out.splitlines()[-1].split() == [
+        "sum",
+        "2",
+        "6",
+        "2",
+        "3.00",
+        "0.000",
+        "0.0%",
+    ]
     assert size.main([str(tmp_path), "--max-tokens", "5"]) == 1
     assert "6 tokens, at most 5 are allowed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("partition", "clients", "labels"),
-    [("iid", 100, 10), ("shards", 100, 4), ("power_law", 1000, 2), ("labels2", 10, 2), ("labels3", 10, 3)],
+    [
+        ("iid", 100, 10),
+        ("shards", 100, 4),
+        ("power_law", 1000, 2),
+        ("labels2", 10, 2),
+        ("labels3", 10, 3),
+    ],
 )
 def test_partitions_of_the_plain_loop(partition, clients, labels):
     plain = script("plain_loop.py")

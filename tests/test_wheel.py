@@ -27,7 +27,9 @@ def called(command, **options):
 def sdist(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sdist")
     # hatchling is installed (extra dev), so no build environment has to be downloaded
-    built = called([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)], cwd=ROOT)
+    built = called(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)], cwd=ROOT
+    )
     assert built.returncode == 0, built.stderr
     (sdist,) = folder.glob("fedbench_harness-*.tar.gz")
     return sdist
@@ -37,7 +39,9 @@ def sdist(tmp_path_factory):
 def wheel(sdist, tmp_path_factory):
     """The wheel, built from the sdist alone."""
     folder = tmp_path_factory.mktemp("wheel")
-    built = called([*PIP, "wheel", str(sdist), "--no-deps", "--no-build-isolation", "-w", str(folder)])
+    built = called(
+        [*PIP, "wheel", str(sdist), "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    )
     assert built.returncode == 0, built.stderr
     (wheel,) = folder.glob("fedbench_harness-*.whl")
     return wheel
@@ -59,7 +63,9 @@ def run(wheel, work):
     (packages,) = place.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    where = called([str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=work, env=env)
+    where = called(
+        [str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=work, env=env
+    )
     assert where.stdout.startswith(str(packages)), where.stderr
     return lambda *args: called([str(place / "bin" / "fedbench"), *args], cwd=work, env=env)
 
@@ -73,7 +79,14 @@ def test_the_citation_is_of_this_version():
 def test_the_sdist_holds_what_the_wheel_tests_and_documents(sdist):
     with tarfile.open(sdist) as archive:
         names = {n.partition("/")[2] for n in archive.getnames()}
-    kept = ("fedbench/**/*.py", "conf/**/*.yaml", "tests/**/*.py", "docs/**/*.md", "examples/**/*.py", "scripts/*.py")
+    kept = (
+        "fedbench/**/*.py",
+        "conf/**/*.yaml",
+        "tests/**/*.py",
+        "docs/**/*.md",
+        "examples/**/*.py",
+        "scripts/*.py",
+    )
     assert {p.relative_to(ROOT).as_posix() for kind in kept for p in ROOT.glob(kind)} <= names
     assert {"LICENSE", "CITATION.cff", "Makefile", "docs/conf.py", "requirements/dev.txt"} <= names
     assert not [n for n in names if n.startswith(("results/", ".venv/", "build/"))]
@@ -91,7 +104,8 @@ def test_the_wheel_holds_the_package_and_the_config_tree(wheel):
 
 def test_it_answers_from_another_directory(run):
     assert "experiment" in run("--help").stdout
-    assert run("--version").stdout == f"fedbench {VERSION}\n"  # read by the name of the distribution
+    # read by the name of the distribution
+    assert run("--version").stdout == f"fedbench {VERSION}\n"
 
 
 @pytest.mark.slow

@@ -44,8 +44,11 @@ from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-ALGORITHMS = sorted(p.stem for p in (CONF / "algo").glob("*.yaml") if p.stem not in ("_none", "fedcorr_adafed"))
-UNEQUAL = (1, 23, 4, 9, 40, 10, 2)  # training examples; with batch 10 these take 1, 3, 1, 1, 4, 1, 1 steps an epoch
+ALGORITHMS = sorted(
+    p.stem for p in (CONF / "algo").glob("*.yaml") if p.stem not in ("_none", "fedcorr_adafed")
+)
+# training examples; with batch 10 these take 1, 3, 1, 1, 4, 1, 1 steps an epoch
+UNEQUAL = (1, 23, 4, 9, 40, 10, 2)
 
 
 def factory(name: str) -> Callable[..., Any]:
@@ -58,7 +61,12 @@ def factory(name: str) -> Callable[..., Any]:
 
 def key_of(target: str) -> str:
     """The key of a configuration that may name a function; ``algo`` for one outside of fedbench."""
-    keys = {"sources": "data.source", "partition": "data.partition", "models": "model", "trackers": "tracker"}
+    keys = {
+        "sources": "data.source",
+        "partition": "data.partition",
+        "models": "model",
+        "trackers": "tracker",
+    }
     return next((key for part, key in keys.items() if f".{part}" in target), "algo")
 
 
@@ -67,17 +75,27 @@ def variants(name: str) -> list[dict[str, Any]]:
     extra: dict[str, list[dict[str, Any]]] = {
         "fedavg": [{"weights": "uniform", "server_lr": 0.5}],
         "fedavgm": [{"nesterov": True}],
-        "fedadam": [{"bias_correction": True, "v0": 0.0, "tau": 1e-8, "server_lr": 1e-2}, {"eps_inside": True}],
+        "fedadam": [
+            {"bias_correction": True, "v0": 0.0, "tau": 1e-8, "server_lr": 1e-2},
+            {"eps_inside": True},
+        ],
         "fednova": [{"server_momentum": 0.5}],
         "fedadagrad": [{"beta1": 0.5, "v0": 0.1, "weights": "uniform"}],
         "fedyogi": [{"beta1": 0.5, "beta2": 0.5, "v0": 0.01, "weights": "uniform"}],
-        "fedams": [{"option": 2, "weights": "size", "beta2": 0.5}, {"bias_correction": True, "tau": 1e-4}],
+        "fedams": [
+            {"option": 2, "weights": "size", "beta2": 0.5},
+            {"bias_correction": True, "tau": 1e-4},
+        ],
         "scaffold": [{"option": 1}, {"server_lr": 0.5}],
         "afl": [{"lr_lambda": 3.0}, {"average": True}],
         "term": [{"t": -2.0, "weights": "size"}, {"t": 5.0, "server_lr": 0.5}],
         "ditto": [{"lam": 2.0, "personal_lr": 0.03, "personal_epochs": 2, "weights": "uniform"}],
         "fedmgda": [{"eps": 1.0, "prior": "uniform"}, {"eps": 0.05, "normalize": False}],
-        "adafed": [{"gamma": 0.0}, {"gamma": 5.0, "normalize_loss": "mean"}, {"loss_at": "after", "server_lr": 0.5}],
+        "adafed": [
+            {"gamma": 0.0},
+            {"gamma": 5.0, "normalize_loss": "mean"},
+            {"loss_at": "after", "server_lr": 0.5},
+        ],
         "fedfa": [
             {"acc_at": "before", "alpha": 1.0, "beta": 0.0, "gamma_c": 0.0},
             {"b": 3, "server_sign": 1, "server_lr": 1.0, "gamma_s": 0.9},
@@ -97,8 +115,15 @@ def variants(name: str) -> list[dict[str, Any]]:
         "fedcorr": [{"iterations": 0, "mixup": False, "rounds1": 0}],
         "fedsps": [{"c": 10.0, "gamma_b": 0.3}, {"l_star": 0.5}],
         "qfedavg": [{"q": 0.0}, {"q": 0.3}, {"q": 10.0, "L": 1.0}],
-        "propfair": [{"M": 5.0, "weights": "uniform"}, {"tail": "scaled", "eps": 1.2, "server_lr": 0.5}],
-        "fedfv": [{"alpha": 0.0, "tau": 0}, {"alpha": 0.5, "tau": 2, "server_lr": 0.5}, {"tau": 2, "history": "paper"}],
+        "propfair": [
+            {"M": 5.0, "weights": "uniform"},
+            {"tail": "scaled", "eps": 1.2, "server_lr": 0.5},
+        ],
+        "fedfv": [
+            {"alpha": 0.0, "tau": 0},
+            {"alpha": 0.5, "tau": 2, "server_lr": 0.5},
+            {"tau": 2, "history": "paper"},
+        ],
         "gifair": [
             {"share": 0.9, "weights": "uniform"},
             {"form": "local"},
@@ -122,9 +147,15 @@ def variants(name: str) -> list[dict[str, Any]]:
             {"alpha": 0.5, "deploy": "mean"},
             {"alpha": 0.3, "weights": "size", "examples": UNEQUAL},
         ],
-        "fedexp": [{"eps": 1e-6, "eps_per_client": True, "weights": "uniform"}, {"average": False, "eps": 0.0}],
+        "fedexp": [
+            {"eps": 1e-6, "eps_per_client": True, "weights": "uniform"},
+            {"average": False, "eps": 0.0},
+        ],
         "fedcm": [{"alpha": 0.5, "server_lr": 0.5, "weights": "size"}, {"alpha": 0.0}],
-        "mimelite": [{"beta1": 0.5, "server_lr": 0.5, "weights": "size"}, {"base": "adam", "eps": 0.3, "beta2": 0.5}],
+        "mimelite": [
+            {"beta1": 0.5, "server_lr": 0.5, "weights": "size"},
+            {"base": "adam", "eps": 0.3, "beta2": 0.5},
+        ],
         "fedsam": [{"rho": 1.0, "server_lr": 0.5, "weights": "size"}],
         "mofedsam": [{"rho": 1.0, "alpha": 0.5, "server_lr": 0.5, "weights": "size"}],
         "fedspeed": [{"alpha": 0.3, "rho": 0.5, "prox": 0.5}, {"server": "all", "prox": 0.3}],
@@ -138,7 +169,8 @@ def variants(name: str) -> list[dict[str, Any]]:
             {"alpha": 2.0, "step_scale": "certainty_after_6", "inverse_rate": "ratio"},
         ],
     }
-    plain: dict[str, Any] = {"iterations": 0} if name == "fedcorr" else {}  # its first stage has tests of its own
+    # its first stage has tests of its own
+    plain: dict[str, Any] = {"iterations": 0} if name == "fedcorr" else {}
     return [plain, *extra.get(name, [])]
 
 
@@ -157,7 +189,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
         ("feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"),
         ("momentum", "nesterov", "decay and clipping"),
     ),
-    **dict.fromkeys(("fedfa", "naive_adaptive", "local_adam", "fedcada", "fafed", "stem"), _OWN_MOMENTUM),
+    **dict.fromkeys(
+        ("fedfa", "naive_adaptive", "local_adam", "fedcada", "fafed", "stem"), _OWN_MOMENTUM
+    ),
 }
 
 
@@ -210,7 +244,11 @@ def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
 
 def stages_of(algo: Method, rounds: int, clients: int) -> list[Stage]:
     """The stages of a method, checked as in a run."""
-    stages = [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo(rounds=rounds, clients=clients)
+    stages = (
+        [Stage(algo, rounds)]
+        if isinstance(algo, Algorithm)
+        else algo(rounds=rounds, clients=clients)
+    )
     return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
 
 
@@ -252,7 +290,9 @@ def federation(
     return data.to(torch.device("cpu"), dtype)
 
 
-def task_for(data: FederatedDataset, model: Callable[..., nn.Module] = Linear, **options: Any) -> Task:
+def task_for(
+    data: FederatedDataset, model: Callable[..., nn.Module] = Linear, **options: Any
+) -> Task:
     """A task with a model of the data's shape."""
     with torch.device("meta"):
         net = model(data.shape, data.classes, **options)
@@ -276,7 +316,9 @@ def simulated(
     """Simulate with client states on the device and measurements of the engine's own, if nothing else is given."""
     measurements = measurements or Measurements(task, engine)
     allocator = allocator or StateAllocator(w.device, "device")
-    return simulate(Simulation(stages, data, work, measurements, w, seed, sampler, allocator, **options), resume)
+    return simulate(
+        Simulation(stages, data, work, measurements, w, seed, sampler, allocator, **options), resume
+    )
 
 
 def snapshots(
@@ -307,8 +349,11 @@ def snapshots(
     try:
         draw = sampler or sample_cohort(participation)
         options = {"observers": observers, **({} if scenario is None else {"scenario": scenario})}
-        run = simulated(stages, task, data, work, engine, w, seed, draw, allocator, resume, **options)
-        return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
+        run = simulated(
+            stages, task, data, work, engine, w, seed, draw, allocator, resume, **options
+        )
+        # theirs is one memory
+        return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]
     finally:
         engine.close()
 
@@ -317,7 +362,12 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
     """An engine in one of the modes; "compiled" skips the test where there is no compiler."""
     if mode != "compiled":
         oracle = make_oracle(task, mode)
-        return Engine(CapturedOracle(oracle) if task.device.type == "cuda" else oracle, mode, cohort_size, workers)
+        return Engine(
+            CapturedOracle(oracle) if task.device.type == "cuda" else oracle,
+            mode,
+            cohort_size,
+            workers,
+        )
     library = kernels().library
     if library is None:
         pytest.skip(kernels().source)
@@ -348,7 +398,9 @@ def scenario_of(
     return ScenarioStack(everybody, layers)
 
 
-def round_plan(ids: Sequence[int] | np.ndarray, algo: Algorithm | None = None, **given: Any) -> RoundPlan:
+def round_plan(
+    ids: Sequence[int] | np.ndarray, algo: Algorithm | None = None, **given: Any
+) -> RoundPlan:
     """A round in which these clients take one step each, and all results arrive."""
     ids = np.array(ids, dtype=np.int64)
     plan = RoundPlan(

@@ -12,7 +12,8 @@ from fedbench.core.types import ClientInfo, State
 def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
     """Local objective F_k(v) - <g_k, v> + α/2 ||v - w||²; then g_k <- g_k - α (w_k - w), h <- h - α Σ_S (w_k - w) / N.
 
-    The new model is the mean of the w_k less h / α. Identity: with one client, g and h are equal after every round.
+    The new model is the mean of the w_k less h / α. Identity: with one client, g and h are equal
+    after every round.
 
     Args:
         local: The local solver.
@@ -26,9 +27,12 @@ def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
         return {"w": msg["w"], "g": client["g"], **local.init(msg["w"])}
 
     def extra(msg: State, local_variables: State, info: ClientInfo) -> Tensor:
-        return alpha * (local_variables["w"] - msg["w"]) - local_variables["g"]  # added to the gradient of a batch
+        # added to the gradient of a batch
+        return alpha * (local_variables["w"] - msg["w"]) - local_variables["g"]
 
-    def finish(msg: State, client: State, local_variables: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State, client: State, local_variables: State, info: ClientInfo
+    ) -> tuple[State, State]:
         delta = msg["w"] - local_variables["w"]
         return {"delta": delta}, {"g": client["g"] + alpha * delta}
 

@@ -22,7 +22,9 @@ class Mixer(nn.Module):
     def __init__(self, input_shape: Sequence[int], classes: int, width: Count = 16) -> None:
         super().__init__()
         if len(input_shape) != 1:
-            raise RequestError(f"model=mixer reads vectors, got examples of shape {list(input_shape)}")
+            raise RequestError(
+                f"model=mixer reads vectors, got examples of shape {list(input_shape)}"
+            )
         self.inner = nn.Linear(input_shape[0], width)
         self.norm = nn.LayerNorm(width)
         self.scale = nn.Parameter(torch.empty(width))

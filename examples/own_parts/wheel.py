@@ -21,10 +21,18 @@ def load(seed: int, *, sectors: Annotated[int, Field(ge=2)] = 8, examples: Count
     angle, radius = rng.uniform(0, 2 * np.pi, examples), np.sqrt(rng.uniform(0.1, 1, examples))
     x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32)
     y = (angle * sectors / (2 * np.pi)).astype(np.int64)
-    return Examples(x=x, y=y, classes=sectors, held_out=np.arange(examples) % 4 == 3, sources=("wheel: generated",))
+    return Examples(
+        x=x,
+        y=y,
+        classes=sectors,
+        held_out=np.arange(examples) % 4 == 3,
+        sources=("wheel: generated",),
+    )
 
 
-def neighbours(y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Count = 2) -> list[np.ndarray]:
+def neighbours(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Count = 2
+) -> list[np.ndarray]:
     """Client k has the classes k, k + 1, ... (modulo their number), each dealt out equally among its holders.
 
     Args:

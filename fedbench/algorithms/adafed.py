@@ -23,22 +23,23 @@ def adafed(
 ) -> Algorithm:
     """AdaFed (Hamidi & Yang, TMLR 2024, Alg. 1): the direction along which every client descends ∝ its loss^γ.
 
-    The paper orthogonalises the updates g_k = Δ_k one after another (Eqs. 5-6) and averages them by inverse squared
-    length (Eq. 14). The point it reaches is d = Gᵀa / (sᵀa), K a = s, K = G Gᵀ, s_k = |f_k|^γ, in any order of the
-    clients: g_k · d = s_k ||d||² (Thm. 4.1). w <- w - η_g d (Eq. 19).
+    The paper orthogonalises the updates g_k = Δ_k one after another (Eqs. 5-6) and averages them by
+    inverse squared length (Eq. 14). The point it reaches is d = Gᵀa / (sᵀa), K a = s, K = G Gᵀ, s_k
+    = |f_k|^γ, in any order of the clients: g_k · d = s_k ||d||² (Thm. 4.1). w <- w - η_g d (Eq.
+    19).
 
     Args:
         local: The local solver.
         gamma: Exponent γ >= 0 of the losses.
         server_lr: The server's step size η_g.
-        loss_at: Whether f_k is taken at the broadcast model ("before", as Theorem 4.1 needs) or at w_k ("after", as
-            Alg. 1 reads).
-        normalize_loss: "mean" divides f by its mean over the cohort, which keeps the direction and makes its length
-            independent of the level of the losses; "none" does not.
+        loss_at: Whether f_k is taken at the broadcast model ("before", as Theorem 4.1 needs) or at
+            w_k ("after", as Alg. 1 reads).
+        normalize_loss: "mean" divides f by its mean over the cohort, which keeps the direction and
+            makes its length independent of the level of the losses; "none" does not.
 
-    Identity: a single client has d = g / f^γ; γ = 0 is the shortest point of the affine hull of the g_k.
-    Deviation: clients that did not move are left out; dependent updates are solved by least squares (the printed
-    sequence divides by 0), and a remark on the run counts the rounds.
+    Identity: a single client has d = g / f^γ; γ = 0 is the shortest point of the affine hull of the
+    g_k. Deviation: clients that did not move are left out; dependent updates are solved by least
+    squares (the printed sequence divides by 0), and a remark on the run counts the rounds.
     """
     probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
 
@@ -48,17 +49,24 @@ def adafed(
             f = f / f.mean().clamp_min(torch.finfo(torch.float64).tiny)
         k = gram(uploads["delta"])
         length = k.diagonal().sqrt()
-        scale = torch.where(length > 0, 1 / length, 0.0)  # unit updates: the system is solved to better accuracy
+        # unit updates: the system is solved to better accuracy
+        scale = torch.where(length > 0, 1 / length, 0.0)
         s = f**gamma * scale
-        # eigh raises for values that are not finite; d becomes NaN by the update itself, and the run counts as diverged
-        value, vector = torch.linalg.eigh((k * scale * scale.unsqueeze(1)).nan_to_num(0.0, 0.0, 0.0))
+        # eigh raises for values that are not finite; d becomes NaN by the update itself, and the
+        # run counts as diverged
+        value, vector = torch.linalg.eigh(
+            (k * scale * scale.unsqueeze(1)).nan_to_num(0.0, 0.0, 0.0)
+        )
         inverse = torch.where(value > _RANK * value[-1], 1 / value, 0.0)
         a = vector @ (inverse * (vector.T @ s))
         total = s @ a
         weight = torch.where(total > 0, a / total, 0.0) * scale  # all losses 0: no update
         d = weight.to(uploads["delta"].dtype) @ uploads["delta"]
         dependent = (inverse > 0).sum() < (length > 0).sum()
-        return {"w": torch.sub(server["w"], d, alpha=server_lr), "dependent": server["dependent"] + dependent}
+        return {
+            "w": torch.sub(server["w"], d, alpha=server_lr),
+            "dependent": server["dependent"] + dependent,
+        }
 
     def remarks(server: State) -> list[str]:
         rounds = int(server["dependent"])

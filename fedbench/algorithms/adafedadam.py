@@ -12,7 +12,8 @@ from fedbench.core.types import ClientInfo, Need, State, lengths
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
 _FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks
-_PLAIN_STEPS = {"one": float("inf"), "certainty": 0, "certainty_after_6": 6}  # updates that step by η, not η χ
+# updates that step by η, not η χ
+_PLAIN_STEPS = {"one": float("inf"), "certainty": 0, "certainty_after_6": 6}
 
 
 def adafedadam(
@@ -28,9 +29,9 @@ def adafedadam(
 ) -> Algorithm:
     """AdaFedAdam (Ju et al., 2023, Algs. 1-2): Adam on updates rescaled to the length of the local gradient.
 
-    Client: r_k = ||Δ_k|| / ||∇F_k(w)||, U_k = Δ_k / r_k, certainty χ_k = ln(r_k/η_l) + 1. Server: ω_k ∝ n_k I_k^α,
-    g = Σ ω_k U_k, χ = Σ ω_k χ_k; Adam with β1^χ, β2^χ, the running products of these for the bias correction, and
-    step η χ.
+    Client: r_k = ||Δ_k|| / ||∇F_k(w)||, U_k = Δ_k / r_k, certainty χ_k = ln(r_k/η_l) + 1. Server:
+    ω_k ∝ n_k I_k^α, g = Σ ω_k U_k, χ = Σ ω_k χ_k; Adam with β1^χ, β2^χ, the running products of
+    these for the bias correction, and step η χ.
 
     Args:
         local: Any local solver; η_l is its learning rate.
@@ -39,21 +40,30 @@ def adafedadam(
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
         eps: Constant ε added to the denominator.
-        step_scale: Step size: "one" steps by η as Alg. 1 prints; "certainty" by η χ (Sec. 5.1, item 3);
-            "certainty_after_6" by η in the first six updates and by η χ afterwards (the authors' code).
-        inverse_rate: Inverse training rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w) ("loss", the authors'
-            code).
+        step_scale: Step size: "one" steps by η as Alg. 1 prints; "certainty" by η χ (Sec. 5.1, item
+            3); "certainty_after_6" by η in the first six updates and by η χ afterwards (the
+            authors' code).
+        inverse_rate: Inverse training rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w)
+            ("loss", the authors' code).
 
-    Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1).
-    Deviation: a client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight; χ_k is
-    at least 0.1 (a remark on the run counts how often that was needed).
+    Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1). Deviation: a
+    client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight;
+    χ_k is at least 0.1 (a remark on the run counts how often that was needed).
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = torch.zeros_like(w)
         count = w.new_zeros((), dtype=torch.float64)
         one = count + 1
-        return {"w": w, "m": zeros, "v": zeros, "c_m": one, "c_v": one, "t": count, "floored": count}
+        return {
+            "w": w,
+            "m": zeros,
+            "v": zeros,
+            "c_m": one,
+            "c_v": one,
+            "t": count,
+            "floored": count,
+        }
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta, grad = msg["w"] - local["w"], info.probe["grad"]
@@ -68,7 +78,8 @@ def adafedadam(
         if inverse_rate == "ratio":
             rate = rate / (cohort.probe["loss_init"] + _OFFSET)
         top = rate.max()
-        omega = cohort.n * torch.where(top > 0, rate / top, 1.0) ** alpha  # all losses 0: weights n_k
+        # all losses 0: weights n_k
+        omega = cohort.n * torch.where(top > 0, rate / top, 1.0) ** alpha
         return omega / omega.sum()
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
@@ -92,7 +103,11 @@ def adafedadam(
 
     def remarks(server: State) -> list[str]:
         times = int(server["floored"])
-        return [f"adafedadam: the certainty of a client was raised to {_FLOOR} {times} times"] if times else []
+        return (
+            [f"adafedadam: the certainty of a client was raised to {_FLOOR} {times} times"]
+            if times
+            else []
+        )
 
     needs: set[Need] = {"loss", "grad"}
     if inverse_rate == "ratio":

@@ -24,24 +24,28 @@ def afl(
 ) -> Algorithm:
     """AFL (Mohri et al., ICML 2019): minimax over mixtures λ of all N clients.
 
-    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), F_k = F_k(w) before the step, Π the Euclidean projection on the simplex;
-    λ starts at 1/N.
+    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), F_k = F_k(w) before the step, Π the Euclidean projection
+    on the simplex; λ starts at 1/N.
 
     Args:
         local: The local solver.
         lr_lambda: Step size γ_λ of the mixture.
-        average: Whether to deploy the average of the models after each round, as in the paper's theory, instead of the
-            last model.
-        partial: Whether to allow a sampled cohort: its weights λ_k are renormalised (uniform if all are 0), only its
-            λ_k receive γ_λ F_k, and all of λ is projected. Deviation when true: the paper has no such form.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
+        average: Whether to deploy the average of the models after each round, as in the paper's
+            theory, instead of the last model.
+        partial: Whether to allow a sampled cohort: its weights λ_k are renormalised (uniform if all
+            are 0), only its λ_k receive γ_λ F_k, and all of λ is projected. Deviation when true:
+            the paper has no such form.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
+            not count.
 
-    Identity: γ_λ = 0 is FedAvg with uniform weights.
-    Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).
+    Identity: γ_λ = 0 is FedAvg with uniform weights. Deviation: local work instead of one gradient;
+    with one full-batch step the two are the same (γ_w = η_l).
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(w.device)
+        able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(
+            w.device
+        )
         return {"w": w, "lambda": able / able.sum(), "mean": w, "t": w.new_zeros(())}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
@@ -54,7 +58,9 @@ def afl(
     return Algorithm(
         **descent(local),
         server_init=server_init,
-        update=Averaging(update, {"delta": lambda server, cohort: normalized(server["lambda"][cohort.id])}),
+        update=Averaging(
+            update, {"delta": lambda server, cohort: normalized(server["lambda"][cohort.id])}
+        ),
         deploy=lambda server, clients: server["mean" if average else "w"],
         needs={"loss"},
         weights="uniform",

@@ -9,25 +9,30 @@ from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def apfl(
-    local: Optimizer = SGD, *, alpha: UnitInterval = 0.5, adaptive: bool = False, weights: Weights = "size"
+    local: Optimizer = SGD,
+    *,
+    alpha: UnitInterval = 0.5,
+    adaptive: bool = False,
+    weights: Weights = "size",
 ) -> Algorithm:
     """APFL (Deng, Kamani & Mahdavi, 2020): FedAvg, and on every client a mixture with a model v_k of its own.
 
-    A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the moving local model;
-    x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k ∇F_k(y; batch). v_k starts at w^0 and never leaves its client.
-    Clients are judged on α_k v_k + (1-α_k) w.
+    A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the
+    moving local model; x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k ∇F_k(y; batch). v_k starts
+    at w^0 and never leaves its client. Clients are judged on α_k v_k + (1-α_k) w.
 
     Args:
         local: The local solver, plain SGD.
         alpha: Share α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
-        adaptive: Whether α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before the first step of every round,
-            on the batch of that step.
+        adaptive: Whether α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before the first
+            step of every round, on the batch of that step.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
         RequestError: If the local solver is not plain: its steps are those above.
 
-    Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local training.
+    Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local
+    training.
     """
     without(local, method="apfl", reason="both of its models take plain steps")
 

@@ -15,8 +15,9 @@ def ditto(
 ) -> Algorithm:
     """Ditto (Li et al., ICML 2021, Alg. 1): FedAvg, and a personal model v_k on every client that is drawn to it.
 
-    A client of the cohort also runs epochs of v <- v - η_p (∇F_k(v; batch) + λ (v - w^t)) on its v_k, which starts at
-    w^0 and never leaves it. The anchor is the broadcast model. Clients are judged on v_k.
+    A client of the cohort also runs epochs of v <- v - η_p (∇F_k(v; batch) + λ (v - w^t)) on its
+    v_k, which starts at w^0 and never leaves it. The anchor is the broadcast model. Clients are
+    judged on v_k.
 
     Args:
         local: The local solver of both models; its state is reset at the start of each phase.

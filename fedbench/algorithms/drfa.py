@@ -28,29 +28,36 @@ def drfa(
 ) -> Algorithm:
     """DRFA (Deng, Kamani & Mahdavi, NeurIPS 2020, Alg. 1): minimax over mixtures λ with several local steps.
 
-    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ decay^t τ̄ F(w')), t = 1, 2, ..., τ̄ the mean number of local steps, Π the projection
-    on the simplex, w' = Σ λ_k w_k^(t') the average of the iterates after t' steps, one t' for all clients.
+    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ decay^t τ̄ F(w')), t = 1, 2, ..., τ̄ the mean number of local
+    steps, Π the projection on the simplex, w' = Σ λ_k w_k^(t') the average of the iterates after t'
+    steps, one t' for all clients.
 
     Args:
         local: The local solver.
         gamma: Step size γ of the mixture per local step.
-        snapshot: The step t': "start" (0), "end", a number, or "random" (drawn in every round from 1 to the largest
-            number of local steps). A client with fewer steps gives its last iterate.
+        snapshot: The step t': "start" (0), "end", a number, or "random" (drawn in every round from
+            1 to the largest number of local steps). A client with fewer steps gives its last
+            iterate.
         snapshot_weights: Weights of w', the mixture ("lambda") or "uniform" (the authors' code).
-        init: First mixture, "uniform" or by number of training examples ("size", the authors' code).
+        init: First mixture, "uniform" or by number of training examples ("size", the authors'
+            code).
         floor: Value to which every λ_k is raised, before λ is divided by its sum.
         decay: Factor of γ per round.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
+            not count.
 
-    Identity: γ = 0 is FedAvg with uniform weights; "start" is AFL with lr_lambda = γτ.
-    Deviation: the paper draws cohorts from λ. Here they are uniform: λ_k is renormalised over the cohort, and the
-    losses of C clients count N/C-fold: those of a second cohort drawn uniformly or, for "start" and "end", of the
-    present or the next one, which measure them anyway.
+    Identity: γ = 0 is FedAvg with uniform weights; "start" is AFL with lr_lambda = γτ. Deviation:
+    the paper draws cohorts from λ. Here they are uniform: λ_k is renormalised over the cohort, and
+    the losses of C clients count N/C-fold: those of a second cohort drawn uniformly or, for "start"
+    and "end", of the present or the next one, which measure them anyway.
     """
     snapshot = snapshot or "start"  # after 0 steps
     if init == "size" and examples is None:
-        raise RequestError("init=size needs the training examples of all clients: pass examples=[...]")
-    late = snapshot == "end" and snapshot_weights == "lambda"  # w' is the next model, and its losses are measured there
+        raise RequestError(
+            "init=size needs the training examples of all clients: pass examples=[...]"
+        )
+    # w' is the next model, and its losses are measured there
+    late = snapshot == "end" and snapshot_weights == "lambda"
 
     def server_init(w: Tensor, num_clients: int) -> State:
         n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64).to(w.device)
@@ -80,8 +87,16 @@ def drfa(
         if snapshot == "start":
             after = raised(server, cohort.id, cohort.probe["loss"], t, steps)
         elif not late:
-            after = raised(server, cohort.probe["trial_id"], cohort.probe["loss_trials"][:, 0], t, steps)
-        return {**server, "w": server["w"] - uploads["delta"], "lambda": after, "t": t, "steps": steps}
+            after = raised(
+                server, cohort.probe["trial_id"], cohort.probe["loss_trials"][:, 0], t, steps
+            )
+        return {
+            **server,
+            "w": server["w"] - uploads["delta"],
+            "lambda": after,
+            "t": t,
+            "steps": steps,
+        }
 
     algo = Algorithm(
         **descent(local),
@@ -119,7 +134,10 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         new = algo.step(oracle, msg, local, batch, info)
-        return {**new, "snapshot": torch.where(batch.step < info.probe["stop"], new["w"], local["snapshot"])}
+        return {
+            **new,
+            "snapshot": torch.where(batch.step < info.probe["stop"], new["w"], local["snapshot"]),
+        }
 
     return replace(
         algo,

@@ -4,7 +4,12 @@ from typing import Literal
 
 import torch
 
-from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
+from fedbench.algorithms.shared.variance_reduction import (
+    SAMPLED,
+    first_exchange,
+    rate,
+    recursive_momentum,
+)
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
 from fedbench.core.optim import SGD, Optimizer, counter, without
 from fedbench.core.options import HalfOpenUnit, Positive, UnitInterval
@@ -25,8 +30,8 @@ def fafed(
     """FAFED (Wu et al., AAAI 2023, Alg. 2): variance-reduced momentum m and a shared adaptive matrix A = √v + ρ.
 
     Step t: one batch, two gradients g = ∇F_k(x_t), g' = ∇F_k(x_{t-1}); m_k <- g + (1-α)(m_k - g');
-    v_k <- β v_k + (1-β) g²; x_k <- x_k - η_t m_k / A, A of the last exchange. The last step of a round averages first:
-    v, m, x are means, then x <- mean x_k - η_t m / A with the new A.
+    v_k <- β v_k + (1-β) g²; x_k <- x_k - η_t m_k / A, A of the last exchange. The last step of a
+    round averages first: v, m, x are means, then x <- mean x_k - η_t m / A with the new A.
 
     Args:
         local: Clipping and weight decay, which act on both gradients; momentum is refused.
@@ -34,20 +39,27 @@ def fafed(
         beta: Decay β of the second moment.
         rho: Constant ρ added to √v.
         decay_w: w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
-        variant: "paper"; "code" takes the last step before averaging, with the old A and its own m_k; "stateless" is
-            for sampled cohorts, x_{t-1} = x_t in a client's first step (FedCAda's comparison).
-        init_step: x_1 = x_0 - η_0 m_0 ("plain", line 3), x_0 - η_0 m_0 / A ("adaptive") or x_0 ("none").
+        variant: "paper"; "code" takes the last step before averaging, with the old A and its own
+            m_k; "stateless" is for sampled cohorts, x_{t-1} = x_t in a client's first step
+            (FedCAda's comparison).
+        init_step: x_1 = x_0 - η_0 m_0 ("plain", line 3), x_0 - η_0 m_0 / A ("adaptive") or x_0
+            ("none").
         ext: Factor on g'; 0.95 in a public re-implementation.
 
-    Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at all times.
+    Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at
+    all times.
     """
-    solver = without(local, "momentum", "adaptive steps", method="fafed", reason="the method has its own")
+    solver = without(
+        local, "momentum", "adaptive steps", method="fafed", reason="the method has its own"
+    )
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()
         w = server["w"]
         if init_step != "none":
-            w = w - rate(cohort.lr[0], decay_w, 0) * m / (v.sqrt() + rho if init_step == "adaptive" else 1)
+            w = w - rate(cohort.lr[0], decay_w, 0) * m / (
+                v.sqrt() + rho if init_step == "adaptive" else 1
+            )
         return {**server, "w": w, "m": m, "v": v}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
@@ -67,7 +79,12 @@ def fafed(
         return {"w": w, "m": m, "v": v, "t": t}
 
     return Algorithm(
-        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), "t": counter(w)},
+        server_init=lambda w, N: {
+            "w": w,
+            "m": torch.zeros_like(w),
+            "v": torch.zeros_like(w),
+            "t": counter(w),
+        },
         client_init=lambda w: {} if variant == "stateless" else {"prev": w},
         broadcast=lambda server: server,
         start=lambda msg, client, info: {**msg, "prev": msg["w"], **client},
@@ -78,5 +95,7 @@ def fafed(
         weights="uniform",
         kinds=("moments", "replaces", "equal steps"),
         exposes={"moments": lambda uploads, clients: uploads["m"]},
-        everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless restarts in every round",
+        everyone=""
+        if variant == "stateless"
+        else f"{SAMPLED}; algo.variant=stateless restarts in every round",
     )

@@ -26,8 +26,8 @@ def fedadagrad(
         beta1: Decay β1 of the first moment; 0 in the paper's experiments.
         tau: Constant τ added to the denominator.
         v0: Initial value of v; None is τ².
-        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
-            Alg. 2 prints).
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments)
+            or "uniform" (as Alg. 2 prints).
 
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """
@@ -49,9 +49,9 @@ def fedadam(
 ) -> Algorithm:
     """FedAdam (Reddi et al., ICLR 2021, Alg. 2): Adam on d = Σ p_k Δ_k, without bias correction, v from τ².
 
-    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d²; w <- w - η_g m / (√v + τ). Two other methods have the same name:
-    ``torch.optim.Adam`` on d (AdaFedAdam paper: server_lr=1e-3 beta2=.999 tau=1e-8 v0=0 bias_correction=true) and τ
-    inside the root (AdaFed paper, Eqs. 28-30: eps_inside=true).
+    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d²; w <- w - η_g m / (√v + τ). Two other methods have
+    the same name: ``torch.optim.Adam`` on d (AdaFedAdam paper: server_lr=1e-3 beta2=.999 tau=1e-8
+    v0=0 bias_correction=true) and τ inside the root (AdaFed paper, Eqs. 28-30: eps_inside=true).
 
     Args:
         local: The local solver.
@@ -62,8 +62,8 @@ def fedadam(
         v0: Initial value of v; None is τ².
         bias_correction: Whether to use m/(1-β1^t) and v/(1-β2^t).
         eps_inside: Whether the denominator is √(v + τ) instead of √v + τ.
-        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
-            Alg. 2 prints).
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments)
+            or "uniform" (as Alg. 2 prints).
 
     Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
     """
@@ -92,8 +92,8 @@ def fedyogi(
         beta2: Decay β2 of the second moment.
         tau: Constant τ added to the denominator.
         v0: Initial value of v; None is τ².
-        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
-            Alg. 2 prints).
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments)
+            or "uniform" (as Alg. 2 prints).
 
     Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
     """
@@ -114,17 +114,19 @@ def fedams(
 ) -> Algorithm:
     """FedAMS (Wang, Lin & Chen, ICML 2022, Alg. 1): Adam on d = Σ p_k Δ_k with a denominator that never falls.
 
-    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d², both from 0. Option 1: v̂ <- max(v̂, v, τ), w <- w - η_g m / √v̂.
-    Option 2 (FedAMSGrad, Tong et al.): v̂ <- max(v̂, v), w <- w - η_g m / (√v̂ + τ).
+    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d², both from 0. Option 1: v̂ <- max(v̂, v, τ), w <- w
+    - η_g m / √v̂. Option 2 (FedAMSGrad, Tong et al.): v̂ <- max(v̂, v), w <- w - η_g m / (√v̂ + τ).
 
     Args:
         local: The local solver.
         server_lr: The server's step size η_g.
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
-        tau: The paper's ε; with option 1 a lower bound of v̂, so that √τ is the smallest denominator.
+        tau: The paper's ε; with option 1 a lower bound of v̂, so that √τ is the smallest
+            denominator.
         option: Number of the option, 1 or 2.
-        bias_correction: Whether to use m/(1-β1^t) and √v̂/√(1-β2^t), as the authors' code does; the paper does not.
+        bias_correction: Whether to use m/(1-β1^t) and √v̂/√(1-β2^t), as the authors' code does; the
+            paper does not.
         weights: Weights p_k, "uniform" (paper) or by number of training examples ("size").
 
     Identity: as long as no coordinate of v has fallen, option 2 is FedAdam with v0 = 0.

@@ -5,14 +5,18 @@ from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Positive
 
 
-def fedavg(local: Optimizer = SGD, *, server_lr: Positive = 1.0, weights: Weights = "size") -> Algorithm:
+def fedavg(
+    local: Optimizer = SGD, *, server_lr: Positive = 1.0, weights: Weights = "size"
+) -> Algorithm:
     """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
 
     Args:
         local: The local solver.
-        server_lr: The server's step size η_g; 1 replaces the model by the average of the local models.
+        server_lr: The server's step size η_g; 1 replaces the model by the average of the local
+            models.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate η_g η_l.
+    Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate
+    η_g η_l.
     """
     return Algorithm(**descent(local), **server_descent(lr=server_lr), weights=weights)

@@ -21,7 +21,8 @@ def fedavgm(
         local: The local solver.
         server_lr: The server's step size η_g.
         beta: Momentum β in [0, 1).
-        nesterov: Whether to step along Σ p_k Δ_k + β v. Deviation when true: the paper has no Nesterov form.
+        nesterov: Whether to step along Σ p_k Δ_k + β v. Deviation when true: the paper has no
+            Nesterov form.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: β = 0 is FedAvg.

@@ -34,24 +34,33 @@ def fedcada(
 ) -> Algorithm:
     """FedCAda (Zhou et al., 2024, Alg. 2): local Adam whose moments are averaged and sent along, early steps damped.
 
-    m, v start at the server's M, V; m <- β1 m + (1-β1) g; v <- β2 v + (1-β2) g²; w <- w - η_l m̂/(√v̂ + ε) with
-    m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M, V the same means of m_k, v_k.
+    m, v start at the server's M, V; m <- β1 m + (1-β1) g; v <- β2 v + (1-β2) g²; w <- w - η_l
+    m̂/(√v̂ + ε) with m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M, V the same
+    means of m_k, v_k.
 
     Args:
         local: Clipping and weight decay of the gradient; momentum is refused.
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
         eps: Constant ε added to the denominator.
-        adjust: The function D(z): "plus" 1 + z, "square" 1 + z², "sin" 1 + sin z, "sqrt" 1 + √z, "identity" 1, "adam" 1
+        adjust: The function D(z): "plus" 1 + z, "square" 1 + z², "sin" 1 + sin z, "sqrt" 1 + √z,
+            "identity" 1, "adam" 1
             - z.
-        counter: What t counts: "round" is the number of the round, from 1; "step" is the client's own count of steps.
+        counter: What t counts: "round" is the number of the round, from 1; "step" is the client's
+            own count of steps.
         server_lr: The server's step size η_g.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
 
-    Identity: one client, "adam" and "step" are Adam.
-    Deviation: the text of the paper has lost all formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
+    Identity: one client, "adam" and "step" are Adam. Deviation: the text of the paper has lost all
+    formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
     """
-    solver = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
+    solver = without(
+        local,
+        "momentum",
+        "adaptive steps",
+        method="fedcada",
+        reason="the method has its own moments",
+    )
 
     damping = ADJUST[adjust]
 
@@ -75,7 +84,9 @@ def fedcada(
 
     return Algorithm(
         server_init=server_init,
-        client_init=lambda w: {} if counter == "round" else {"t": w.new_zeros(1, dtype=torch.float64)},
+        client_init=lambda w: (
+            {} if counter == "round" else {"t": w.new_zeros(1, dtype=torch.float64)}
+        ),
         broadcast=lambda server: server,
         start=lambda msg, client, info: {**msg, "t": msg["t"] + 1, **client},
         step=step,

@@ -7,7 +7,11 @@ from fedbench.core.options import Positive, UnitInterval
 
 
 def fedcm(
-    local: Optimizer = SGD, *, alpha: UnitInterval = 0.1, server_lr: Positive = 1.0, weights: Weights = "uniform"
+    local: Optimizer = SGD,
+    *,
+    alpha: UnitInterval = 0.1,
+    server_lr: Positive = 1.0,
+    weights: Weights = "uniform",
 ) -> Algorithm:
     """FedCM (Xu et al., 2021): every local step goes partly along the mean gradient m of the round before.
 
@@ -17,13 +21,18 @@ def fedcm(
     Args:
         local: The local solver, plain SGD.
         alpha: Share α in [0, 1] of the client's own gradient.
-        server_lr: The server's step size η_g, for Δ_k (the paper's is for gradients: ours times η_l τ_k).
+        server_lr: The server's step size η_g, for Δ_k (the paper's is for gradients: ours times η_l
+            τ_k).
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
     Raises:
-        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of gradients.
+        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of
+            gradients.
 
-    Identity: α = 1 is FedAvg; one full-batch step per round is FedAvgM with β = 1-α and η_g = α; α = 0 never moves.
+    Identity: α = 1 is FedAvg; one full-batch step per round is FedAvgM with β = 1-α and η_g = α; α
+    = 0 never moves.
     """
-    without(local, method="fedcm", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
+    without(
+        local, method="fedcm", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD"
+    )
     return with_mean_gradient(blended(alpha), server_lr, weights)

@@ -41,20 +41,22 @@ def fedcorr(
 ) -> list[Stage]:
     """FedCorr (Xu et al., CVPR 2022, Alg. 1; authors' code): find noisy clients, correct their labels, then train.
 
-    Stage 1, ``iterations`` times: the model visits every client once, one a round; local loss F_k + β μ_k ||w - w^t||
-    (not squared; without it in the first batch of an epoch). Scores and losses (``shared.label_noise_estimation``)
-    then give the noise levels μ_k, and of each noisy client's μ_k n_k relabel_ratio largest losses the confident ones
-    are relabelled.
-    Stage 2: ``rounds1`` rounds on clients of level <= 0.1, then all confident examples of noisy clients are relabelled.
+    Stage 1, ``iterations`` times: the model visits every client once, one a round; local loss F_k +
+    β μ_k ||w - w^t|| (not squared; without it in the first batch of an epoch). Scores and losses
+    (``shared.label_noise_estimation``) then give the noise levels μ_k, and of each noisy client's
+    μ_k n_k relabel_ratio largest losses the confident ones are relabelled. Stage 2: ``rounds1``
+    rounds on clients of level <= 0.1, then all confident examples of noisy clients are relabelled.
     Stage 3: the remaining rounds on all clients.
 
     Args:
         rounds: Number of rounds of all stages.
         clients: Number of clients with training examples.
         local: The local solver.
-        iterations: Number of iterations of stage 1; None is the number that fits into half of the rounds, at least 1.
+        iterations: Number of iterations of stage 1; None is the number that fits into half of the
+            rounds, at least 1.
         rounds1: Number of rounds of stage 2; None is half of the rounds that stage 1 leaves.
-        frac2: Fraction of the clients that take part in stages 2 and 3; None is the run's participation.
+        frac2: Fraction of the clients that take part in stages 2 and 3; None is the run's
+            participation.
         relabel_ratio: Fraction of the μ_k n_k examples that may be relabelled in stage 1.
         confidence_thres: Probability above which an example is confident.
         beta: Strength β of the pull in stage 1.
@@ -73,22 +75,38 @@ def fedcorr(
             f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
         )
     sampler = None if frac2 is None else sample_cohort(frac2)
-    if find_spec("sklearn") is None:  # reported now and not in the middle of a run; importing it takes seconds
+    # reported now and not in the middle of a run; importing it takes seconds
+    if find_spec("sklearn") is None:
         hint = install_hint("fedcorr")
-        raise RequestError(f"fedcorr needs the package scikit-learn, which is not installed; run: {hint}")
+        raise RequestError(
+            f"fedcorr needs the package scikit-learn, which is not installed; run: {hint}"
+        )
 
     def after_visit(
-        t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, predict_fn: PredictFn
+        t: int,
+        ids: np.ndarray,
+        server: State,
+        client_states: State,
+        y: Tensor,
+        predict_fn: PredictFn,
     ) -> Changed:
         server = note_visit(server, ids, y, predict_fn, neighbours)
         if (t + 1) % clients == 0:  # an iteration is over
             server = estimate_levels(server, y, predict_fn)
             y = corrected(server, y, predict_fn, confidence_thres, relabel_ratio)
-            client_states = {**client_states, "mu": server["level"].unsqueeze(1).to(client_states["mu"].dtype)}
+            client_states = {
+                **client_states,
+                "mu": server["level"].unsqueeze(1).to(client_states["mu"].dtype),
+            }
         return server, client_states, y
 
     def after_second(
-        t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, predict_fn: PredictFn
+        t: int,
+        ids: np.ndarray,
+        server: State,
+        client_states: State,
+        y: Tensor,
+        predict_fn: PredictFn,
     ) -> Changed:
         if t + 1 == second:
             y = corrected(server, y, predict_fn, confidence_thres)
@@ -105,7 +123,9 @@ def fedcorr(
         kinds=("visits",),
     )
     if not isinstance(server, Algorithm | None):
-        raise WrongValue("server", f"must be null or a method with its _target_, got {typed(server)}")
+        raise WrongValue(
+            "server", f"must be null or a method with its _target_, got {typed(server)}"
+        )
     later = server or Algorithm(**descent(local))
     if mixup:
         visit, later = with_mixup(visit), with_mixup(later)
@@ -122,10 +142,14 @@ def pulled_gradient(strength: float) -> Gradient:
     The first batch of every epoch has no pull, as in the code of FedCorr's authors.
     """
 
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+    def gradient(
+        oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+    ) -> Tensor:
         apart = local["w"] - msg["w"]
         length = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
         weight = strength * local["mu"] * (batch.step % info.per_epoch > 0)
-        return oracle.grad(local["w"], batch) + weight / torch.where(length > 0, length, 1.0) * apart
+        return (
+            oracle.grad(local["w"], batch) + weight / torch.where(length > 0, length, 1.0) * apart
+        )
 
     return gradient

@@ -21,32 +21,45 @@ def feddyn(
 ) -> Algorithm:
     """FedDyn (Acar et al., ICLR 2021, Alg. 1): a dynamic regulariser that makes local optima agree with the global one.
 
-    Local gradient: ∇F_k(w; batch) + α (w - w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0 (the paper's ∇_k is
-    -α u_k, its h is -α ū). Server: ū <- ū - (1/N) Σ Δ_k, w <- w - (1/C) Σ Δ_k + ū.
+    Local gradient: ∇F_k(w; batch) + α (w - w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0 (the
+    paper's ∇_k is -α u_k, its h is -α ū). Server: ū <- ū - (1/N) Σ Δ_k, w <- w - (1/C) Σ Δ_k + ū.
 
     Args:
         local: The local solver, plain SGD.
         alpha: Strength α of the regulariser.
-        weights: The objective: "uniform", the mean of the F_k, or "size", their mean weighted by training examples,
-            with α_k = α/(N p_k) on client k, p_k its share of all examples. Local models are averaged uniformly in
-            both.
-        deploy: The model that is evaluated: the server's w ("server"), or the mean of the cohort's local models
-            ("mean").
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
+        weights: The objective: "uniform", the mean of the F_k, or "size", their mean weighted by
+            training examples, with α_k = α/(N p_k) on client k, p_k its share of all examples.
+            Local models are averaged uniformly in both.
+        deploy: The model that is evaluated: the server's w ("server"), or the mean of the cohort's
+            local models ("mean").
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
+            not count.
 
     Raises:
         RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
 
-    Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the server's first step
-    is -2 (1/C) Σ Δ_k for any α.
+    Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the
+    server's first step is -2 (1/C) Σ Δ_k for any α.
     """
-    without(local, method="feddyn", reason="the u_k settle at the clients' gradients only under plain SGD")
+    without(
+        local,
+        method="feddyn",
+        reason="the u_k settle at the clients' gradients only under plain SGD",
+    )
     step = Descent(extra=ProximalTerm(alpha, "drift"))
     if weights == "size":
         if examples is None:
-            raise RequestError("weights=size needs the training examples of all clients: pass examples=[...]")
+            raise RequestError(
+                "weights=size needs the training examples of all clients: pass examples=[...]"
+            )
         typical = alpha * sum(examples) / sum(n > 0 for n in examples)
-        step = Descent(extra=lambda msg, local, info: typical / info.n * (local["w"] - msg["w"] + local["drift"]))
+        step = Descent(
+            extra=lambda msg, local, info: (
+                typical / info.n * (local["w"] - msg["w"] + local["drift"])
+            )
+        )
 
     algo = with_mean_drift(step, examples)
-    return replace(algo, deploy=lambda server, clients: server["mean"]) if deploy == "mean" else algo
+    return (
+        replace(algo, deploy=lambda server, clients: server["mean"]) if deploy == "mean" else algo
+    )

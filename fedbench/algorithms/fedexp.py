@@ -24,13 +24,13 @@ def fedexp(
         local: The local solver.
         eps: The constant ε.
         eps_per_client: Whether ε is multiplied by C, as in the authors' code.
-        average: Whether to deploy the mean of the last two models (after the first round the last one); training goes
-            on from the last.
+        average: Whether to deploy the mean of the last two models (after the first round the last
+            one); training goes on from the last.
         weights: Weights p_k, by number of training examples ("size") or "uniform" (the paper).
 
-    Identity: one client, equal updates or a large ε are FedAvg; C orthogonal updates of equal length with ε = 0 have
-    η_g = C/2 under uniform weights.
-    Deviation: the authors' code lets ε decay with the square of a decaying local rate.
+    Identity: one client, equal updates or a large ε are FedAvg; C orthogonal updates of equal
+    length with ε = 0 have η_g = C/2 under uniform weights. Deviation: the authors' code lets ε
+    decay with the square of a decaying local rate.
     """
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
@@ -38,7 +38,9 @@ def fedexp(
         d = weighted_sum(cohort.p, delta)
         floor = eps * len(cohort.id) if eps_per_client else eps
         below = 2 * (d @ d + floor)
-        rate = torch.where(below > 0, cohort.p.double() @ lengths(delta).square() / below, 1.0).clamp_min(1.0)
+        rate = torch.where(
+            below > 0, cohort.p.double() @ lengths(delta).square() / below, 1.0
+        ).clamp_min(1.0)
         w = server["w"] - (rate * d).to(delta.dtype)
         mean = torch.where(server["t"] > 0, (server["w"] + w) / 2, w)
         return {"w": w, "mean": mean, "t": server["t"] + 1}

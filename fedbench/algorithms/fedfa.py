@@ -27,28 +27,38 @@ def fedfa(
 ) -> Algorithm:
     """FedFa (Huang et al., 2020): double momentum, weights by training accuracy and frequency of participation.
 
-    a_k = Acc_k/Σ Acc, φ_k = f_k/Σ f (f_k: rounds taken part in); A ∝ -log2 a, B ∝ -log2(1-φ), each of sum 1;
-    ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s m + (1-γ_s)(w̄ - w); w <- w̄ - η m in rounds divisible by b, else w̄.
+    a_k = Acc_k/Σ Acc, φ_k = f_k/Σ f (f_k: rounds taken part in); A ∝ -log2 a, B ∝ -log2(1-φ), each
+    of sum 1; ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s m + (1-γ_s)(w̄ - w); w <- w̄ - η m in
+    rounds divisible by b, else w̄.
 
     Args:
         local: The local solver; momentum is refused.
         alpha: Weight α of the accuracies.
-        beta: Weight β of the frequencies; α + β = 1, or both 0 for uniform weights (Eq. 3, Figs. 2-5).
+        beta: Weight β of the frequencies; α + β = 1, or both 0 for uniform weights (Eq. 3, Figs.
+            2-5).
         gamma_s: Momentum γ_s of the server.
         gamma_c: Momentum γ_c of the clients (the path of momentum ρ = γ_c; reset in every round).
         b: Number of rounds between steps along m; m itself grows in every round.
         server_lr: Step size η along m; None is η_l.
-        acc_at: Whether Acc_k is that of the model after local work (Alg. 2) or of the broadcast model.
-        server_sign: Sign of the step along m: -1 walks back along m, as printed; 1 forward, as the text argues.
+        acc_at: Whether Acc_k is that of the model after local work (Alg. 2) or of the broadcast
+            model.
+        server_sign: Sign of the step along m: -1 walks back along m, as printed; 1 forward, as the
+            text argues.
         c: Value that replaces an accuracy of 0 and 1-φ = 0.
 
-    Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with uniform weights.
-    Deviation: Eq. 11 prints c outside the logarithm; inside is meant.
+    Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with
+    uniform weights. Deviation: Eq. 11 prints c outside the logarithm; inside is meant.
     """
     if abs(alpha + beta - 1) > 1e-9 and alpha + beta > 0:
-        raise RequestError(f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)")
-    local = without(local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c")
-    probe: Literal["accuracy", "accuracy_after"] = "accuracy" if acc_at == "before" else "accuracy_after"
+        raise RequestError(
+            f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)"
+        )
+    local = without(
+        local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c"
+    )
+    probe: Literal["accuracy", "accuracy_after"] = (
+        "accuracy" if acc_at == "before" else "accuracy_after"
+    )
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         count = client["count"] + 1
@@ -70,7 +80,11 @@ def fedfa(
 
     return Algorithm(
         **descent(chain(local, sgd(momentum=gamma_c))),
-        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": w.new_zeros((), dtype=torch.float64)},
+        server_init=lambda w, N: {
+            "w": w,
+            "m": torch.zeros_like(w),
+            "t": w.new_zeros((), dtype=torch.float64),
+        },
         client_init=lambda w: {"count": w.new_zeros(1, dtype=torch.float64)},
         finish=finish,
         update=update,

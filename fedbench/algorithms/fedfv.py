@@ -27,20 +27,23 @@ def fedfv(
 ) -> Algorithm:
     """FedFV (Wang et al., IJCAI 2021): updates that conflict are projected onto each other's normal planes.
 
-    Internal: in the order of rising F_k(w), every update but those of the share α of clients with the highest losses
-    loses its part along each Δ_j that it conflicts with; g = (1/C) Σ h_k. External, from round τ on: for the rounds
-    a = τ-1, ..., 0 back, g loses its part along the sum of the updates of clients last seen then that conflict with it,
-    if it conflicts with that sum. g is scaled to the length of the mean update; w <- w - η_g g.
+    Internal: in the order of rising F_k(w), every update but those of the share α of clients with
+    the highest losses loses its part along each Δ_j that it conflicts with; g = (1/C) Σ h_k.
+    External, from round τ on: for the rounds a = τ-1, ..., 0 back, g loses its part along the sum
+    of the updates of clients last seen then that conflict with it, if it conflicts with that sum. g
+    is scaled to the length of the mean update; w <- w - η_g g.
 
     Args:
         local: The local solver.
         alpha: Share α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
-        tau: Number τ of rounds whose updates can conflict; above 1 the server keeps an update of every client.
-        history: Which rounds are meant: a = τ-1, ..., 0, so that this round's updates count too ("code"), or
-            a = τ, ..., 1, absent clients alone ("paper").
+        tau: Number τ of rounds whose updates can conflict; above 1 the server keeps an update of
+            every client.
+        history: Which rounds are meant: a = τ-1, ..., 0, so that this round's updates count too
+            ("code"), or a = τ, ..., 1, absent clients alone ("paper").
         server_lr: The server's step size η_g.
 
-    Identity: α = 1 and τ = 0 is FedAvg with uniform weights; a step is always η_g times the mean update long.
+    Identity: α = 1 and τ = 0 is FedAvg with uniform weights; a step is always η_g times the mean
+    update long.
     """
     ages = [a - (history == "code") for a in range(tau, 0, -1)]
     remembers = any(ages)  # age 0 is this round
@@ -70,11 +73,16 @@ def fedfv(
         scale = torch.where(moves, server_lr * mean.norm() / length, 0.0)
         return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
 
-    return Algorithm(**descent(local), server_init=server_init, update=update, needs={"loss"}, weights="uniform")
+    return Algorithm(
+        **descent(local), server_init=server_init, update=update, needs={"loss"}, weights="uniform"
+    )
 
 
-@np.errstate(invalid="ignore")  # an update that is not finite makes the direction NaN, and the run counts as diverged
-def without_conflicts(k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, ages: Sequence[int]) -> Tensor:
+# an update that is not finite makes the direction NaN, and the run counts as diverged
+@np.errstate(invalid="ignore")
+def without_conflicts(
+    k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, ages: Sequence[int]
+) -> Tensor:
     """Return FedFV's direction before it is scaled, as a combination [M] of the updates.
 
     Args:
@@ -87,7 +95,8 @@ def without_conflicts(k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, 
     products, ages_of_rows = k.numpy(force=True), age.numpy(force=True)
     loss, ids = cohort.probe["loss"].numpy(force=True), cohort.id.numpy(force=True)
     count = len(ids)
-    order = np.lexsort((ids, loss))  # of equal losses the client with the smaller number comes first
+    # of equal losses the client with the smaller number comes first
+    order = np.lexsort((ids, loss))
     g = np.zeros(len(products))
     g[:count] = _internal(products[:count, :count], order, alpha).mean(0)
     for a in ages:

@@ -25,25 +25,27 @@ def fedheal(
 ) -> Algorithm:
     """FedHEAL (Chen et al., CVPR 2024): parameters with consistent signs alone, weighted by the length of the updates.
 
-    Client: s_k [P] is the share of its earlier participations with Δ_k >= 0; from the second on it sends the
-    coordinates where the share of the present sign is above the threshold (mask m_k). Server: d_k = ||m_k Δ_k||,
-    δ_k <- (1-β) δ_k + β d_k/Σd, π_k <- π_k + δ_k from 1/C, p_k ∝ π_k; per coordinate
-    w <- w - Σ p_k m_k Δ_k / Σ p_k m_k.
+    Client: s_k [P] is the share of its earlier participations with Δ_k >= 0; from the second on it
+    sends the coordinates where the share of the present sign is above the threshold (mask m_k).
+    Server: d_k = ||m_k Δ_k||, δ_k <- (1-β) δ_k + β d_k/Σd, π_k <- π_k + δ_k from 1/C, p_k ∝ π_k;
+    per coordinate w <- w - Σ p_k m_k Δ_k / Σ p_k m_k.
 
     Args:
         local: The local solver.
         beta: Weight β in [0, 1] of the present distances.
         threshold: Share of equal signs above which a coordinate is sent.
-        distance: "whole" is the norm of the flat update (the paper); "tensor" is the sum of the norms of the model's
-            tensors (the authors' code).
+        distance: "whole" is the norm of the flat update (the paper); "tensor" is the sum of the
+            norms of the model's tensors (the authors' code).
         tensors: Number of values of each tensor of the model; a run gives it.
 
-    Identity: threshold < 0 and β = 0 is FedAvg with uniform weights; threshold >= 1 never moves after a client's first
-    round.
-    Deviation: shares count a client's own participations, where the authors' code counts global rounds.
+    Identity: threshold < 0 and β = 0 is FedAvg with uniform weights; threshold >= 1 never moves
+    after a client's first round. Deviation: shares count a client's own participations, where the
+    authors' code counts global rounds.
     """
     if distance == "tensor" and tensors is None:
-        raise RequestError("distance=tensor needs the sizes of the model's tensors: pass tensors=[...]")
+        raise RequestError(
+            "distance=tensor needs the sizes of the model's tensors: pass tensors=[...]"
+        )
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = w.new_zeros(num_clients, dtype=torch.float64)
@@ -64,7 +66,8 @@ def fedheal(
         gained = server["gained"][cohort.id] + increment
         p = normalized(1 / len(delta) + gained)
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))
-        d = torch.where(total == 0, 0.0, weighted_sum(p, delta) / total)  # NaN stays: the run counts as diverged
+        # NaN stays: the run counts as diverged
+        d = torch.where(total == 0, 0.0, weighted_sum(p, delta) / total)
         return {
             "w": server["w"] - d.to(delta.dtype),
             "increment": server["increment"].index_copy(0, cohort.id, increment),
@@ -85,7 +88,9 @@ def fedheal(
 def packed(mask: Tensor) -> Tensor:
     """Return the bits of a mask [C, P] bool as bytes [C, ceil(P/8)] uint8, the first in the lowest place."""
     bits = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8)).view(len(mask), -1, 8)
-    return (bits << torch.arange(8, dtype=torch.uint8, device=mask.device)).sum(2, dtype=torch.uint8)
+    return (bits << torch.arange(8, dtype=torch.uint8, device=mask.device)).sum(
+        2, dtype=torch.uint8
+    )
 
 
 def unpacked(packs: Tensor, size: int) -> Tensor:

@@ -16,7 +16,8 @@ from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
 _ZERO = 1e-12  # of the longest vector: a client that did not move
-_STILL = 1e-6  # of the mean vector: a shortest point of this length is an error of the quadratic program
+# of the mean vector: a shortest point of this length is an error of the quadratic program
+_STILL = 1e-6
 
 
 def fedmdfg(
@@ -32,29 +33,37 @@ def fedmdfg(
 ) -> Algorithm:
     """FedMDFG (Pan et al., AAAI 2023): the shortest common descent direction, with a guidance towards equal losses.
 
-    Ĝ_k are the clients' vectors at their mean length. d is the shortest point of the convex hull of the Ĝ_k, those of
-    the last round's clients that are absent, and, while the losses are further than θ from equal, hᵀĜ with h ∝
-    (1̂·F̂)F̂ - 1̂; it is given the length of the mean Ĝ. w <- w - a d.
+    Ĝ_k are the clients' vectors at their mean length. d is the shortest point of the convex hull of
+    the Ĝ_k, those of the last round's clients that are absent, and, while the losses are further
+    than θ from equal, hᵀĜ with h ∝ (1̂·F̂)F̂ - 1̂; it is given the length of the mean Ĝ. w <- w - a
+    d.
 
     Args:
-        local: The local solver; with ``source`` "gradient" plain SGD, as clients then take no step of their own.
-        theta: Angle θ between the losses and equal losses, in degrees, above which the guidance is active.
-        step: Step size a: "fixed" is η_g (times η_l for gradients); "search" begins at 2^s times that, halves it, and
-            takes the first that lowers every loss by armijo · a · Ĝ_k·d and, under guidance, brings the losses nearer
-            to equal (the paper). The cohort measures all candidates.
-        source: The clients' vectors: Δ_k ("delta"), or ∇F_k(w) on all training examples ("gradient", the paper).
-        force: Whether guidance is also active if the losses of some, but not all, clients of the cohort rose above
-            their mean so far (the authors' code).
+        local: The local solver; with ``source`` "gradient" plain SGD, as clients then take no step
+            of their own.
+        theta: Angle θ between the losses and equal losses, in degrees, above which the guidance is
+            active.
+        step: Step size a: "fixed" is η_g (times η_l for gradients); "search" begins at 2^s times
+            that, halves it, and takes the first that lowers every loss by armijo · a · Ĝ_k·d and,
+            under guidance, brings the losses nearer to equal (the paper). The cohort measures all
+            candidates.
+        source: The clients' vectors: Δ_k ("delta"), or ∇F_k(w) on all training examples
+            ("gradient", the paper).
+        force: Whether guidance is also active if the losses of some, but not all, clients of the
+            cohort rose above their mean so far (the authors' code).
         s: Number of halvings of the search above and below the fixed step size.
         armijo: Share of the linear decrease that the search asks for.
         server_lr: The server's step size η_g.
 
-    Identity: one client with a fixed step is FedAvg; without guidance d is FedMGDA+'s direction at another length.
-    Deviation: the authors' search allows an increase where a decrease is meant, and its test of fairness is void.
+    Identity: one client with a fixed step is FedAvg; without guidance d is FedMGDA+'s direction at
+    another length. Deviation: the authors' search allows an increase where a decrease is meant, and
+    its test of fairness is void.
     """
     gradients = source == "gradient"
     if gradients:
-        without(local, method="fedmdfg", reason="with source=gradient clients take no step of their own")
+        without(
+            local, method="fedmdfg", reason="with source=gradient clients take no step of their own"
+        )
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = w.new_zeros(num_clients, dtype=torch.float64)
@@ -129,14 +138,15 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
         g: The clients' vectors [C, P].
         loss: Their losses [C], float64.
         kept: Vectors of absent clients [K, P], taken as they are.
-        theta: Angle in degrees between the losses and equal losses, above which the guidance is active.
+        theta: Angle in degrees between the losses and equal losses, above which the guidance is
+            active.
         forced: Whether it is active at any angle.
 
     Returns:
-        "d" [P], with the length of the mean vector, or 0 if the vectors have no common descent direction; "stretch",
-        its length over that of the shortest point; "slope" [C], d's products with the vectors; "live" [C], which
-        clients moved; "fair", whether the guidance is active; "rows" [L, P], the vectors of those that moved, at their
-        mean length.
+        "d" [P], with the length of the mean vector, or 0 if the vectors have no common descent
+        direction; "stretch", its length over that of the shortest point; "slope" [C], d's products
+        with the vectors; "live" [C], which clients moved; "fair", whether the guidance is active;
+        "rows" [L, P], the vectors of those that moved, at their mean length.
     """
     count, rows = len(g), torch.cat([g, kept])
     k = gram(rows)
@@ -177,7 +187,8 @@ def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
     ones = live / live.sum().clamp_min(1).double().sqrt()
     h = (ones @ unit) * unit - ones
     size = h.norm()
-    angle = torch.atan2(size, ones @ unit) * (180 / pi)  # arccos would lose half of the digits at small angles
+    # arccos would lose half of the digits at small angles
+    angle = torch.atan2(size, ones @ unit) * (180 / pi)
     known = (size > _ZERO) & unit.any()
     return torch.where(known, h / size, 0.0), torch.where(known, angle, 0.0)
 
@@ -185,7 +196,8 @@ def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
 def step_sizes(base: float, s: int, stretch: float, changed: bool) -> Tensor:
     """Return the step sizes to try: from 2^s · base, or base if the cohort has changed, down to 2^-s base / stretch.
 
-    Each is half of the one before. A direction of length 0 (``stretch`` 0) has nothing to try but base.
+    Each is half of the one before. A direction of length 0 (``stretch`` 0) has nothing to try but
+    base.
     """
     sizes = [base if changed or not stretch else 2.0**s * base]
     while stretch and sizes[-1] / 2 >= 2.0**-s * base / stretch:
@@ -196,8 +208,8 @@ def step_sizes(base: float, s: int, stretch: float, changed: bool) -> Tensor:
 def chosen(before: Tensor, tried: Tensor, least: Tensor, fair: Tensor) -> Tensor:
     """Return the position of the step size to take.
 
-    That is the first that decreases every loss enough and, under guidance, brings the losses nearer to equal; else the
-    first that decreases their sum; else the one with the smallest sum.
+    That is the first that decreases every loss enough and, under guidance, brings the losses nearer
+    to equal; else the first that decreases their sum; else the one with the smallest sum.
 
     Args:
         before: Losses at the broadcast model [C].

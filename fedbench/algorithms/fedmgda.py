@@ -21,8 +21,8 @@ def fedmgda(
 ) -> Algorithm:
     """FedMGDA+ (Hu et al., IEEE TNSE 2022, Alg. 1): the shortest mixture of unit updates near the prior weights.
 
-    ḡ_k = Δ_k / ||Δ_k||; λ* = argmin ||Σ λ_k ḡ_k||² over the simplex with |λ_k - λ0_k| <= ε; w <- w - η_g Σ λ*_k ḡ_k.
-    The step is not scaled back: it is at most η_g long.
+    ḡ_k = Δ_k / ||Δ_k||; λ* = argmin ||Σ λ_k ḡ_k||² over the simplex with |λ_k - λ0_k| <= ε; w <- w
+    - η_g Σ λ*_k ḡ_k. The step is not scaled back: it is at most η_g long.
 
     Args:
         local: The local solver.
@@ -31,8 +31,9 @@ def fedmgda(
         normalize: Whether to divide Δ_k by its length.
         prior: Prior weights λ0, by number of training examples ("size") or "uniform".
 
-    Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality where λ_k > 0.
-    Deviation: a client that did not move is left out and λ0 is renormalised; otherwise it would stop all others.
+    Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality
+    where λ_k > 0. Deviation: a client that did not move is left out and λ0 is renormalised;
+    otherwise it would stop all others.
     """
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
@@ -43,8 +44,11 @@ def fedmgda(
         start = normalized(cohort.p.double() * moved)
         low = (start - eps).clamp_min(0) * moved
         high = (start + eps).clamp_max(1) * moved
-        high = torch.where(moved.any(), high, 1.0)  # if no client moved all vectors are 0, and any weights are right
+        # if no client moved all vectors are 0, and any weights are right
+        high = torch.where(moved.any(), high, 1.0)
         weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high) if eps else start
         return (weight * scale).to(uploads["delta"].dtype) @ uploads["delta"]
 
-    return Algorithm(**descent(local), **server_descent(lr=server_lr, direction=direction), weights=prior)
+    return Algorithm(
+        **descent(local), **server_descent(lr=server_lr, direction=direction), weights=prior
+    )

@@ -7,27 +7,33 @@ from fedbench.core.options import HalfOpenUnit
 from fedbench.core.types import ClientInfo, State
 
 
-def fednova(local: Optimizer = SGD, *, server_momentum: HalfOpenUnit = 0.0, weights: Weights = "size") -> Algorithm:
+def fednova(
+    local: Optimizer = SGD, *, server_momentum: HalfOpenUnit = 0.0, weights: Weights = "size"
+) -> Algorithm:
     """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
 
     a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,
-    [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k / a_k.
+    [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k /
+    a_k.
 
     Args:
         local: The local solver, which must be linear in the gradients.
-        server_momentum: Momentum ρ_s of the server's direction, b <- ρ_s b + d (the authors' code: gmf).
+        server_momentum: Momentum ρ_s of the server's direction, b <- ρ_s b + d (the authors' code:
+            gmf).
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
         RequestError: If the local solver has no a_k.
 
-    Identity: equal a_k is FedAvg.
-    Deviation: Nesterov momentum and clipping are not in the paper; a_k is then counted for Nesterov's direction, and
-    clipping (which is not linear) is ignored in it.
+    Identity: equal a_k is FedAvg. Deviation: Nesterov momentum and clipping are not in the paper;
+    a_k is then counted for Nesterov's direction, and clipping (which is not linear) is ignored in
+    it.
     """
     passes = local.passes
     if passes is None:
-        raise RequestError("fednova needs a local solver that is linear in the gradients; use plain or momentum SGD")
+        raise RequestError(
+            "fednova needs a local solver that is linear in the gradients; use plain or momentum SGD"
+        )
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         a = passes(info.steps)  # [C, 1]
@@ -35,7 +41,8 @@ def fednova(local: Optimizer = SGD, *, server_momentum: HalfOpenUnit = 0.0, weig
 
     server = server_descent(
         sgd(momentum=server_momentum),
-        direction=lambda uploads, cohort: (cohort.p @ uploads["a"].squeeze(1)) * uploads["unit"],  # τ_eff first
+        # τ_eff first
+        direction=lambda uploads, cohort: (cohort.p @ uploads["a"].squeeze(1)) * uploads["unit"],
         averaged={"unit": by_weight},
     )
     return Algorithm(**descent(local), **server, finish=finish, weights=weights, kinds=("numbers",))

@@ -6,18 +6,25 @@ from fedbench.core.options import NonNegative, Positive
 
 
 def fedprox(
-    local: Optimizer = SGD, *, mu: NonNegative = 0.1, server_lr: Positive = 1.0, weights: Weights = "size"
+    local: Optimizer = SGD,
+    *,
+    mu: NonNegative = 0.1,
+    server_lr: Positive = 1.0,
+    weights: Weights = "size",
 ) -> Algorithm:
     """FedProx (Li et al., MLSys 2020, Alg. 2): clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
 
     Args:
-        local: The local solver; clipping, decay and momentum act on the whole gradient, proximal term included.
+        local: The local solver; clipping, decay and momentum act on the whole gradient, proximal
+            term included.
         mu: Strength μ of the proximal term.
         server_lr: The server's step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: μ = 0 is FedAvg.
-    Deviation: all clients finish their local work; the paper's stragglers are ``availability=stragglers`` with
+    Identity: μ = 0 is FedAvg. Deviation: all clients finish their local work; the paper's
+    stragglers are ``availability=stragglers`` with
         kind=share and late=partial.
     """
-    return Algorithm(**descent(local, extra=ProximalTerm(mu)), **server_descent(lr=server_lr), weights=weights)
+    return Algorithm(
+        **descent(local, extra=ProximalTerm(mu)), **server_descent(lr=server_lr), weights=weights
+    )

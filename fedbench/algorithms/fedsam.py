@@ -8,21 +8,29 @@ from fedbench.core.options import NonNegative, Positive, UnitInterval
 
 
 def fedsam(
-    local: Optimizer = SGD, *, rho: NonNegative = 0.1, server_lr: Positive = 1.0, weights: Weights = "uniform"
+    local: Optimizer = SGD,
+    *,
+    rho: NonNegative = 0.1,
+    server_lr: Positive = 1.0,
+    weights: Weights = "uniform",
 ) -> Algorithm:
     """FedSAM (Qu et al., ICML 2022): local steps with the gradient at a nearby point of higher loss.
 
-    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch) as one vector; w <- w - η_l ∇F_k(ŵ; batch), the same batch. g = 0: ŵ = w.
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch) as one vector; w <- w - η_l ∇F_k(ŵ; batch), the same
+    batch. g = 0: ŵ = w.
 
     Args:
-        local: The local solver; clipping, decay and momentum act on the second gradient, decay at w.
+        local: The local solver; clipping, decay and momentum act on the second gradient, decay at
+            w.
         rho: Radius ρ.
         server_lr: The server's step size η_g.
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
     Identity: ρ = 0 is FedAvg; the distance to FedAvg is O(ρ).
     """
-    solver = descent(local, lambda oracle, msg, local, batch, info: uphill(oracle, local["w"], batch, rho)[1])
+    solver = descent(
+        local, lambda oracle, msg, local, batch, info: uphill(oracle, local["w"], batch, rho)[1]
+    )
     return Algorithm(**solver, **server_descent(lr=server_lr), weights=weights)
 
 
@@ -36,8 +44,8 @@ def mofedsam(
 ) -> Algorithm:
     """MoFedSAM (Qu et al., ICML 2022): FedSAM whose local steps go partly along the mean gradient m of the last round.
 
-    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch); w <- w - η_l (α ∇F_k(ŵ; batch) + (1-α) m), the same batch. Server:
-    m <- Σ p_k Δ_k / (η_l τ_k), from 0; w <- w - η_g Σ p_k Δ_k.
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch); w <- w - η_l (α ∇F_k(ŵ; batch) + (1-α) m), the same
+    batch. Server: m <- Σ p_k Δ_k / (η_l τ_k), from 0; w <- w - η_g Σ p_k Δ_k.
 
     Args:
         local: The local solver, plain SGD.
@@ -47,11 +55,16 @@ def mofedsam(
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
     Raises:
-        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of gradients.
+        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of
+            gradients.
 
     Identity: ρ = 0 is FedCM; α = 1 is FedSAM.
     """
-    without(local, method="mofedsam", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
+    without(
+        local,
+        method="mofedsam",
+        reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD",
+    )
 
     solver = descent(
         gradient=lambda oracle, msg, local, batch, info: (

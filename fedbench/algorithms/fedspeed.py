@@ -25,26 +25,34 @@ def fedspeed(
 ) -> Algorithm:
     """FedSpeed (Sun et al., ICLR 2023): FedDyn's corrected proximal term, with gradients at a nearby point.
 
-    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch). Local gradient: (1-α) g + α ∇F_k(ŵ; batch) + prox (w - w^t + u_k); after it
-    u_k <- u_k + w_k - w^t, from 0. Server: w <- (1/C) Σ (w_k + u_k), with the new u_k.
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch). Local gradient: (1-α) g + α ∇F_k(ŵ; batch) + prox (w -
+    w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0. Server: w <- (1/C) Σ (w_k + u_k), with the
+    new u_k.
 
     Args:
         local: The local solver, plain SGD.
         prox: Strength of the proximal term, 1/λ in the paper.
         alpha: Share α in [0, 1] of the gradient at ŵ.
         rho: Radius ρ.
-        server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean of the u_k of all N
-            clients (the authors' code). The same if every client takes part.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
+        server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean
+            of the u_k of all N clients (the authors' code). The same if every client takes part.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
+            not count.
 
     Raises:
         RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
 
     Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
     """
-    without(local, method="fedspeed", reason="the u_k settle at the clients' gradients only under plain SGD")
+    without(
+        local,
+        method="fedspeed",
+        reason="the u_k settle at the clients' gradients only under plain SGD",
+    )
 
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+    def gradient(
+        oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+    ) -> Tensor:
         g, uphill_g = uphill(oracle, local["w"], batch, rho)
         return (1 - alpha) * g + alpha * uphill_g + prox * (local["w"] - msg["w"] + local["drift"])
 

@@ -8,11 +8,13 @@ from fedbench.core.options import Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
-def fedsps(local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0, l_star: float = 0.0) -> Algorithm:
+def fedsps(
+    local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0, l_star: float = 0.0
+) -> Algorithm:
     """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
 
-    Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²), γ_b);
-    w <- w - γ ∇F_k. ``local.lr`` is not used.
+    Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²),
+    γ_b); w <- w - γ ∇F_k. ``local.lr`` is not used.
 
     Args:
         local: Must be plain SGD, because the method has its own step size.
@@ -20,14 +22,19 @@ def fedsps(local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0
         gamma_b: Upper bound γ_b of the step size.
         l_star: Lower bound ℓ* of the loss; below it the step is 0.
 
-    Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is solved in one step.
+    Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is
+    solved in one step.
     """
-    without(local, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
+    without(
+        local, method="fedsps", reason="its step size comes from the batch's own loss and gradient"
+    )
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         loss, g = oracle.loss_and_grad(local["w"], batch)
         square = torch.linalg.vector_norm(g, dim=-1, keepdim=True, dtype=torch.float64).square()
-        size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(gamma_b)
+        size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(
+            gamma_b
+        )
         return {"w": torch.addcmul(local["w"], size.to(g.dtype), g, value=-1)}
 
     return Algorithm(step=step, weights="uniform")

@@ -21,20 +21,22 @@ def gifair(
 ) -> Algorithm:
     """GIFAIR-FL (Yue, Nouiehed & Al Kontar, 2022), for the objective Σ p_k F_k + λ Σ_{i<j} |F_i - F_j|.
 
-    Its gradient weighs clients by p_k + λ r_k, r_k = Σ_j sign(F_k - F_j) the rank of client k; λ = share · min p_k /
-    (C-1) keeps the weights positive. Every client is a group of its own; ranks, p_k and C are those of the cohort.
+    Its gradient weighs clients by p_k + λ r_k, r_k = Σ_j sign(F_k - F_j) the rank of client k; λ =
+    share · min p_k / (C-1) keeps the weights positive. Every client is a group of its own; ranks,
+    p_k and C are those of the cohort.
 
     Args:
         local: The local solver.
         share: Strength of fairness in [0, 1), as a share of the largest λ.
-        form: Where the weights act: "server", w <- w - Σ (p_k + λ r_k) Δ_k; "local", the rate of client k is multiplied
-            by 1 + λ r_k/p_k and the local models are averaged by p_k (the paper).
-        rank_at: Losses that are ranked: "before", F_k(w^t); "last", those that the clients measured in the last round
-            they took part in; a client without one has rank 0 towards all others.
+        form: Where the weights act: "server", w <- w - Σ (p_k + λ r_k) Δ_k; "local", the rate of
+            client k is multiplied by 1 + λ r_k/p_k and the local models are averaged by p_k (the
+            paper).
+        rank_at: Losses that are ranked: "before", F_k(w^t); "last", those that the clients measured
+            in the last round they took part in; a client without one has rank 0 towards all others.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: share = 0 is FedAvg; both forms agree for one full-batch step.
-    Deviation: "last" remembers losses at the broadcast model, the authors' code mean losses during local training.
+    Identity: share = 0 is FedAvg; both forms agree for one full-batch step. Deviation: "last"
+    remembers losses at the broadcast model, the authors' code mean losses during local training.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -60,12 +62,18 @@ def gifair(
         return Algorithm(
             **descent(local),
             server_init=server_init,
-            update=Averaging(step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}),
+            update=Averaging(
+                step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}
+            ),
             needs={"loss"},
             weights=weights,
         )
     return Algorithm(
-        **descent(local, scale="factor", variables=lambda msg, client, info: {"factor": info.probe["factor"]}),
+        **descent(
+            local,
+            scale="factor",
+            variables=lambda msg, client, info: {"factor": info.probe["factor"]},
+        ),
         server_init=server_init,
         instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
         update=Averaging(step, {"delta": by_weight}),

@@ -2,7 +2,14 @@
 
 from typing import Literal
 
-from fedbench.core.algorithm import Algorithm, Descent, Weights, descent, start_from_client, upload_with
+from fedbench.core.algorithm import (
+    Algorithm,
+    Descent,
+    Weights,
+    descent,
+    start_from_client,
+    upload_with,
+)
 from fedbench.core.optim import SGD, Optimizer, adam, chain, without
 from fedbench.core.options import HalfOpenUnit, Positive
 
@@ -23,14 +30,16 @@ def local_adam(
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
         eps: Constant ε added to the denominator.
-        state: "persist": a client keeps m, v and the count of steps between rounds; "reset": they start from 0 in every
-            round.
+        state: "persist": a client keeps m, v and the count of steps between rounds; "reset": they
+            start from 0 in every round.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
 
-    Identity: one client with moments that persist is Adam.
-    Deviation: the text of the paper has lost its pseudo-code. Clients that do not take part keep their old moments.
+    Identity: one client with moments that persist is Adam. Deviation: the text of the paper has
+    lost its pseudo-code. Clients that do not take part keep their old moments.
     """
-    local = without(local, "momentum", "adaptive steps", method="local_adam", reason="Adam has its own")
+    local = without(
+        local, "momentum", "adaptive steps", method="local_adam", reason="Adam has its own"
+    )
     solver = chain(local, adam(beta1, beta2, eps, bias_correction=True))
     if state == "reset":
         return Algorithm(**descent(solver), weights=weights)

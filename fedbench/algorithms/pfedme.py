@@ -20,9 +20,9 @@ def pfedme(
 ) -> Algorithm:
     """The method pFedMe (Dinh, Tran & Nguyen, NeurIPS 2020): personal models θ_k near x_k, which averages to w.
 
-    x = θ = w^t; every local step takes one batch, K times θ <- θ - η_p (∇F_k(θ; batch) + λ (θ - x)), and then
-    x <- x - η_l λ (x - θ). Server: w <- (1-β) w + β Σ p_k x_k. Clients are judged on their last θ_k, before their first
-    round on w^0.
+    x = θ = w^t; every local step takes one batch, K times θ <- θ - η_p (∇F_k(θ; batch) + λ (θ -
+    x)), and then x <- x - η_l λ (x - θ). Server: w <- (1-β) w + β Σ p_k x_k. Clients are judged on
+    their last θ_k, before their first round on w^0.
 
     Args:
         local: The local solver, plain SGD.
@@ -30,16 +30,16 @@ def pfedme(
         inner: Number K of steps of θ on a batch.
         personal_lr: Learning rate η_p of θ.
         beta: The server's step size β.
-        start: Whether θ goes on over the local steps of a round ("warm", the authors' code) or starts at x in each
-            ("reset").
+        start: Whether θ goes on over the local steps of a round ("warm", the authors' code) or
+            starts at x in each ("reset").
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
         RequestError: If the local solver is not plain: its steps are those above.
 
-    Identity: K = 1, η_p = 1/λ, "reset" and β = 1 is FedAvg.
-    Deviation: the authors' code decays θ by 0.001, trains all clients and averages a sample of them, and replaces θ_k
-    by x_k before it evaluates.
+    Identity: K = 1, η_p = 1/λ, "reset" and β = 1 is FedAvg. Deviation: the authors' code decays θ
+    by 0.001, trains all clients and averages a sample of them, and replaces θ_k by x_k before it
+    evaluates.
     """
     without(local, method="pfedme", reason="its local steps are proximal ones")
 

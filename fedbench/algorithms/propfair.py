@@ -22,23 +22,27 @@ def propfair(
 ) -> Algorithm:
     """PropFair (Zhang et al., TMLR 2023): proportional fairness, the objective Σ p_k (-log(M - F_k)).
 
-    Local steps descend along c ∇F_k(w; batch), c = 1/(M - F_k(w; batch)) with the loss of the same batch; where
-    M - F_k < ε the logarithm is continued in another way (``tail``). The server is that of FedAvg.
+    Local steps descend along c ∇F_k(w; batch), c = 1/(M - F_k(w; batch)) with the loss of the same
+    batch; where M - F_k < ε the logarithm is continued in another way (``tail``). The server is
+    that of FedAvg.
 
     Args:
         local: The local solver; clipping, decay and momentum act on the scaled gradient.
         M: Baseline M of the utility M - F_k, above the losses that training is to reach.
         eps: Smallest utility ε for which the logarithm is used.
-        tail: Factor c where the utility is below ε: "huber" is 1/ε, which continues the slope (the paper); "scaled" is
-            1/M, which lets it fall (the authors' code).
+        tail: Factor c where the utility is below ε: "huber" is 1/ε, which continues the slope (the
+            paper); "scaled" is 1/M, which lets it fall (the authors' code).
         server_lr: The server's step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: ε > M is FedAvg with rate η_l/ε ("huber") or η_l/M ("scaled"); M -> ∞ with η_l = M η tends to FedAvg(η).
+    Identity: ε > M is FedAvg with rate η_l/ε ("huber") or η_l/M ("scaled"); M -> ∞ with η_l = M η
+    tends to FedAvg(η).
     """
     below = 1 / eps if tail == "huber" else 1 / M
 
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+    def gradient(
+        oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+    ) -> Tensor:
         loss, g = oracle.loss_and_grad(local["w"], batch)
         utility = M - loss  # [A, 1]
         return g * torch.where(utility >= eps, 1 / utility, below).to(g.dtype)

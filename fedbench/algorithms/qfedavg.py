@@ -11,19 +11,23 @@ from fedbench.core.types import ClientInfo, State, lengths
 _OFFSET = 1e-10  # added to every loss, as the authors' code does
 
 
-def qfedavg(local: Optimizer = SGD, *, q: NonNegative = 1.0, L: Positive | None = None) -> Algorithm:
+def qfedavg(
+    local: Optimizer = SGD, *, q: NonNegative = 1.0, L: Positive | None = None
+) -> Algorithm:
     """q-FedAvg (Li et al., ICLR 2020, Alg. 2), for the objective Σ F_k^{q+1}/(q+1).
 
-    G_k = L Δ_k; D_k = F_k^q G_k; h_k = q F_k^{q-1} ||G_k||² + L F_k^q; w <- w - Σ D_k / Σ h_k. F_k is the loss at the
-    broadcast model on all training examples. p_k does not appear: the authors' code samples clients by size instead.
+    G_k = L Δ_k; D_k = F_k^q G_k; h_k = q F_k^{q-1} ||G_k||² + L F_k^q; w <- w - Σ D_k / Σ h_k. F_k
+    is the loss at the broadcast model on all training examples. p_k does not appear: the authors'
+    code samples clients by size instead.
 
     Args:
         local: The local solver.
         q: Exponent q >= 0, the strength of fairness.
-        L: Estimate of the Lipschitz constant; None is 1/η_l as in the paper (AdaFedAdam's comparison needs L = 1).
+        L: Estimate of the Lipschitz constant; None is 1/η_l as in the paper (AdaFedAdam's
+            comparison needs L = 1).
 
-    Identity: q = 0 is FedAvg with uniform weights, for any L.
-    Deviation: numerator and denominator are both divided by (max F)^q, so that a large q does not overflow.
+    Identity: q = 0 is FedAvg with uniform weights, for any L. Deviation: numerator and denominator
+    are both divided by (max F)^q, so that a large q does not overflow.
     """
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
@@ -36,4 +40,6 @@ def qfedavg(local: Optimizer = SGD, *, q: NonNegative = 1.0, L: Positive | None 
         weight: Tensor = lipschitz * f**q / h.sum()
         return weight.to(uploads["delta"].dtype) @ uploads["delta"]
 
-    return Algorithm(**descent(local), **server_descent(direction=direction), needs={"loss"}, weights="uniform")
+    return Algorithm(
+        **descent(local), **server_descent(direction=direction), needs={"loss"}, weights="uniform"
+    )

@@ -21,20 +21,23 @@ def scaffold(
 ) -> Algorithm:
     """SCAFFOLD (Karimireddy et al., ICML 2020, Alg. 1): local gradients corrected by control variates c, c_k.
 
-    Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all training examples;
-    option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l), τ_k the number of steps. Server: w <- w - η_g (1/C) Σ Δ_k,
-    c <- c + (1/N) Σ (c_k⁺ - c_k); c stays the mean of all N c_k.
+    Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all
+    training examples; option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l), τ_k the number of steps. Server:
+    w <- w - η_g (1/C) Σ Δ_k, c <- c + (1/N) Σ (c_k⁺ - c_k); c stays the mean of all N c_k.
 
     Args:
         local: The local solver; with option 2 plain SGD.
         server_lr: The server's step size η_g.
         option: Number of the option, 1 or 2.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
+            not count.
 
     Raises:
-        RequestError: If option 2 is used with a local solver whose Δ_k / (τ_k η_l) is not a mean gradient.
+        RequestError: If option 2 is used with a local solver whose Δ_k / (τ_k η_l) is not a mean
+            gradient.
 
-    Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform weights.
+    Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform
+    weights.
     """
     if option == 2:
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
@@ -56,7 +59,11 @@ def scaffold(
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)  # line 17
-        return {**server, "w": w, "c": server["c"] + uploads["c"] * (len(cohort.id) / server["clients"])}
+        return {
+            **server,
+            "w": w,
+            "c": server["c"] + uploads["c"] * (len(cohort.id) / server["clients"]),
+        }
 
     return Algorithm(
         **solver,

@@ -4,7 +4,12 @@ from typing import Literal
 
 import torch
 
-from fedbench.algorithms.shared.variance_reduction import SAMPLED, first_exchange, rate, recursive_momentum
+from fedbench.algorithms.shared.variance_reduction import (
+    SAMPLED,
+    first_exchange,
+    rate,
+    recursive_momentum,
+)
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
 from fedbench.core.optim import SGD, Optimizer, counter, without
 from fedbench.core.options import Positive, UnitInterval
@@ -20,19 +25,21 @@ def stem(
 ) -> Algorithm:
     """STEM (Khanduri et al., NeurIPS 2021, Alg. 1): local steps along a variance-reduced momentum d.
 
-    Step t: one batch, two gradients; d_k <- ∇F_k(x_t) + (1-α)(d_k - ∇F_k(x_{t-1})); x_k <- x_k - η_t d_k. After the
-    steps of a round x and d are averaged, with uniform weights.
+    Step t: one batch, two gradients; d_k <- ∇F_k(x_t) + (1-α)(d_k - ∇F_k(x_{t-1})); x_k <- x_k -
+    η_t d_k. After the steps of a round x and d are averaged, with uniform weights.
 
     Args:
         local: Clipping and weight decay, which act on both gradients; momentum is refused.
         alpha: Momentum parameter α, the paper's a_t = c η_t² held constant.
         decay_w: The w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
-        init_step: Whether the exchange before the first round, which measures d_0, also steps along it ("plain") or
-            not ("none").
+        init_step: Whether the exchange before the first round, which measures d_0, also steps along
+            it ("plain") or not ("none").
 
     Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
     """
-    solver = without(local, "momentum", "adaptive steps", method="stem", reason="the method has its own")
+    solver = without(
+        local, "momentum", "adaptive steps", method="stem", reason="the method has its own"
+    )
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         w, m = server["w"], uploads["g"]

@@ -9,18 +9,24 @@ from fedbench.core.types import ClientInfo, State
 
 
 def term(
-    local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform", server_lr: Positive = 1.0
+    local: Optimizer = SGD,
+    *,
+    t: float = 1.0,
+    weights: Weights = "uniform",
+    server_lr: Positive = 1.0,
 ) -> Algorithm:
     """Federated TERM (Li et al., ICLR 2021): tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
 
     Args:
         local: The local solver.
         t: The tilt: clients with a high loss count more if it is above 0, and less if it is below.
-        weights: Weights p_k, "uniform" (all of the authors' code) or by number of training examples ("size").
-        server_lr: The server's step size η_g; 1/C imitates the trainer of the authors' TERM repository, which averages
-            twice.
+        weights: Weights p_k, "uniform" (all of the authors' code) or by number of training examples
+            ("size").
+        server_lr: The server's step size η_g; 1/C imitates the trainer of the authors' TERM
+            repository, which averages twice.
 
-    Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the highest loss alone.
+    Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the
+    highest loss alone.
     """
 
     def tilted(server: State, cohort: ClientInfo) -> Tensor:

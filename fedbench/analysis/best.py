@@ -44,8 +44,8 @@ class BestValues:
         by: The metric that they were chosen by.
         metric: The metric of the table.
         settings: One entry per setting.
-        unjudged: Directories of runs that have not measured the metric to choose by, such as those without validation
-            examples; they are in no setting.
+        unjudged: Directories of runs that have not measured the metric to choose by, such as those
+            without validation examples; they are in no setting.
     """
 
     key: str
@@ -67,7 +67,8 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
         by: ``validation``, which is val_accuracy_mean, or another metric on validation examples.
 
     Raises:
-        RequestError: If no run has the key, or the metric is not one on validation examples, or no run has measured it.
+        RequestError: If no run has the key, or the metric is not one on validation examples, or no
+            run has measured it.
         DamagedRun: If a run cannot be read.
     """
     judge = metric_info("val_accuracy_mean" if by == "validation" else by)
@@ -80,12 +81,16 @@ def best_values(runs: Sequence[Run], key: str, metric: str, by: str = "validatio
     judged = [run for run in runs if run not in unjudged]
     counted = [run for run in judged if run.counts]
     if not counted:
-        raise RequestError(f"no finished run has {judge.name}; repeat the runs with data.validation=0.2")
+        raise RequestError(
+            f"no finished run has {judge.name}; repeat the runs with data.validation=0.2"
+        )
     shown = measured_metric(metric, counted)
     candidates = [_best(block, judge, shown) for block in blocks_of(judged, key)]
     settings = tuple(best for best in candidates if best is not None)
     if not settings:
-        raise RequestError(f"no value of {key} has runs that are all done; finish them, or choose another key")
+        raise RequestError(
+            f"no value of {key} has runs that are all done; finish them, or choose another key"
+        )
     return BestValues(key, judge, shown, settings, tuple(str(run.path) for run in unjudged))
 
 
@@ -97,7 +102,8 @@ def _best(block: SeedBlock, judge: MetricInfo, shown: MetricInfo) -> BestValue |
     if not whole:
         return None
     judged = {s.name: Cell(tuple(s.numbers(judge).values())) for s in whole}
-    best = max(whole, key=lambda s: judge.sign * mean(judged[s.name].values))  # of equal ones, the first
+    # of equal ones, the first
+    best = max(whole, key=lambda s: judge.sign * mean(judged[s.name].values))
     values = [s.value for s in settings]
     ordered = len(set(values)) > 2 and all(isinstance(value, int | float) for value in values)
     return BestValue(

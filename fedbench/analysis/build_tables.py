@@ -1,7 +1,8 @@
 """Tables of runs as values: the rows of a paper's table, and the rows of any runs. Nothing is formatted here.
 
-``fedbench.analysis.matching`` finds the runs that match a row of a paper. Runs that match no row of a paper have rows
-of their own, one per setting. Both kinds of rows have the same columns, cells and statistics.
+``fedbench.analysis.matching`` finds the runs that match a row of a paper. Runs that match no row of
+a paper have rows of their own, one per setting. Both kinds of rows have the same columns, cells and
+statistics.
 """
 
 import re
@@ -132,8 +133,9 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
 
     Args:
         runs: The runs.
-        already_shown: Tables that show some of the runs already. A method with all its settings in these tables is left
-            out; a method with only some of them has all its rows, so that a swept key has all its values in one table.
+        already_shown: Tables that show some of the runs already. A method with all its settings in
+            these tables is left out; a method with only some of them has all its rows, so that a
+            swept key has all its values in one table.
     """
     lines = [line for table in already_shown for line in table.lines]
     shown = {run.path for line in lines for run in line.matched.every}
@@ -169,7 +171,11 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     groups = by_setting(runs)
     keys = distinguishing(groups)
     last = [run.last_round() for run in runs if run.counts]
-    further = [column for column in _FURTHER_COLUMNS if any(row.get(column.name) is not None for row in last)]
+    further = [
+        column
+        for column in _FURTHER_COLUMNS
+        if any(row.get(column.name) is not None for row in last)
+    ]
     columns = (*_COMMON_COLUMNS, *further)
     lines = []
     unfinished = []
@@ -199,7 +205,9 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     )
 
 
-def _line_of_runs(algo: str, members: Sequence[Run], keys: Tree, home: Home | None, columns: Sequence[Column]) -> Line:
+def _line_of_runs(
+    algo: str, members: Sequence[Run], keys: Tree, home: Home | None, columns: Sequence[Column]
+) -> Line:
     done, others = counted_and_others(members)
     reduced = departures(list(done.values()))
     label = algo
@@ -236,7 +244,11 @@ def summary_tables(runs: Sequence[Run]) -> list[TableData]:
             continue
         table = paper_table(home.table, Evidence(home.paper, same_split))
         lines = [
-            line for block in table.blocks if block.setup == home.setup for line in block.lines if line.matched.every
+            line
+            for block in table.blocks
+            if block.setup == home.setup
+            for line in block.lines
+            if line.matched.every
         ]
         if lines:
             printed.append(replace(table, blocks=(RowGroup(home.setup, tuple(lines)),)))

@@ -1,8 +1,8 @@
 """Tests of whether methods differ, on runs that are equal in everything but one key, paired by seed.
 
-A block contains the runs that are equal in everything but the compared key, the seed and the keys that do not affect
-the numbers. If methods are compared, the keys of a method (``algo`` and ``local``) do not separate blocks; if ``local``
-differs, a note says so.
+A block contains the runs that are equal in everything but the compared key, the seed and the keys
+that do not affect the numbers. If methods are compared, the keys of a method (``algo`` and
+``local``) do not separate blocks; if ``local`` differs, a note says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ from fedbench.core.validation import choice, validate
 from fedbench.runs.run import Run
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
-Numbers: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the printed unit; NaN where a run diverged
+# by method and seed, in the printed unit; NaN where a run diverged
+Numbers: TypeAlias = dict[str, dict[int, float]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Difference:
         first: The first method.
         second: The method that is subtracted from it.
         adjusted: Two-sided p, adjusted by Holm's method over the block.
-        ahead: Whether the first is better (higher, if neither direction is better); None if that is undecided.
+        ahead: Whether the first is better (higher, if neither direction is better); None if that is
+            undecided.
     """
 
     first: str
@@ -63,10 +65,11 @@ class ComparedBlock:
         unpaired: Tested pairs that share no seed.
         short: Numbers of pairs that are too small for any verdict.
         without_baseline: Whether the baseline has no runs here.
-        unequal: Values by method of each key of the local solver in which methods differ and that their names do not
-            show.
+        unequal: Values by method of each key of the local solver in which methods differ and that
+            their names do not show.
         reduced: Departures from the paper, as (method, departures).
-        unofficial: Sentences on data that were not read from the publisher's files, and on samples of clients.
+        unofficial: Sentences on data that were not read from the publisher's files, and on samples
+            of clients.
         lost: Seeds that diverged, by method.
         left_out: Number of runs that do not count, with the reasons; empty if all count.
     """
@@ -92,7 +95,8 @@ class OverBlocks:
         counts: Numbers of blocks won, undecided and lost by the first method of each pair.
         short: Numbers of pairs that are too small for any verdict in a block.
         full: Number of blocks that have all methods.
-        ranks: Ranks of the methods over these blocks; None for fewer than two of them, or two methods.
+        ranks: Ranks of the methods over these blocks; None for fewer than two of them, or two
+            methods.
         diverged: Whether a run behind the ranks diverged.
     """
 
@@ -134,17 +138,18 @@ def compare(
     """Return comparisons of the values of a key.
 
     Args:
-        runs: Runs on disk; unfinished runs do not count. A run that diverged counts as worse than its partner by the
-            largest difference among the other seeds; its numbers are not part of any mean.
+        runs: Runs on disk; unfinished runs do not count. A run that diverged counts as worse than
+            its partner by the largest difference among the other seeds; its numbers are not part of
+            any mean.
         key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
         metric: A key of ``rounds.jsonl``; its value at the last round counts.
-        baseline: The value that all others are compared with, under its name in the tables or by the value alone; None
-            to compare all pairs.
+        baseline: The value that all others are compared with, under its name in the tables or by
+            the value alone; None to compare all pairs.
         alpha: Level of the tests, in (0, 1).
 
     Raises:
-        RequestError: If the key, metric or baseline is unknown, the metric was not measured, the level is out of range,
-            or no two values of the key can be compared.
+        RequestError: If the key, metric or baseline is unknown, the metric was not measured, the
+            level is out of range, or no two values of the key can be compared.
         DamagedRun: If a run cannot be read.
     """
     validate("alpha", alpha, OpenUnit, remedy="0.05 is usual")
@@ -164,7 +169,10 @@ def compare(
     rows = {name: s for block in shown for name, s in block.rows.items()}
     names = sorted(rows, key=lambda name: (rank(rows[name].value), name))
     against = None if baseline is None else _baseline(baseline, rows)
-    numbers = [{name: block.rows[name].numbers(entry) for name in names if name in block.rows} for block in shown]
+    numbers = [
+        {name: block.rows[name].numbers(entry) for name in names if name in block.rows}
+        for block in shown
+    ]
     return ComparedRuns(
         key=key,
         metric=entry,
@@ -172,7 +180,8 @@ def compare(
         baseline=against,
         alpha=alpha,
         blocks=tuple(
-            _compared(block, by_method, entry, against, alpha) for block, by_method in zip(shown, numbers, strict=True)
+            _compared(block, by_method, entry, against, alpha)
+            for block, by_method in zip(shown, numbers, strict=True)
         ),
         over_blocks=_over_blocks(numbers, names, entry, alpha) if len(shown) > 1 else None,
         alone=tuple(alone),
@@ -205,9 +214,14 @@ def _compared(
         pairs = list(combinations(numbers, 2))
     else:
         pairs = [(name, baseline) for name in numbers if name != baseline and baseline in numbers]
-    tested = {pair: d for pair in pairs if (d := _difference(numbers, *pair, metric, 1 - alpha)) is not None}
+    tested = {
+        pair: d
+        for pair in pairs
+        if (d := _difference(numbers, *pair, metric, 1 - alpha)) is not None
+    }
     adjusted = holm([d.two_sided for d in tested.values()])
-    least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])  # lower bounds of the adjusted p
+    # lower bounds of the adjusted p
+    least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])
     return ComparedBlock(
         title=block.title,
         numbers={name: Cell(_finite(by_seed)) for name, by_seed in numbers.items()},
@@ -220,7 +234,11 @@ def _compared(
         without_baseline=baseline is not None and baseline not in numbers,
         unequal=_unequal(block.rows) if block.key == "algo" else {},
         reduced=block.reduced(),
-        unofficial=tuple(sorted({sentence for _, run in block.done for sentence in (*run.unofficial, *run.sampled)})),
+        unofficial=tuple(
+            sorted(
+                {sentence for _, run in block.done for sentence in (*run.unofficial, *run.sampled)}
+            )
+        ),
         lost={name: s.lost for name, s in block.rows.items() if s.lost},
         left_out=block.left_out,
     )
@@ -246,17 +264,22 @@ def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
     texts = {given}
     with suppress(ValueError):
         texts.add(config_value(float(given)))  # 1e-3 is 0.001
-    fitting = sorted(name for name, s in rows.items() if texts & {name, s.base, config_value(s.value)})
+    fitting = sorted(
+        name for name, s in rows.items() if texts & {name, s.base, config_value(s.value)}
+    )
     if len(fitting) == 1:
         return fitting[0]
     return str(choice("baseline", given, fitting or list(rows)))
 
 
-def _difference(numbers: Numbers, first: str, second: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
+def _difference(
+    numbers: Numbers, first: str, second: str, metric: MetricInfo, level: float = 0.95
+) -> Paired | None:
     """Return first minus second over the seeds that both have, or None if they share no seed.
 
-    A diverged run counts as worse than the other (``with_diverged``); a seed for which both diverged is left
-    out. For a metric without a better direction, all pairs with a run that diverged are left out.
+    A diverged run counts as worse than the other (``with_diverged``); a seed for which both
+    diverged is left out. For a metric without a better direction, all pairs with a run that
+    diverged are left out.
     """
     a, b = numbers[first], numbers[second]
     pairs = {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
@@ -273,12 +296,16 @@ def _difference(numbers: Numbers, first: str, second: str, metric: MetricInfo, l
     return without_scale(test) if (lost or won) and not any(differences.values()) else test
 
 
-def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: MetricInfo, alpha: float) -> OverBlocks:
+def _over_blocks(
+    blocks: Sequence[Numbers], names: Sequence[str], metric: MetricInfo, alpha: float
+) -> OverBlocks:
     """Return comparisons of the methods over several blocks."""
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
     short: list[int] = []
     for a, b in combinations(names, 2):
-        differences = [_difference(numbers, a, b, metric) for numbers in blocks if {a, b} <= numbers.keys()]
+        differences = [
+            _difference(numbers, a, b, metric) for numbers in blocks if {a, b} <= numbers.keys()
+        ]
         tests = [test for test in differences if test is not None]
         if not tests:
             continue
@@ -299,7 +326,9 @@ def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: Metric
         short=tuple(short),
         full=len(full),
         ranks=ranks,
-        diverged=any(isnan(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()),
+        diverged=any(
+            isnan(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()
+        ),
     )
 
 

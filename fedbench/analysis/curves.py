@@ -26,7 +26,8 @@ def mean_between(curve: pd.Series, first: int, last: int, length: float) -> floa
         curve: Values by round.
         first: The first round, of a run of full length.
         last: The last round, of a run of full length.
-        length: Rounds of the run as a share of the full length; the rounds of a shorter run are scaled.
+        length: Rounds of the run as a share of the full length; the rounds of a shorter run are
+            scaled.
     """
     share = min(1.0, length)
     start = max(1, math.ceil(share * first))
@@ -55,7 +56,8 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
 
     Args:
         rounds: A row per evaluated round, with a column ``round``.
-        field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
+        field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the
+            run.
     """
     metric = metric_info(field)
     needed = metric.needs or (field,)
@@ -170,7 +172,9 @@ def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
     if set(known).issuperset(metric_info(y).needs or (y,)):
         flag, name = "--x", x
         known = list(dict.fromkeys([*_POSITIONS, *known]))
-    return f"{flag} {name} was not measured; these runs have {', '.join(known)}{nearest(name, known)}"
+    return (
+        f"{flag} {name} was not measured; these runs have {', '.join(known)}{nearest(name, known)}"
+    )
 
 
 def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:

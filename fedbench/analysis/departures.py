@@ -16,7 +16,8 @@ class Unit(NamedTuple):
     """What distinguishes runs of one setting, and by what runs of two settings are paired.
 
     Attributes:
-        split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own data.
+        split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own
+            data.
         seed: Seed of the run, which fixes the initial model, the cohorts and the batches.
     """
 
@@ -46,7 +47,8 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tupl
 def departures(runs: Sequence[Run], ignoring: str = "") -> list[str]:
     """Return the departures of runs of one setting from the paper and from the publisher's data, except for the seeds.
 
-    A value that a row of the paper sets, and that the runs have, is not a departure, nor is another split of its data.
+    A value that a row of the paper sets, and that the runs have, is not a departure, nor is another
+    split of its data.
 
     Args:
         runs: The runs, at least one.
@@ -65,7 +67,9 @@ def departures(runs: Sequence[Run], ignoring: str = "") -> list[str]:
     return [*config_departures(changed, run.meta["model"], setup), *data_departures(runs)]
 
 
-def config_departures(changed: Mapping[str, Sequence[Any]], model: str, setup: Setup | None = None) -> list[str]:
+def config_departures(
+    changed: Mapping[str, Sequence[Any]], model: str, setup: Setup | None = None
+) -> list[str]:
     """Return the departures of a run from its experiment, and those of all runs of its setup.
 
     Args:
@@ -86,7 +90,9 @@ def config_departures(changed: Mapping[str, Sequence[Any]], model: str, setup: S
     return [*texts, *(setup.departs if setup else ())]
 
 
-def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int) -> list[str]:
+def seed_departures(
+    done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int
+) -> list[str]:
     """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:
         return []

@@ -29,7 +29,8 @@ from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.run import Run
 
 Cuts: TypeAlias = tuple[tuple[str, str], ...]
-# keys that a reduced run may change and still match a row; with any other change it is a run of something else
+# keys that a reduced run may change and still match a row; with any other change it is a run of
+# something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 _LESS_DATA = (
@@ -44,11 +45,13 @@ class MatchedRuns:
 
     Attributes:
         runs: The runs that count.
-        others: Runs of the same setting that failed, diverged or are not finished, as (unit, outcome).
+        others: Runs of the same setting that failed, diverged or are not finished, as (unit,
+            outcome).
         reduced: Departures of the runs that count from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
         every: All runs of the setting, of whatever outcome and split of the data.
-        departs: Those of ``reduced`` that make the setting another one than the paper's: all but the number of seeds.
+        departs: Those of ``reduced`` that make the setting another one than the paper's: all but
+            the number of seeds.
         searched: Whether the values of the row were searched here.
         setup: Title of the row's setup.
         reading: How the numbers are read.
@@ -152,7 +155,8 @@ def _curve(run: Run, field: str, kept: bool = False) -> pd.Series:
     Args:
         run: The run.
         field: The field.
-        kept: Whether the rounds are those that a bundle keeps with all their keys, the best ones among them.
+        kept: Whether the rounds are those that a bundle keeps with all their keys, the best ones
+            among them.
     """
     key = f"{field}, kept" if kept else field
     if key not in run.series:
@@ -195,8 +199,9 @@ class Evidence:
     def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
 
-        If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
-        can still be compared. Among several common settings, the one with the best average rank over the rows counts.
+        If one method has runs at the paper's setting and the others only reduced ones, the reduced
+        runs of all methods can still be compared. Among several common settings, the one with the
+        best average rank over the rows counts.
         """
         choices = [self._read(row) for row in rows]
         ended: list[dict[Cuts, MatchedRuns]] = [{} for _ in rows]
@@ -316,7 +321,8 @@ def _largest(value: Any) -> float:
 def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
     """Return by what settings of a row are ordered: ended, unreduced, long, with many runs, late."""
     return (
-        # a run that diverged has an outcome too: a shorter run that did not diverge must not replace it
+        # a run that diverged has an outcome too: a shorter run that did not diverge must not
+        # replace it
         any(run.done for run in runs),
         not _departures(runs[0], wanted),
         runs[0].config["rounds"],
@@ -325,7 +331,9 @@ def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
     )
 
 
-def _matched(counted: Sequence[Run], every: Sequence[Run], wanted: Tree, setup: Setup, which: str) -> MatchedRuns:
+def _matched(
+    counted: Sequence[Run], every: Sequence[Run], wanted: Tree, setup: Setup, which: str
+) -> MatchedRuns:
     """Return the runs of a setting that count; ``every`` has those of all splits."""
     done, others = counted_and_others(counted)
     changes = _departures(counted[0], wanted)

@@ -21,10 +21,10 @@ _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
     """Return a row per run.
 
-    ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted key>``. Metrics are those
-    of the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds also have
-    ``best_<metric>`` and ``best_round``. Lists are JSON text, and a column whose values are of different types is text
-    as typed on the command line.
+    ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted
+    key>``. Metrics are those of the last round, in the unit of ``rounds.jsonl``. Runs of a table
+    that prints best rounds also have ``best_<metric>`` and ``best_round``. Lists are JSON text, and
+    a column whose values are of different types is text as typed on the command line.
     """
     rows = []
     for run in runs:
@@ -66,9 +66,9 @@ def of_best_rounds(experiment: str | None) -> list[str]:
 def kept_of(run: Run) -> Kept:
     """Return what a bundle keeps of a finished run, so that every figure, claim and reading can be computed from it.
 
-    Of a paper's run, these are the first and the best rounds of every metric, the curves that figures and claims read,
-    the clients of the best rounds that tables print, and at all rounds the two clients that a figure shows; of a run of
-    no paper, everything but most rounds.
+    Of a paper's run, these are the first and the best rounds of every metric, the curves that
+    figures and claims read, the clients of the best rounds that tables print, and at all rounds the
+    two clients that a figure shows; of a run of no paper, everything but most rounds.
     """
     experiment = run.meta["experiment"]
     home = home_of(experiment)

@@ -39,13 +39,15 @@ def choices_of(run: Run) -> Tree:
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     """Return for each setting the keys in which it differs from another one, with its values.
 
-    Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice of that group, all
-    others between all settings. A key of ``data.source`` that repeats one of ``data`` is left out. Settings of a
-    method that differ only in the content of files also have their hash.
+    Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice of
+    that group, all others between all settings. A key of ``data.source`` that repeats one of
+    ``data`` is left out. Settings of a method that differ only in the content of files also have
+    their hash.
     """
     choices = {key: {"": None, **choices_of(runs[0])} for key, runs in groups.items()}
     flat = {key: _without_repeats(setting(runs[0].config)) for key, runs in groups.items()}
-    peers: dict[tuple[str, Any], list[Tree]] = {}  # settings that a key of a section is compared between
+    # settings that a key of a section is compared between
+    peers: dict[tuple[str, Any], list[Tree]] = {}
     for key, tree in flat.items():
         for place in choices[key].items():
             peers.setdefault(place, []).append(tree)
@@ -101,11 +103,12 @@ class Setting:
 
     Attributes:
         runs: Its runs.
-        facts: Everything that affects the numbers but the seed: the experiment, the choices, the configuration
-            (``data_facts``) and the hash.
+        facts: Everything that affects the numbers but the seed: the experiment, the choices, the
+            configuration (``data_facts``) and the hash.
         value: Value of the compared key.
         base: The value as text.
-        name: Name of its row: the base, and the keys in which settings of one value differ within a block.
+        name: Name of its row: the base, and the keys in which settings of one value differ within a
+            block.
     """
 
     runs: list[Run]
@@ -233,7 +236,12 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
         base = value if key in GROUPS else keys_text({key: value})
         if key == "data":
             base = content_of(run)
-        facts = {"experiment": run.meta["experiment"], **choices, **data_facts(run), "hash": run.meta["hash"]}
+        facts = {
+            "experiment": run.meta["experiment"],
+            **choices,
+            **data_facts(run),
+            "hash": run.meta["hash"],
+        }
         place = base, *facts.values()
         settings.setdefault(place, Setting([], facts, value, base)).runs.append(run)
     if not settings:
@@ -250,7 +258,11 @@ def _copies(settings: Sequence[Setting], key: str) -> set[str]:
         return set()
     name = key.removeprefix("data.").removeprefix("source.")
     copies = {f"data.{name}", f"data.source.{name}"}
-    return {copy for copy in copies if all(s.facts.get(copy, s.facts[key]) == s.facts[key] for s in settings)}
+    return {
+        copy
+        for copy in copies
+        if all(s.facts.get(copy, s.facts[key]) == s.facts[key] for s in settings)
+    }
 
 
 def _name(groups: Iterable[Sequence[Setting]]) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 K = TypeVar("K", bound=Hashable)  # what names a pair
 ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
 DRAWS = 65536  # number of random sign assignments drawn for more pairs
-ROUNDING = 1e-9  # sums that differ by less, as a share of the sum of absolute differences, are equal
+# sums that differ by less, as a share of the sum of absolute differences, are equal
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,13 @@ class Friedman:
     """Methods ranked in every block.
 
     Attributes:
-        ranks: Average rank of each method over the blocks; 1 is the highest score, equal scores share their ranks.
+        ranks: Average rank of each method over the blocks; 1 is the highest score, equal scores
+            share their ranks.
         statistic: Friedman's chi-square, corrected for equal scores.
-        p: p-value of the statistic, from the chi-square distribution with (number of methods - 1) degrees of freedom.
-        critical_difference: Difference of average ranks above which Nemenyi's test at level 0.05 is significant.
+        p: p-value of the statistic, from the chi-square distribution with (number of methods - 1)
+            degrees of freedom.
+        critical_difference: Difference of average ranks above which Nemenyi's test at level 0.05 is
+            significant.
     """
 
     ranks: tuple[float, ...]
@@ -64,7 +68,8 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     """Return Student's t interval of the mean, or None for fewer than two values.
 
     Args:
-        values: Values [n] in any unit, which is also that of the interval; equal values give an interval of width 0.
+        values: Values [n] in any unit, which is also that of the interval; equal values give an
+            interval of width 0.
         level: Confidence of the interval, in (0, 1).
     """
     numbers = [float(v) for v in values]
@@ -72,7 +77,8 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
         return None
     from scipy.special import stdtrit  # late: a plan does without it
 
-    # the statistics module rounds once, at the end: equal values have exactly their mean and a spread of 0
+    # the statistics module rounds once, at the end: equal values have exactly their mean and a
+    # spread of 0
     center, spread = mean(numbers), stdev(numbers)
     half = float(stdtrit(len(numbers) - 1, (1 + level) / 2)) * spread / sqrt(len(numbers))
     return center - half, center + half
@@ -81,10 +87,11 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
 def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     """Return the mean of paired differences, its t interval and the p-values of the sign-flip test.
 
-    If the two sides of a pair are exchangeable, every assignment of signs to the differences is equally likely:
-    the p-value is the share of the 2^n assignments whose sum is at least (for ``less``: at most) the observed one,
-    which is among them (Fisher, The Design of Experiments, 1935, Sec. 21). Above 16 pairs it is the share among 65536
-    assignments from a fixed seed and the observed one (Phipson & Smyth, 2010), so that p is never 0.
+    If the two sides of a pair are exchangeable, every assignment of signs to the differences is
+    equally likely: the p-value is the share of the 2^n assignments whose sum is at least (for
+    ``less``: at most) the observed one, which is among them (Fisher, The Design of Experiments,
+    1935, Sec. 21). Above 16 pairs it is the share among 65536 assignments from a fixed seed and the
+    observed one (Phipson & Smyth, 2010), so that p is never 0.
 
     Args:
         differences: Finite differences [n], n >= 1.
@@ -102,9 +109,9 @@ def with_diverged(
 ) -> dict[K, float]:
     """Return paired differences with those of pairs in which a side diverged, which counts as behind.
 
-    Leaving them out would favour the method that diverges where training is hard. It is behind by the largest absolute
-    difference (the worst-rank score of Lachin, 1999, on the scale of the differences), or by 1 if all differences are 0
-    or there are none.
+    Leaving them out would favour the method that diverges where training is hard. It is behind by
+    the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale of the
+    differences), or by 1 if all differences are 0 or there are none.
 
     Args:
         differences: Finite differences by pair, first minus second.
@@ -154,9 +161,10 @@ def least_p(n: int) -> float:
 def least_blocks(tests: int, alpha: float) -> int | None:
     """Return the least number of pairs at which a p-value of one side, times a number of tests, can be at most alpha.
 
-    A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, as every comparison is
-    tested by itself; one of m comparisons is sure to refute it, by leads of one sign and whatever the others are, with
-    ``least_blocks(m, alpha)``. None: no number is enough, since p is limited by the random draws above 16 pairs.
+    A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, as
+    every comparison is tested by itself; one of m comparisons is sure to refute it, by leads of one
+    sign and whatever the others are, with ``least_blocks(m, alpha)``. None: no number is enough,
+    since p is limited by the random draws above 16 pairs.
     """
     return next((n for n in range(1, ENUMERATED + 1) if tests * least_p(n) <= alpha), None)
 
@@ -164,8 +172,8 @@ def least_blocks(tests: int, alpha: float) -> int | None:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 
-    Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong rejection at α, however
-    the tests depend on each other. There may be no p-values.
+    Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong
+    rejection at α, however the tests depend on each other. There may be no p-values.
     """
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
@@ -179,8 +187,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def kendall(values: Sequence[float]) -> float:
     """Return the rank correlation of values [n] with their order (Kendall, 1938, tau-a), in [-1, 1]; n >= 2.
 
-    It is the share of the pairs in which the later value is larger, minus the share in which it is smaller. Infinite
-    values count as the largest or the smallest.
+    It is the share of the pairs in which the later value is larger, minus the share in which it is
+    smaller. Infinite values count as the largest or the smallest.
     """
     _, ranks = np.unique(values, return_inverse=True)
     first, second = np.triu_indices(len(ranks), 1)
@@ -190,9 +198,9 @@ def kendall(values: Sequence[float]) -> float:
 def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     """Rank methods in every block and test whether their average ranks differ (Demsar, JMLR 2006, Sec. 3.2).
 
-    The critical difference is q √(k(k+1) / 6N) for k methods and N blocks, where q is the 0.95 quantile of the
-    studentised range of k values and infinitely many degrees of freedom, divided by √2. The chi-square p-value is an
-    approximation, which is rough for few blocks.
+    The critical difference is q √(k(k+1) / 6N) for k methods and N blocks, where q is the 0.95
+    quantile of the studentised range of k values and infinitely many degrees of freedom, divided by
+    √2. The chi-square p-value is an approximation, which is rough for few blocks.
 
     Args:
         scores: Finite scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.

@@ -1,9 +1,9 @@
 """Sign-flip tests of several comparisons at a time: a step-down over joint sign flips (Westfall and Young, 1993).
 
-The blocks are flipped as a whole: one assignment of signs turns the differences of all comparisons in a block, so that
-the dependence between comparisons (of the same seeds, of the same baseline) is that of the data. Each comparison is
-measured by its own sign-flip p-value under the assignment, and equal p-values by Σd / √Σd², the larger the more
-extreme. docs/adr/0013 gives the reasons.
+The blocks are flipped as a whole: one assignment of signs turns the differences of all comparisons
+in a block, so that the dependence between comparisons (of the same seeds, of the same baseline) is
+that of the data. Each comparison is measured by its own sign-flip p-value under the assignment, and
+equal p-values by Σd / √Σd², the larger the more extreme. docs/adr/0013 gives the reasons.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ import numpy as np
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.stats import DRAWS, ENUMERATED, ROUNDING, every_assignment
 
-_TIE = 0.25  # share of a count by which Σd / √Σd² orders equal counts: less than half, so that counts go first
+# share of a count by which Σd / √Σd² orders equal counts: less than half, so that counts go first
+_TIE = 0.25
 
 
 def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
@@ -22,14 +23,15 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
 
     Args:
         tests: The comparisons, all of them run.
-        ahead: Whether the test is that the first side is ahead, or that it is behind: of several parts that must all be
-            ahead, one that is behind is enough, and vice versa.
+        ahead: Whether the test is that the first side is ahead, or that it is behind: of several
+            parts that must all be ahead, one that is behind is enough, and vice versa.
 
-    Rejecting the tests with an adjusted p of at most α keeps the probability of any wrong rejection at α, if the leads
-    of a block are as likely as their negatives where nothing is ahead. No adjusted p is above Holm's for tests of
-    single comparisons (Westfall & Young, Resampling-based multiple testing, 1993, Sec. 2.6 and Algorithm 2.8). Up to 16
-    blocks in all, every assignment of signs is enumerated, above it 65536 are drawn from a fixed seed and the observed
-    one is added. The memory does not grow with the number of tests.
+    Rejecting the tests with an adjusted p of at most α keeps the probability of any wrong rejection
+    at α, if the leads of a block are as likely as their negatives where nothing is ahead. No
+    adjusted p is above Holm's for tests of single comparisons (Westfall & Young, Resampling-based
+    multiple testing, 1993, Sec. 2.6 and Algorithm 2.8). Up to 16 blocks in all, every assignment of
+    signs is enumerated, above it 65536 are drawn from a fixed seed and the observed one is added.
+    The memory does not grow with the number of tests.
     """
     if not tests:
         return []
@@ -69,9 +71,10 @@ class _Flips:
     def ranks(self, test: Comparison) -> np.ndarray:
         """Return how extreme a test is under each assignment [assignments]: lower is more extreme.
 
-        For a single comparison it is the number of assignments whose sum is at least as large. For several parts it is
-        the most extreme of them, times their number where one is enough: where all must be shown, any single one may be
-        the one that is not true, so that only this bound holds whichever it is.
+        For a single comparison it is the number of assignments whose sum is at least as large. For
+        several parts it is the most extreme of them, times their number where one is enough: where
+        all must be shown, any single one may be the one that is not true, so that only this bound
+        holds whichever it is.
         """
         if test.parts:
             counts = np.rint(np.min([self.ranks(part) for part in test.parts], axis=0))

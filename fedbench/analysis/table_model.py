@@ -97,9 +97,9 @@ class Cell:
     def agreement(self) -> str:
         """Agreement of the measured and the printed number.
 
-        ``inside`` or ``outside``: whether the printed number lies in the interval of the mean, widened by the paper's
-        ±; ``single``: one seed has no interval; ``impossible``: see the attribute; ``missing``: not measured; ``none``:
-        the paper prints no number.
+        ``inside`` or ``outside``: whether the printed number lies in the interval of the mean,
+        widened by the paper's ±; ``single``: one seed has no interval; ``impossible``: see the
+        attribute; ``missing``: not measured; ``none``: the paper prints no number.
         """
         if not self.values:
             return "impossible" if self.impossible and self.printed else "missing"
@@ -125,11 +125,13 @@ class Line:
 
     Attributes:
         label: The method as the paper calls it.
-        keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
+        keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper,
+            or dotted keys.
         matched: The runs, and their departures from the paper.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
-        impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
+        impossible: Why the printed numbers of a row with weighted columns cannot be those of
+            unweighted clients.
     """
 
     algo: str
@@ -175,8 +177,8 @@ class TableData:
         paper: The paper whose experiment it is, or None.
         table: The paper's table; None for rows of runs that belong to no table.
         unfinished: Runs that do not count in rows of runs, as (method and setting, seed, outcome).
-        unofficial: Sentences on samples of clients, and for runs that belong to no paper on data that were not read
-            from the publisher's files.
+        unofficial: Sentences on samples of clients, and for runs that belong to no paper on data
+            that were not read from the publisher's files.
     """
 
     name: str

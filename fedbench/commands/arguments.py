@@ -1,7 +1,7 @@
 """The arguments of every command: one table, from which parsers, help and completion come.
 
-Nothing is imported that takes long, so that help answers at once; ``cli`` imports the module of a command when it is
-typed.
+Nothing is imported that takes long, so that help answers at once; ``cli`` imports the module of a
+command when it is typed.
 """
 
 import argparse
@@ -84,7 +84,9 @@ def tree() -> tuple[Parser, dict[str, Parser]]:
     usage = "fedbench KEY=VALUE ... | fedbench COMMAND ..."
     top = Parser("fedbench", usage, about, epilog=_GENERAL_EPILOG, formatter_class=shape)
     top.add_argument("--version", action="store_true", help="print the version")
-    below = top.add_subparsers(title="commands", metavar="COMMAND", prog="fedbench", parser_class=Parser)
+    below = top.add_subparsers(
+        title="commands", metavar="COMMAND", prog="fedbench", parser_class=Parser
+    )
     parsers = {}
     for command, about in COMMANDS.items():
         parser = below.add_parser(
@@ -108,7 +110,11 @@ def _argument(*names: str, **options: Any) -> Argument:
 
 _flag = partial(_argument, action="store_true")
 _OVERRIDES = _argument(
-    "overrides", nargs="*", default=(), metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md"
+    "overrides",
+    nargs="*",
+    default=(),
+    metavar="KEY=VALUE",
+    help="keys of the run, see docs/configuration.md",
 )
 _JOBS = _argument("--jobs", type=int, metavar="N",
                   help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip

@@ -19,11 +19,14 @@ from fedbench.runs.run import LOCK, is_done
 from fedbench.runs.status import GONE, RunStatus, status_table, statuses
 
 _RESUMED = ("interrupted", GONE)  # the same command goes on with these
-_TEMPORARY = (".fedbench-????????", ".seed_*.removed")  # of reports, and of runs that were being removed
+# of reports, and of runs that were being removed
+_TEMPORARY = (".fedbench-????????", ".seed_*.removed")
 _HOUR = 3600.0  # seconds
 
 
-def execute(folders: Sequence[str | Path] = (), state: str = "failed", yes: bool = False) -> CommandResult:
+def execute(
+    folders: Sequence[str | Path] = (), state: str = "failed", yes: bool = False
+) -> CommandResult:
     """List or remove the runs in a state, and runs that are named; count the others that can be resumed.
 
     Args:
@@ -42,7 +45,9 @@ def execute(folders: Sequence[str | Path] = (), state: str = "failed", yes: bool
                 resumable[run.path.resolve()] = run.state
 
     if not chosen:
-        print(f"nothing to remove in {', '.join(map(str, places))}; a finished run must be named by its directory")
+        print(
+            f"nothing to remove in {', '.join(map(str, places))}; a finished run must be named by its directory"
+        )
     elif yes:
         for run in chosen.values():
             outcome = "removed" if _remove(run) else "kept, a process is or was working on it"
@@ -55,7 +60,9 @@ def execute(folders: Sequence[str | Path] = (), state: str = "failed", yes: bool
     _remove_leftovers(places, yes)
     kept = Counter(state for path, state in resumable.items() if path not in chosen)
     for other, count in kept.items():
-        print(f"kept: {count} {other}, which the same command resumes; --state {shlex.quote(other)} is for these")
+        print(
+            f"kept: {count} {other}, which the same command resumes; --state {shlex.quote(other)} is for these"
+        )
     return CommandResult()
 
 
@@ -77,7 +84,8 @@ def _remove(run: RunStatus) -> bool:
     path = run.path.absolute()  # the directory itself may be meant by a dot
     try:
         with FileLock(path / LOCK, timeout=0):
-            if is_done(path) and run.state in ("failed", *_RESUMED):  # another process has finished it meanwhile
+            # another process has finished it meanwhile
+            if is_done(path) and run.state in ("failed", *_RESUMED):
                 return False
             removed = path.rename(path.with_name(f".{path.name}.removed"))
     except Timeout:

@@ -29,6 +29,10 @@ def execute(shell: str) -> CommandResult:
 
 def _candidates() -> list[str]:
     """Return the keys of every run, and the choices of the groups: shells complete the text after = apart."""
-    keys = [key.name for key in read(CONFIG_DIR / "config.yaml").keys if not key.name.startswith("presets")]
+    keys = [
+        key.name
+        for key in read(CONFIG_DIR / "config.yaml").keys
+        if not key.name.startswith("presets")
+    ]
     choices = [choice for group in GROUPS for choice in options(group)]
     return [*(f"{key}=" for key in dict.fromkeys((*GROUPS, *keys))), *choices]

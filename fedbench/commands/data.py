@@ -17,7 +17,9 @@ from fedbench.runs.build_data import as_given, federated, read_examples
 from fedbench.runs.source_files import official_files
 
 
-def execute(action: str, name: str, rest: Sequence[str] = (), config_dir: Path | None = None) -> CommandResult:
+def execute(
+    action: str, name: str, rest: Sequence[str] = (), config_dir: Path | None = None
+) -> CommandResult:
     """Prepare, verify, show or export a data set.
 
     Args:
@@ -32,7 +34,9 @@ def execute(action: str, name: str, rest: Sequence[str] = (), config_dir: Path |
     overrides = list(rest)
     file = overrides.pop(0) if action == "export-partition" and overrides else ""
     if action == "export-partition" and (not file or "=" in file):
-        raise RequestError(f"data export-partition needs a file, as in: export-partition {name} clients.json")
+        raise RequestError(
+            f"data export-partition needs a file, as in: export-partition {name} clients.json"
+        )
 
     config = Composer(config_dir).config([f"data={name}", *overrides])
     if action == "verify":
@@ -43,7 +47,9 @@ def execute(action: str, name: str, rest: Sequence[str] = (), config_dir: Path |
         _show(config)
     else:
         data = federated(config)  # which downloads missing files, so that later runs find them
-        print(f"{name}: {data.num_clients} clients, {owned(data)} examples", *data.sources, sep="\n")
+        print(
+            f"{name}: {data.num_clients} clients, {owned(data)} examples", *data.sources, sep="\n"
+        )
     return CommandResult()
 
 
@@ -62,7 +68,10 @@ def _verify(config: RunConfig) -> int:
         print(f"{name}: {wrong} of {len(findings)} files are not the official ones; {remedy}")
         return 1
     try:
-        print(*read_examples(replace(config, data=replace(config.data, download=False))).sources, sep="\n")
+        print(
+            *read_examples(replace(config, data=replace(config.data, download=False))).sources,
+            sep="\n",
+        )
     except MissingFiles as error:
         print(f"{error}; `fedbench data prepare {name}` downloads what can be downloaded")
         return 2
@@ -98,4 +107,6 @@ def _export(config: RunConfig, path: Path) -> None:
         write(path, name, len(data.y), as_given(data))
     rule = "+data/partition=indices" if config.data.partition is None else "data/partition=indices"
     print(f"written: {path} ({data.num_clients} clients)")
-    print(f"to use it: fedbench data={name} {rule} data.partition.file={path} data.clients={data.num_clients}")
+    print(
+        f"to use it: fedbench data={name} {rule} data.partition.file={path} data.clients={data.num_clients}"
+    )

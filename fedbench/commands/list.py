@@ -21,7 +21,9 @@ _WIDTH = 110
 _SECTIONS = re.compile(r"\n\n(?:Args|Returns|Raises|Attributes):\n.*?(?=\n\n(?! )|\Z)", re.S)
 
 
-def execute(group: str | None = None, name: str | None = None, config_dir: Path | None = None) -> CommandResult:
+def execute(
+    group: str | None = None, name: str | None = None, config_dir: Path | None = None
+) -> CommandResult:
     """Print the choices of a group, or the card of one.
 
     Args:
@@ -41,7 +43,9 @@ def execute(group: str | None = None, name: str | None = None, config_dir: Path 
             for choice, about in rows:
                 print(f"  {choice:<{width}}  {about}".rstrip())
     elif group in (None, "experiment", "table", "metric"):
-        raise RequestError(f"unexpected argument {name}; experiments, tables and metrics have no card")
+        raise RequestError(
+            f"unexpected argument {name}; experiments, tables and metrics have no card"
+        )
     elif group == "data":
         print(_data_card(name, config_dir))
     else:
@@ -55,7 +59,10 @@ def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
         return table_names()
     if listed == "metric":
         return [
-            *((m.name, f"{m.axis}{f'; {m.direction} is better' if m.direction else ''}") for m in CATALOGUE.values()),
+            *(
+                (m.name, f"{m.axis}{f'; {m.direction} is better' if m.direction else ''}")
+                for m in CATALOGUE.values()
+            ),
             ("client:K", "accuracy of client K (%)"),
             ("val_NAME", "NAME on validation examples, for objective"),
         ]
@@ -86,7 +93,9 @@ def _data_card(name: str, config_dir: Path | None) -> str:
         "partition": choices.get("data/partition") or "natural: as the source records it",
         "model": choices.get("model"),
         "source": target,
-        "licence": source.licence if source else "not recorded: the source is not one of fedbench's",
+        "licence": source.licence
+        if source
+        else "not recorded: the source is not one of fedbench's",
         "cite": source.reference if source else "not recorded",
     }
     return "\n".join(f"{fact:<9}  {text}" for fact, text in facts.items() if text)
@@ -114,7 +123,9 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     if target not in ("", "null"):
         lines += ["", _documentation(target, section)]
     try:
-        space = {axis.key: axis.text.partition("=")[2] for axis in search_space(name, config_dir, ())}
+        space = {
+            axis.key: axis.text.partition("=")[2] for axis in search_space(name, config_dir, ())
+        }
     except RequestError:  # no method, or one without a search space
         space = {}
     if keys:
@@ -123,9 +134,15 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
         dotted = f"{section}.{key.name}"
         searched = f"; tune searches {space[dotted]}" if dotted in space else ""
         lines.append(f"  {dotted}: default {key.value or 'a section'}{searched}")
-        lines += textwrap.wrap(key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+        lines += textwrap.wrap(
+            key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      "
+        )
 
-    own = f"--config-dir {config_dir} " if config_dir is not None and file.is_relative_to(config_dir) else ""
+    own = (
+        f"--config-dir {config_dir} "
+        if config_dir is not None and file.is_relative_to(config_dir)
+        else ""
+    )
     first = f" {section}.{next(iter(keys))}=..." if keys else ""
     return "\n".join([*lines, "", f"use: fedbench {own}{group}={name}{first}"])
 

@@ -37,7 +37,12 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
     folder = user_path("--into", into)
     group, run = KINDS[kind]
     is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not keyword.iskeyword(name)
-    if not is_name or hasattr(builtins, name) or name in options(group) or importlib.util.find_spec(name) is not None:
+    if (
+        not is_name
+        or hasattr(builtins, name)
+        or name in options(group)
+        or importlib.util.find_spec(name) is not None
+    ):
         raise RequestError(
             f"{name!r} cannot name a new {kind}: it must be lower-case letters, digits and _, and neither a word or "
             f"module of Python nor a choice of {group} of fedbench; use my_{kind}, for example"
@@ -49,7 +54,9 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
     }
     for file in files.values():
         if file.exists():
-            raise RequestError(f"{file} exists already and is not overwritten; use another name, or --into DIR")
+            raise RequestError(
+                f"{file} exists already and is not overwritten; use another name, or --into DIR"
+            )
 
     values = {
         "name": name,
@@ -63,5 +70,7 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         print(f"written: {file}")
-    print(f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {folder} {run.format(name)}")
+    print(
+        f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {folder} {run.format(name)}"
+    )
     return CommandResult()

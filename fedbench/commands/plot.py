@@ -49,7 +49,9 @@ def execute(
     name = f"{y}_over_{x}_by_{by}.png".replace("/", "_").replace(":", "_")
     file = user_path("--out", out) if out else folder / "plots" / name
     if file.suffix.removeprefix(".") not in KINDS:
-        raise RequestError(f"--out must end in {', '.join('.' + kind for kind in KINDS)}; got {file}")
+        raise RequestError(
+            f"--out must end in {', '.join('.' + kind for kind in KINDS)}; got {file}"
+        )
 
     runs, left_out = runs_below(folder)
     for text in where:
@@ -81,9 +83,13 @@ def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
     values = [_value(run, key) for run in runs]
     known = sorted({value for value in values if value is not None})
     if not known:
-        raise RequestError(f"--where {text}: none of {len(runs)} runs has the key {key}; see their config.yaml")
+        raise RequestError(
+            f"--where {text}: none of {len(runs)} runs has the key {key}; see their config.yaml"
+        )
     if wanted not in known:
-        raise RequestError(f"--where {text}: no run has this value; {key} is one of {', '.join(known)}")
+        raise RequestError(
+            f"--where {text}: no run has this value; {key} is one of {', '.join(known)}"
+        )
     return [run for run, value in zip(runs, values, strict=True) if value == wanted]
 
 

@@ -70,7 +70,9 @@ def execute(
         raise RequestError("--by is for --best; add that or remove it")
     columns = metric if metric and not (compare or latex or best) else None
     if columns and (target or paper or dated):
-        raise RequestError("--metric alone prints a table and writes no report; remove --into, --paper and --dated")
+        raise RequestError(
+            "--metric alone prints a table and writes no report; remove --into, --paper and --dated"
+        )
 
     page: Path | None = None
     left_out: Sequence[str] = ()
@@ -79,7 +81,9 @@ def execute(
         runs, left_out = runs_below(folder)
         metrics = METRICS if metric is None else tuple(dict.fromkeys(metric.split(",")))
         place = target or folder / "paper"
-        files = write_manuscript(runs, place, [test(runs, compare or "algo", name) for name in metrics])
+        files = write_manuscript(
+            runs, place, [test(runs, compare or "algo", name) for name in metrics]
+        )
         text = "\n".join(f"written: {place / name}" for name in files)
         page = place / files[0]
     elif best:
@@ -95,8 +99,14 @@ def execute(
         if paper is not None:
             choice("--paper", paper, papers())
         # no date by default, so that equal runs give equal bytes
-        footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if dated else ""
-        comparison = partial(test, key=compare, metric=metric or "accuracy_mean") if compare else None
+        footer = (
+            f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}"
+            if dated
+            else ""
+        )
+        comparison = (
+            partial(test, key=compare, metric=metric or "accuracy_mean") if compare else None
+        )
         text, left_out = write_report(folder, target, paper, compare=comparison, footer=footer)
         page = (target or folder / "report") / PAGE
     print(text)

@@ -67,7 +67,9 @@ def execute(
         validate("--seeds", seeds, Count)
     if launcher:
         if hours is not None:
-            raise RequestError(f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere")
+            raise RequestError(
+                f"--hours cannot be combined with {launcher[0]}, whose jobs go on elsewhere"
+            )
         Composer().composed([*common, *launcher])  # refuses an unknown launcher
         executor = LauncherExecutor(launcher)
 
@@ -123,7 +125,9 @@ def _execute(
     faults = unreadable_data(run for run in runs if not run.done)
     todo = [run for run in runs if not run.done and run.experiment not in faults]
     results: list[RunResult] = []
-    limit: AbstractContextManager[list[bool]] = nullcontext([]) if hours is None else deadline(hours * 3600)
+    limit: AbstractContextManager[list[bool]] = (
+        nullcontext([]) if hours is None else deadline(hours * 3600)
+    )
     with limit as over:
         for config_dir in dict.fromkeys(run.config_dir for run in todo):
             chosen = [run for run in todo if run.config_dir == config_dir]
@@ -137,12 +141,20 @@ def _execute(
     every = outcomes(runs, faults, results, common)
     late = sum(result.status == "planned" for result in every) if over else 0
     if late:
-        print(f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command runs them")
-    unfinished = [result for result in every if result.status != "done" and not (late and result.status == "planned")]
+        print(
+            f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command runs them"
+        )
+    unfinished = [
+        result
+        for result in every
+        if result.status != "done" and not (late and result.status == "planned")
+    ]
     with_data = [result for result in unfinished if result.error not in faults.values()]
     if unfinished:
         without = len(unfinished) - len(with_data)
-        print(f"\n{len(unfinished)} of {len(runs)} runs are not finished, {without} for lack of data")
+        print(
+            f"\n{len(unfinished)} of {len(runs)} runs are not finished, {without} for lack of data"
+        )
     for result in with_data:
         print(f"{' '.join(result.overrides)}: {result.error or result.status}")
     return CommandResult(1 if with_data or left_out else 0, folder / "report" / PAGE)
@@ -153,5 +165,7 @@ def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]
     selected = [run for run in runs if name in (None, run.experiment)]
     if not selected:
         known = list(dict.fromkeys(run.experiment for run in runs))
-        raise RequestError(f"--experiment {name} has no row here; the experiments are {', '.join(known)}")
+        raise RequestError(
+            f"--experiment {name} has no row here; the experiments are {', '.join(known)}"
+        )
     return selected

@@ -13,7 +13,10 @@ from fedbench.runs.cached_run import cached_run
 
 
 def execute(
-    overrides: Sequence[str], config_dir: Path | None = None, cfg: str | None = None, resolve: bool = False
+    overrides: Sequence[str],
+    config_dir: Path | None = None,
+    cfg: str | None = None,
+    resolve: bool = False,
 ) -> CommandResult:
     """Run one experiment, or show its configuration.
 

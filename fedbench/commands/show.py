@@ -33,12 +33,20 @@ def execute(run: str | Path, plot: bool = False) -> CommandResult:
     """
     path = _only_run(user_path("RUN", run))
     loaded = read_run(path)
-    lines = [*_facts(loaded), "", *_numbers(loaded), "", f"in Python: fedbench.load_results({str(path)!r})"]
+    lines = [
+        *_facts(loaded),
+        "",
+        *_numbers(loaded),
+        "",
+        f"in Python: fedbench.load_results({str(path)!r})",
+    ]
     print("\n".join(lines))
     if plot:
         from fedbench.reports import canvas, figures, plots  # which import matplotlib
 
-        measured = [name for name in figures.OWN_FIELDS if loaded.last_round().get(name) is not None]
+        measured = [
+            name for name in figures.OWN_FIELDS if loaded.last_round().get(name) is not None
+        ]
         panels = figures.curve_panels([loaded], measured)
         for file in canvas.draw(path / "curves.png", plots.curves, "", panels):
             print(f"written: {file}")
@@ -49,7 +57,9 @@ def _only_run(path: Path) -> Path:
     """Return the directory of the one run at or below a path."""
     runs = run_folders(path)
     if not runs:
-        raise RequestError(f"{path} has no run; type the directory that a run prints as its last line")
+        raise RequestError(
+            f"{path} has no run; type the directory that a run prints as its last line"
+        )
     if len(runs) > 1:
         raise RequestError(f"{path} has {len(runs)} runs; name one of them, such as {runs[0]}")
     return runs[0]
@@ -61,7 +71,9 @@ def _facts(run: Run) -> Iterator[str]:
     status = status_of(run.path)
     versions = meta.get("versions", {})
     yield f"{title_of([run])}, {meta['algo']}, seed {meta['seed']}"
-    yield f"  {status.state}, round {status.done} of {status.rounds}" + (f": {status.error}" if status.error else "")
+    yield f"  {status.state}, round {status.done} of {status.rounds}" + (
+        f": {status.error}" if status.error else ""
+    )
     yield (
         f"  {meta.get('started')} to {meta.get('ended') or '?'}, fedbench {versions.get('fedbench', '?')}, "
         f"torch {versions.get('torch', '?')}, {meta.get('device')}"

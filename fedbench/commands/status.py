@@ -17,7 +17,9 @@ _HINTS = {
 }
 
 
-def execute(folder: str | Path = "results", all: bool = False, verify: bool = False) -> CommandResult:
+def execute(
+    folder: str | Path = "results", all: bool = False, verify: bool = False
+) -> CommandResult:
     """Print a line per run that is not done, and how many are in which state.
 
     Args:
@@ -38,7 +40,10 @@ def execute(folder: str | Path = "results", all: bool = False, verify: bool = Fa
 
     listed = [run for run in runs if all or run.state != "done"]
     if listed:
-        print(status_table(sorted(listed, key=lambda run: STATES.index(run.state)), folder), end="\n\n")
+        print(
+            status_table(sorted(listed, key=lambda run: STATES.index(run.state)), folder),
+            end="\n\n",
+        )
     counts = Counter(run.state for run in runs)
     for state, hint in _HINTS.items():
         if counts[state]:

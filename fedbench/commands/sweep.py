@@ -17,7 +17,10 @@ from fedbench.runs.sweep import check_combinations, combinations
 
 
 def execute(
-    overrides: Sequence[str], executor: Executor, config_dir: Path | None = None, debug: bool = False
+    overrides: Sequence[str],
+    executor: Executor,
+    config_dir: Path | None = None,
+    debug: bool = False,
 ) -> CommandResult:
     """Run every combination and print a table.
 
@@ -38,10 +41,14 @@ def execute(
     axes = [o for o in parsed if o.text not in launcher]
     for text in launcher:
         if text.startswith(("hydra.sweeper", "hydra/sweeper")) and not text.startswith(BATCH_SIZE):
-            raise RequestError(f"{text}: type the axes of the sweep as overrides, such as seed=0,1,2")
+            raise RequestError(
+                f"{text}: type the axes of the sweep as overrides, such as seed=0,1,2"
+            )
     for axis in axes:
         if not axis.each():
-            raise RequestError(f"{axis.text} has no list of values; type some, or use `fedbench tune`")
+            raise RequestError(
+                f"{axis.text} has no list of values; type some, or use `fedbench tune`"
+            )
     if launcher:
         executor = LauncherExecutor(launcher)
 
@@ -64,14 +71,22 @@ def execute(
     return outcome
 
 
-def _summarise(results: Sequence[RunResult], config_dir: Path | None, folder: Path) -> CommandResult:
+def _summarise(
+    results: Sequence[RunResult], config_dir: Path | None, folder: Path
+) -> CommandResult:
     """Print the results of a sweep and return its result."""
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
     for result in results:
         if result.error:
-            print(f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}", file=sys.stderr)
+            print(
+                f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}",
+                file=sys.stderr,
+            )
         if result.status == "failed":
-            print(f"fedbench: to repeat it: {shlex.join(['fedbench', *own, *result.overrides])}", file=sys.stderr)
+            print(
+                f"fedbench: to repeat it: {shlex.join(['fedbench', *own, *result.overrides])}",
+                file=sys.stderr,
+            )
     # a directory counts once, however many runs led to it
     paths = dict.fromkeys(result.path for result in results)
     runs = [read_run(path) for path in paths if path is not None]
@@ -82,6 +97,8 @@ def _summarise(results: Sequence[RunResult], config_dir: Path | None, folder: Pa
     from fedbench.reports.summary_table import summary_text  # late, as pandas is
 
     print(f"\n{summary_text(summary_tables(runs))}\n")
-    print(f"next: {shlex.join(['fedbench', 'report', str(folder)])}  # page, figures; --compare algo for tests")
+    print(
+        f"next: {shlex.join(['fedbench', 'report', str(folder)])}  # page, figures; --compare algo for tests"
+    )
     done = all(result.status == "done" for result in results)
     return CommandResult(0 if done else 1, runs=tuple(run for run in runs if run.done))

@@ -1,6 +1,7 @@
 """``fedbench tune algo=NAME ...`` chooses values of a method's keys on validation examples.
 
-``fedbench compare methods=A,B ...`` does so for every method with one budget, runs them, and tests their differences.
+``fedbench compare methods=A,B ...`` does so for every method with one budget, runs them, and tests
+their differences.
 """
 
 import hashlib
@@ -74,12 +75,17 @@ def execute(
         return CommandResult(0 if complete else 1, _folder(studies) / PAGE)
 
     if len(chosen) < 2:
-        raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
+        raise RequestError(
+            "fewer than two methods have a trial that ended well; there is nothing to compare"
+        )
     batch = RunBatch(_table_runs(chosen), composer.config, config_dir, debug)
     executor.execute(batch, [tuned.study.config for tuned in chosen for _ in request.table_seeds])
     for result in batch.results:
         if result.error:
-            print(f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}", file=sys.stderr)
+            print(
+                f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}",
+                file=sys.stderr,
+            )
     runs = [read_run(result.path) for result in batch.results if result.path is not None]
     text, page = _write_comparison(studies, runs, chapter)
     print(f"\n{text}")
@@ -103,7 +109,9 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
 def _outlook(request: TuningRequest, rounds: int) -> str:
     """Return how many runs there are at most, and what the seeds of a comparison can decide."""
     methods = len(request.methods)
-    plan = f"at most {request.budget * len(request.seeds) * methods} runs of {rounds} rounds to tune"
+    plan = (
+        f"at most {request.budget * len(request.seeds) * methods} runs of {rounds} rounds to tune"
+    )
     seeds = len(request.table_seeds)
     if not seeds:
         return f"{plan}; a score chooses values, and decides nothing between methods, for which type compare"
@@ -132,7 +140,9 @@ def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "tuned.md", text)
     replace_file(folder / "tuned.json", tuned_json(study, searches, command))
-    replace_file(folder / PAGE, page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,))))
+    replace_file(
+        folder / PAGE, page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,)))
+    )
     if methods := ",".join(tuned.study.method for tuned in searches if tuned.best is not None):
         conf = config.results_dir / TUNING / "conf"
         file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
@@ -158,16 +168,21 @@ def _table_runs(chosen: Sequence[Tuned]) -> list[list[str]]:
         request = tuned.study.request
         values = [f"{key}={as_value(value)}" for key, value in tuned.values.items()]
         tuned_on = f"tuned_on={as_value(list(request.seeds))}"
-        runs += [[*tuned.study.after, *values, tuned_on, f"seed={seed}"] for seed in request.table_seeds]
+        runs += [
+            [*tuned.study.after, *values, tuned_on, f"seed={seed}"] for seed in request.table_seeds
+        ]
     return runs
 
 
-def _write_comparison(studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter) -> tuple[str, Path]:
+def _write_comparison(
+    studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter
+) -> tuple[str, Path]:
     """Write the comparison and the page.
 
     Args:
         studies: The searches.
-        runs: The runs of the table, which the page compares; its other tables have all runs of the directory.
+        runs: The runs of the table, which the page compares; its other tables have all runs of the
+            directory.
         tuning: The chapter on the searches.
 
     Returns:

@@ -19,7 +19,8 @@ from fedbench.core.errors import RequestError
 Node: TypeAlias = tuple[str, yaml.Node, yaml.Node]  # dotted name, key and value
 
 _WIDTH = 120  # columns of an annotated line
-_FIRST = ("data", "data/partition", "model", "algo", "tracker")  # in this order; experiments and debug come last
+# in this order; experiments and debug come last
+_FIRST = ("data", "data/partition", "model", "algo", "tracker")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Key:
     Attributes:
         name: Dotted path of the key inside its file.
         value: The value as the file writes it, or an empty string for a section.
-        comment: The comment at the end of the key's line, its continuation, and the comment lines above the key.
+        comment: The comment at the end of the key's line, its continuation, and the comment lines
+            above the key.
     """
 
     name: str
@@ -43,8 +45,10 @@ class ConfigFile:
 
     Attributes:
         about: The comment at the head of the file.
-        is_global: Whether the keys belong to the top level (``# @package _global_``) and not to the file's group.
-        includes: Files of the defaults list whose keys this file takes over, as ``group/name`` or a sibling's name.
+        is_global: Whether the keys belong to the top level (``# @package _global_``) and not to the
+            file's group.
+        includes: Files of the defaults list whose keys this file takes over, as ``group/name`` or a
+            sibling's name.
         keys: Every key in the order of the file, without the defaults list.
     """
 
@@ -96,11 +100,12 @@ def read(path: Path) -> ConfigFile:
 def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[str, str]:
     """Return the comments that explain a composed configuration, per dotted key.
 
-    Of the files that set a key, the last one with a comment on it counts. A section that a group fills has the comment
-    at the head of the chosen file.
+    Of the files that set a key, the last one with a comment on it counts. A section that a group
+    fills has the comment at the head of the chosen file.
 
     Args:
-        choices: Chosen file per config group, as Hydra reports them (``{"data": "npz", "data/partition": "iid"}``).
+        choices: Chosen file per config group, as Hydra reports them (``{"data": "npz",
+            "data/partition": "iid"}``).
         roots: Config directories, searched in this order.
 
     Raises:
@@ -189,7 +194,9 @@ def _plain(comment: str) -> str:
     return comment.lstrip("# ").rstrip()
 
 
-def _files(roots: Sequence[Path], group: str, name: str, package: str) -> list[tuple[ConfigFile, str]]:
+def _files(
+    roots: Sequence[Path], group: str, name: str, package: str
+) -> list[tuple[ConfigFile, str]]:
     """Return a file and, before it, the files that it includes, with the sections that their keys belong to."""
     file = read(_file(roots, f"{group}/{name}"))
     files = []

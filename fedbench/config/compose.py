@@ -1,7 +1,8 @@
 """From override texts to a typed configuration: Hydra composes the groups, keys and presets are set, the schema parses.
 
-Hydra takes 0.03 s for a choice of config groups, and a plan has thousands of configurations. So the groups are composed
-once per process, without the method, whose section is composed apart and merged in. Trees are never changed in place.
+Hydra takes 0.03 s for a choice of config groups, and a plan has thousands of configurations. So the
+groups are composed once per process, without the method, whose section is composed apart and merged
+in. Trees are never changed in place.
 """
 
 from __future__ import annotations
@@ -32,14 +33,25 @@ from fedbench.config.schema import Choices, RunConfig, parse
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError, WrongValue, typed
 
-Composed = tuple[Tree, dict[str, str | None]]  # a configuration, and the choice of each config group
-# Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
+# a configuration, and the choice of each config group
+Composed = tuple[Tree, dict[str, str | None]]
+# Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the
+# time
 _HYDRAS = tuple(
     f"~hydra/{group}"
-    for group in ("help", "hydra_help", "output", "launcher", "sweeper", "job_logging", "hydra_logging")
+    for group in (
+        "help",
+        "hydra_help",
+        "output",
+        "launcher",
+        "sweeper",
+        "job_logging",
+        "hydra_logging",
+    )
 )
 _REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
-_OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
+# sections of data that take further keys
+_OPEN = ("data.source.", "data.partition.", "data.noise.")
 _LOCK = threading.RLock()  # Hydra's state is global: threads take turns
 _composed: dict[tuple[str | None, ...], Composed] = {}  # of fedbench's own files
 
@@ -62,19 +74,26 @@ class Composer:
         config_dir: A config tree in addition to fedbench's own. Its files are read once.
 
     Raises:
-        RequestError: If a file of the user's would never be read, since fedbench has another under the same name.
+        RequestError: If a file of the user's would never be read, since fedbench has another under
+            the same name.
     """
 
     def __init__(self, config_dir: Path | None = None) -> None:
         self.config_dir = config_dir
-        self._search = [] if config_dir is None else [f"hydra.searchpath=[{quoted(f'file://{config_dir.resolve()}')}]"]
+        self._search = (
+            []
+            if config_dir is None
+            else [f"hydra.searchpath=[{quoted(f'file://{config_dir.resolve()}')}]"]
+        )
         self._composed = _composed if config_dir is None else {}
         self._files: _Files | None = None
         self._resolved: dict[str, Tree] = {}
         self._baselines: dict[tuple[str, str], Tree] = {}
         if config_dir is None:
             return
-        for file in sorted(path for group in GROUPS for path in (config_dir / group).rglob("*.yaml")):
+        for file in sorted(
+            path for group in GROUPS for path in (config_dir / group).rglob("*.yaml")
+        ):
             twin = CONFIG_DIR / file.relative_to(config_dir)
             if twin.is_file() and twin.read_bytes() != file.read_bytes():
                 raise RequestError(
@@ -108,15 +127,24 @@ class Composer:
         config = replace(config, stored_tree=stored(written, config.tree))
         if config.names.experiment is None:
             # with an experiment they may be those of a paper's row and of a reduced profile
-            if config.local.steps and {"local.epochs", "local.steps"} <= {key for o in overrides for key in o.keys}:
-                raise RequestError("local.epochs and local.steps are both given; steps replace epochs: remove one")
+            if config.local.steps and {"local.epochs", "local.steps"} <= {
+                key for o in overrides for key in o.keys
+            }:
+                raise RequestError(
+                    "local.epochs and local.steps are both given; steps replace epochs: remove one"
+                )
             return config
-        return replace(config, departures=self._departures(config.names, written)) if departures else config
+        return (
+            replace(config, departures=self._departures(config.names, written))
+            if departures
+            else config
+        )
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
         """Return the configuration with presets merged in, as it is written or with interpolations replaced by values.
 
-        The second value is the choice of each config group, also of groups within groups such as ``data/partition``.
+        The second value is the choice of each config group, also of groups within groups such as
+        ``data/partition``.
 
         Raises:
             RequestError: If a key or choice is unknown.
@@ -155,14 +183,19 @@ class Composer:
     def _written(self, overrides: Sequence[Override]) -> Composed:
         """Return the configuration that overrides make, as it is written, with presets merged in.
 
-        Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that cannot be set.
+        Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that
+        cannot be set.
         """
         for o in overrides:
             if o.sweeps:
                 values = f" ({', '.join(o.values)})" if o.values else ""
-                raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m; a list is [A,B]")
+                raise RequestError(
+                    f"{o.key} has several values{values}; to run each of them, add -m; a list is [A,B]"
+                )
             if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
-                raise RequestError(f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set")
+                raise RequestError(
+                    f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set"
+                )
 
         try:
             tree, choices = self._of_groups(tuple(o.text for o in overrides if o.chooses))
@@ -173,8 +206,12 @@ class Composer:
                     tree = _with_value(tree, o.key.split("."), o.value)
         except KeyError:
             tree, choices = self._by_hydra("config", tuple(o.text for o in overrides))
-        merged = merge_presets(tree, str(choices["algo"]), {key for o in overrides for key in o.keys})
-        return {key: value for key, value in merged.items() if value or key not in SCENARIOS}, choices
+        merged = merge_presets(
+            tree, str(choices["algo"]), {key for o in overrides for key in o.keys}
+        )
+        return {
+            key: value for key, value in merged.items() if value or key not in SCENARIOS
+        }, choices
 
     def _of_groups(self, texts: tuple[str, ...]) -> Composed:
         """Return the configuration of choices: all but the method's section, merged with what other files set in it."""
@@ -182,7 +219,8 @@ class Composer:
         if len(methods) != 1:
             return self._by_hydra("config", texts)
         method, chosen = self._by_hydra(None, (f"+{methods[0]}",))
-        if set(method) != {"algo"} or not isinstance(method["algo"], dict):  # it sets more than its section
+        # it sets more than its section
+        if set(method) != {"algo"} or not isinstance(method["algo"], dict):
             return self._by_hydra("config", texts)
 
         others = tuple("algo=_none" if text in methods else text for text in texts)
@@ -200,7 +238,11 @@ class Composer:
                 loader = hydra.config_loader
                 self._files = loader.repository = self._files or _Files(loader.repository)
                 cfg = compose(name, [*texts, *self._search, *unused], return_hydra_config=True)
-            choices = {group: c for group, c in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
+            choices = {
+                group: c
+                for group, c in cfg.hydra.runtime.choices.items()
+                if not group.startswith("hydra/")
+            }
             with open_dict(cfg):
                 del cfg["hydra"]
             tree: Any = OmegaConf.to_container(cfg)
@@ -209,7 +251,9 @@ class Composer:
 
     def _known(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices among overrides make."""
-        chosen = tuple(o.text for o in overrides if o.chooses and options(o.key) and "@" not in o.text)
+        chosen = tuple(
+            o.text for o in overrides if o.chooses and options(o.key) and "@" not in o.text
+        )
         return list(leaves(self._by_hydra("config", chosen)[0]))
 
 
@@ -307,8 +351,8 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
 def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
     """Return a configuration with its interpolations replaced by their values.
 
-    OmegaConf takes 15 ms for a whole one, so it gets the sections that have interpolations or missing values, and those
-    that these may refer to.
+    OmegaConf takes 15 ms for a whole one, so it gets the sections that have interpolations or
+    missing values, and those that these may refer to.
 
     Args:
         written: The configuration.
@@ -320,7 +364,9 @@ def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
     known = {} if known is None else known
     text = str(sections)
     if text not in known:
-        values: Any = OmegaConf.to_container(OmegaConf.create(sections), resolve=True, throw_on_missing=True)
+        values: Any = OmegaConf.to_container(
+            OmegaConf.create(sections), resolve=True, throw_on_missing=True
+        )
         known[text] = values
     return {**written, **known[text]}
 
@@ -343,6 +389,9 @@ def _as_written(value: Any, written: Any, secrets: Sequence[str]) -> Any:
     """Return a value with ``written`` in place of what contains a secret."""
     if isinstance(value, dict):
         texts = written if isinstance(written, dict) else {}
-        return {name: _as_written(inner, texts.get(name, inner), secrets) for name, inner in value.items()}
+        return {
+            name: _as_written(inner, texts.get(name, inner), secrets)
+            for name, inner in value.items()
+        }
     is_secret = isinstance(value, str | list) and any(secret in str(value) for secret in secrets)
     return written if is_secret else value

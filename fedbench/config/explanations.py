@@ -11,7 +11,8 @@ from fedbench.config.overrides import CONFIG_DIR, GROUPS, SCENARIOS, options, un
 from fedbench.core.config_values import from_yaml
 from fedbench.core.errors import RequestError, install_hint, reason_of
 
-_EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}  # Hydra's launchers that docs/cluster.md shows
+# Hydra's launchers that docs/cluster.md shows
+_EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}
 _MOST_CHOICES = 6  # in a hint
 # names of keys in other libraries and papers that are spelled quite differently
 _SYNONYMS = {
@@ -33,7 +34,9 @@ def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
     try:
         yield
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"a config file or an interpolation cannot be read: {reason_of(error)}") from error
+        raise RequestError(
+            f"a config file or an interpolation cannot be read: {reason_of(error)}"
+        ) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise RequestError(_explanation(error, known)) from error
 
@@ -44,8 +47,11 @@ def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
     from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
-        group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
+        # experiments have folders, other groups have groups inside
+        file = str(error.missing_cfg_file)
+        group, _, name = (
+            file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
+        )
         if group == "hydra/launcher" and name in _EXTRAS:
             return f"{group}={name} is not installed; type {install_hint(_EXTRAS[name])}"
         choices = {choice for choice in error.options if not choice.startswith("_")}
@@ -68,7 +74,9 @@ def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
     if key == "data/partition":
         return divides
     known = keys()
-    if key.startswith("data.partition.") and not any(other.startswith("data.partition.") for other in known):
+    if key.startswith("data.partition.") and not any(
+        other.startswith("data.partition.") for other in known
+    ):
         return divides
     if any(other.startswith(f"{key}.") for other in known):
         return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
@@ -78,8 +86,8 @@ def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
 def meant(key: str, known: Sequence[str]) -> str:
     """Return ``'; did you mean X?'`` for an unknown key, or an empty string.
 
-    A key with the same last part comes first (``lr``: local.lr), then keys of other choices (``mu``: algo.mu of
-    fedprox), then the nearest spelling.
+    A key with the same last part comes first (``lr``: local.lr), then keys of other choices
+    (``mu``: algo.mu of fedprox), then the nearest spelling.
 
     Args:
         key: The unknown key.
@@ -111,7 +119,11 @@ def _of_other_choices(leaf: str, section: str) -> list[str]:
         if section and not f"{prefix}.".startswith(f"{section}."):
             continue
         files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)]
-        names = [file.stem for file in files if leaf in (from_yaml(file.read_text(encoding="utf-8")) or {})]
+        names = [
+            file.stem
+            for file in files
+            if leaf in (from_yaml(file.read_text(encoding="utf-8")) or {})
+        ]
         if names:
             few = ", ".join(names[:_MOST_CHOICES]) + (", ..." if len(names) > _MOST_CHOICES else "")
             keys.append(f"{prefix}.{leaf} (with {group}={few})")

@@ -1,8 +1,9 @@
 """Identity of a run: what makes two runs one setting, whatever the seed, the machine and the place of the code.
 
-The digest covers the values of the configuration, the content of the user files and the source of the user code that it
-names, and the stable names (:mod:`fedbench.config.targets`) and revisions of fedbench's own functions. It covers
-neither fedbench's version nor the paths of its modules. docs/adr/0011-identity.md gives the reasons.
+The digest covers the values of the configuration, the content of the user files and the source of
+the user code that it names, and the stable names (:mod:`fedbench.config.targets`) and revisions of
+fedbench's own functions. It covers neither fedbench's version nor the paths of its modules.
+docs/adr/0011-identity.md gives the reasons.
 """
 
 import hashlib
@@ -34,23 +35,25 @@ instead. If nothing but the place of code changes, add a row to ``targets.MOVED`
 
 # keys of data that name files or directories of the user
 DATA_FILES = ("file", "root", "json_train", "json_test", "train", "test")
-# what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
+# what is recorded of a run: part of its identity, since the files differ, but never a departure
+# from a paper
 REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
-# the seed, and keys and sections that change no numbers, the precision of the engine aside; a number that
-# eval_train_every leaves out of a round is missing there and the same elsewhere
+# the seed, and keys and sections that change no numbers, the precision of the engine aside; a
+# number that eval_train_every leaves out of a round is missing there and the same elsewhere
 _NEUTRAL = (
     "seed.", "device.", "eval_train_every.", "data_dir.", "results_dir.", "force.", "tracker.", "engine.",
     "data.download.", "data.mirrors.", "keep_state.", "objective.", "tuned_on.",
 )  # fmt: skip
-# Options that fedbench's own functions gained after their first release, by stable name, each with the value that is
-# what they did before. With this value an option is no part of a setting, so that runs made before it existed stay the
-# same runs.
+# Options that fedbench's own functions gained after their first release, by stable name, each with
+# the value that is what they did before. With this value an option is no part of a setting, so that
+# runs made before it existed stay the same runs.
 ADDED: dict[str, Tree] = {
     "fedbench.data.sources.mnist.load": {"standardise": "channel"},
     "fedbench.data.sources.synthetic.fedprox": {"most": None},
     "fedbench.data.partition_label.consecutive_classes": {"as_published": False},
 }
-# keys that came after runs were made, with the value under which a run is the one that it was without the key
+# keys that came after runs were made, with the value under which a run is the one that it was
+# without the key
 _DEFAULTS_ADDED_LATER: Tree = {
     "data.validation": 0,
     "local.schedule": "constant", "local.decay_factor": None, "local.decay_every": 1, "local.decay_at": None,
@@ -65,9 +68,10 @@ class Identity:
 
     Attributes:
         digest: Ten hexadecimal digits, the same for all seeds.
-        facts: What ``meta.json`` records: ``identity_format``; ``revision`` of each of fedbench's own methods by
-            configuration key; ``files``, the digest of each user file by configuration key; and ``code``, the SHA-256
-            of each source file of user code, or the version of the package that it is installed with.
+        facts: What ``meta.json`` records: ``identity_format``; ``revision`` of each of fedbench's
+            own methods by configuration key; ``files``, the digest of each user file by
+            configuration key; and ``code``, the SHA-256 of each source file of user code, or the
+            version of the package that it is installed with.
     """
 
     digest: str
@@ -92,7 +96,9 @@ def identify(config: Tree) -> Identity:
             try:
                 code[module] = marks(module)
             except ModuleNotFoundError as error:
-                raise RequestError(f"{key}._target_={target}: there is no module {error.name}") from error
+                raise RequestError(
+                    f"{key}._target_={target}: there is no module {error.name}"
+                ) from error
         elif dot and path[:1] == ("algo",):
             revisions[key] = _revision(present(target))
             if revisions[key] > 1:
@@ -178,28 +184,35 @@ def _revision(target: str) -> int:
 def _user_files(config: Tree) -> dict[KeyPath, str]:
     """Return the digests of the user's files and directories that a configuration names and that exist, by their keys.
 
-    Below a function of the user's own, these are also the strings, alone or in a list, that look like a path and name
-    an existing one.
+    Below a function of the user's own, these are also the strings, alone or in a list, that look
+    like a path and name an existing one.
     """
     data = config["data"]
     source = data["source"]
     named: dict[KeyPath, Any] = {("init", "path"): config["init"]["path"]}
     for name in DATA_FILES:
         named["data", name] = data.get(name)
-        if name in data or name not in ("train", "test"):  # elsewhere these are splits of data.source
+        # elsewhere these are splits of data.source
+        if name in data or name not in ("train", "test"):
             named["data", "source", name] = source.get(name)
     partition = data.get("partition") or {}
     if within_fedbench(partition.get("_target_")):
         named["data", "partition", "file"] = partition.get("file")
 
     own: list[KeyPath] = []
-    for path, section in _sections({name: part for name, part in config.items() if name != "tracker"}):
+    for path, section in _sections(
+        {name: part for name, part in config.items() if name != "tracker"}
+    ):
         if "_target_" in section and not within_fedbench(section["_target_"]):
             own.append(path)
         if any(path[: len(above)] == above for above in own):
-            named |= {(*path, k): v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
+            named |= {
+                (*path, k): v for k, v in section.items() if k != "_target_" and _looks_like_path(v)
+            }
     if not within_fedbench(source.get("_target_")):
-        named |= {("data", k): v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
+        named |= {
+            ("data", k): v for k, v in data.items() if _looks_like_path(v) and v in source.values()
+        }
 
     results_dir = user_path("results_dir", config["results_dir"])
     digests = {path: _digest_of(value, results_dir) for path, value in named.items()}
@@ -210,7 +223,11 @@ def _digest_of(value: object, apart: Path) -> str | None:
     """Return the digest of the file or directory that a value names, or of those that a list names; else None."""
     if isinstance(value, list):
         digests = [_digest_of(v, apart) if _looks_like_path(v) else None for v in value]
-        return _hash([digest or v for digest, v in zip(digests, value, strict=True)]) if any(digests) else None
+        return (
+            _hash([digest or v for digest, v in zip(digests, value, strict=True)])
+            if any(digests)
+            else None
+        )
     path = _existing(value) if value else None
     return None if path is None else content_digest(path, apart)
 
@@ -220,7 +237,8 @@ def _existing(value: object) -> Path | None:
     try:
         path = Path(str(value)).expanduser()
         return path if path.exists() else None
-    except (OSError, RuntimeError):  # a text that is too long for a path, or a home that is not there
+    # a text that is too long for a path, or a home that is not there
+    except (OSError, RuntimeError):
         return None
 
 
@@ -251,7 +269,9 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
         if path.is_file():
             return file_digest(path)
         digest = hashlib.sha256()
-        for name, file in _files(path, "", frozenset() if apart is None else frozenset({apart.resolve()})):
+        for name, file in _files(
+            path, "", frozenset() if apart is None else frozenset({apart.resolve()})
+        ):
             digest.update(f"{name}:{file_digest(file)}\n".encode())
         return digest.hexdigest()
 

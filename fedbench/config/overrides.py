@@ -31,10 +31,17 @@ CONFIG_DIR = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.par
 _MOST_SIMILAR = 6  # choices in a hint
 _OPTIONAL = ("experiment", "debug")  # groups without a default choice
 # keys whose values are paths: these are quoted, since Hydra's grammar lacks ~
-_PATHS = ("results_dir", "data_dir", "init.path", "data.partition.file", *(f"data.{name}" for name in DATA_FILES))
+_PATHS = (
+    "results_dir",
+    "data_dir",
+    "init.path",
+    "data.partition.file",
+    *(f"data.{name}" for name in DATA_FILES),
+)
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
-MOST_RUNS = 100_000  # runs of a sweep, and values of a range; they are listed before anything starts
+# runs of a sweep, and values of a range; they are listed before anything starts
+MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,8 @@ class Override:
         added: Whether the key is added (``+key=value``).
         value: The parsed value; None for a sweep.
         sweeps: Whether the override has several values.
-        values: The texts of a sweep's values; empty if they cannot be listed, as those of ``interval(0,1)``.
+        values: The texts of a sweep's values; empty if they cannot be listed, as those of
+            ``interval(0,1)``.
         chooses: Whether it chooses from a config group or configures Hydra, and sets no key.
         keys: The configuration keys that it sets: ``algo={a: 1, b: 2}`` sets algo.a and algo.b.
     """
@@ -71,15 +79,19 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     """Return parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice and are left out.
 
     Raises:
-        RequestError: If a text is not an override, deletes a key, or gives a config group anything but a choice.
+        RequestError: If a text is not an override, deletes a key, or gives a config group anything
+            but a choice.
     """
     overrides: list[Override] = []
     for text in texts:
         group, _, value = text.partition("=")
-        if group in _OPTIONAL and (value in ("null", "None", "") or text in ("debug=true", "debug=false")):
+        if group in _OPTIONAL and (
+            value in ("null", "None", "") or text in ("debug=true", "debug=false")
+        ):
             overrides = [o for o in overrides if o.key != group]
         else:
-            adds = group == "metrics" and not value.startswith("{")  # files of the user's own, none by default
+            # files of the user's own, none by default
+            adds = group == "metrics" and not value.startswith("{")
             overrides.append(_parsed(f"+{text}" if adds else text))
     return overrides
 
@@ -96,16 +108,24 @@ def _parsed(text: str) -> Override:
     key, sweeps = parsed.key_or_group, parsed.is_sweep_override()
     value: Any = parsed.value()
     if parsed.is_delete():
-        raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
+        raise RequestError(
+            f"{text}: keys cannot be removed; give the key another value, such as its default"
+        )
 
     is_group = key in GROUPS or "/" in key
     if is_group and isinstance(value, list):
         several = ",".join(map(str, value))
-        raise RequestError(f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}")
-    if is_group and (isinstance(value, bool | int | float) or (value in (None, "") and key in GROUPS)):
+        raise RequestError(
+            f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}"
+        )
+    if is_group and (
+        isinstance(value, bool | int | float) or (value in (None, "") and key in GROUPS)
+    ):
         raise unknown_choice(key, typed, options(key))
     if parsed.is_range_sweep() and not abs(value.stop - value.start) <= MOST_RUNS * abs(value.step):
-        raise RequestError(f"{text} has more than {MOST_RUNS} values; type a narrower range or a larger step")
+        raise RequestError(
+            f"{text} has more than {MOST_RUNS} values; type a narrower range or a larger step"
+        )
 
     listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
     return Override(
@@ -134,7 +154,8 @@ def by_hydra(text: str) -> HydraOverride:
     try:
         text.encode()  # without lone surrogates, which no file can hold
         return OverridesParser.create().parse_override(text if key else "")
-    except (HydraException, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
+    # ValueError: a number of thousands of digits
+    except (HydraException, RecursionError, ValueError) as error:
         fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
         if key and equals:
             remedy = f"quote values with brackets, commas or other special characters: \"{key}='{value[:300]}'\""
@@ -146,7 +167,8 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
     """Return override texts for what Python code passes to ``fedbench.run``: one string, several, or a nested mapping.
 
     Args:
-        given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is ``local.lr=0.1``.
+        given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is
+            ``local.lr=0.1``.
 
     Raises:
         RequestError: If it is something else.
@@ -197,14 +219,17 @@ def options(group: str, where: Path | None = None) -> list[str]:
     """
     root = (where or CONFIG_DIR) / group
     files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
-    named = (f for f in files if not f.name.startswith("_"))  # files with an underscore are included by others
+    # files with an underscore are included by others
+    named = (f for f in files if not f.name.startswith("_"))
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
 
 
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     """Return the error for a choice that a config group does not have, with similar ones."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
-    similar = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, 1)
+    similar = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(
+        name, known, 1
+    )
     hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else "."
     choices = f"`fedbench list {group}`" if group in LISTED else ", ".join(known)
     own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"

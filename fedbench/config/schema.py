@@ -61,7 +61,9 @@ def _count_or(word: str) -> GetPydanticSchema:
 
     def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = core_schema.union_schema([core_schema.literal_schema([word]), handler(Count)])
-        return core_schema.no_info_after_validator_function(lambda value: None if value == word else value, choices)
+        return core_schema.no_info_after_validator_function(
+            lambda value: None if value == word else value, choices
+        )
 
     return GetPydanticSchema(schema)
 
@@ -74,7 +76,9 @@ def _user_path(value: Any) -> Path:
 
 Section: TypeAlias = Annotated[Component, PlainValidator(partial(Component.of, "section"))]
 UserPath: TypeAlias = Annotated[Path, PlainValidator(_user_path)]
-Participation: TypeAlias = Annotated[Annotated[Integer, Field(gt=1)] | PositiveShare, Field(union_mode="left_to_right")]
+Participation: TypeAlias = Annotated[
+    Annotated[Integer, Field(gt=1)] | PositiveShare, Field(union_mode="left_to_right")
+]
 AutoCount: TypeAlias = Annotated[int | None, _count_or("auto")]
 Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
@@ -141,7 +145,8 @@ class DataConfig(_Keys):
 
     Attributes:
         partition: None where the source assigns examples to clients.
-        seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
+        seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is
+            null.
         mirrors: Servers that are asked for missing files before the published addresses.
     """
 
@@ -191,7 +196,8 @@ class Keys(_Keys):
     """The keys of a configuration; conf/config.yaml describes them.
 
     Attributes:
-        participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
+        participation: Fraction of the clients as a float in (0, 1], or a number of clients as an
+            int.
         tracker: Its target is None for no tracker.
     """
 
@@ -231,8 +237,10 @@ class RunConfig(Keys):
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
-        departures: The keys that differ from the chosen experiment, each with [value there, value here].
-        stored_tree: ``tree`` as files and trackers get it, with text from environment variables unresolved.
+        departures: The keys that differ from the chosen experiment, each with [value there, value
+            here].
+        stored_tree: ``tree`` as files and trackers get it, with text from environment variables
+            unresolved.
     """
 
     names: Choices
@@ -256,7 +264,13 @@ class RunConfig(Keys):
     @property
     def path(self) -> Path:
         """The directory of the run."""
-        return self.results_dir / self.task_name / self.names.algo / self.identity.digest / f"seed_{self.seed}"
+        return (
+            self.results_dir
+            / self.task_name
+            / self.names.algo
+            / self.identity.digest
+            / f"seed_{self.seed}"
+        )
 
 
 _KEYS = TypeAdapter(Keys)
@@ -288,7 +302,9 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         keys = _KEYS.validate_python(others)
     except ValidationError as error:
         raise _request_error(error, tree) from error
-    keys = replace(keys, local=replace(keys.local, schedule=replace(keys.local.schedule, rounds=keys.rounds)))
+    keys = replace(
+        keys, local=replace(keys.local, schedule=replace(keys.local.schedule, rounds=keys.rounds))
+    )
     _refuse_contradictions(keys)
 
     if keys.data.local_test == "others":
@@ -320,13 +336,16 @@ def _request_error(error: ValidationError, tree: Tree) -> RequestError:
     section: Any = tree
     parts: list[str] = []
     for part in first["loc"]:
-        if isinstance(section, dict) and part in section:  # other parts are pydantic's names of types
+        # other parts are pydantic's names of types
+        if isinstance(section, dict) and part in section:
             section = section[part]
             parts.append(str(part))
     key = ".".join(parts)
     if first["type"] == "unexpected_keyword_argument":
         others = [known for known in leaves(tree) if known != key]
-        return RequestError(f"unknown key {key}{nearest(key, others) or '; `fedbench --cfg job` shows the keys'}")
+        return RequestError(
+            f"unknown key {key}{nearest(key, others) or '; `fedbench --cfg job` shows the keys'}"
+        )
     if first["type"] == "missing":
         return RequestError(f"{key}{'.' if key else ''}{first['loc'][-1]} is missing")
     cause = first.get("ctx", {}).get("error")
@@ -341,7 +360,9 @@ def _refuse_contradictions(keys: Keys) -> None:
     for t in keys.keep_clients if isinstance(keys.keep_clients, tuple) else ():
         if t > rounds or (t % every and t != rounds):
             settings = f"eval_every={every} and rounds={rounds}"
-            raise RequestError(f"keep_clients names round {t}, which is not evaluated with {settings}")
+            raise RequestError(
+                f"keep_clients names round {t}, which is not evaluated with {settings}"
+            )
     if keys.seed in keys.tuned_on:
         used = f"tuned_on={config_value(keys.tuned_on)}"
         raise RequestError(
@@ -350,7 +371,9 @@ def _refuse_contradictions(keys: Keys) -> None:
     last_rate = keys.local.lr * keys.local.schedule.factor(max(0, rounds - 1))
     if last_rate < 1e-30:  # whose reciprocal still fits into float32
         message = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
-        raise WrongValue("local.schedule", f"{message}; use a decay_factor nearer to 1, or a larger decay_every")
+        raise WrongValue(
+            "local.schedule", f"{message}; use a decay_factor nearer to 1, or a larger decay_every"
+        )
 
 
 def _with_test_clients(source: Component, test_clients: int | None) -> Component:

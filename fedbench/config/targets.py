@@ -1,8 +1,9 @@
 """Functions that a configuration names by ``_target_``: their names, where their code is, and calling them.
 
-The stable name of one of fedbench's own functions is its dotted path at its first release. It is an opaque identifier
-from then on: it is what enters the identity of a run, and what runs on disk and users' own YAML files may contain
-forever. A function of the user's own is identified by the source that it comes with (``user_sources``).
+The stable name of one of fedbench's own functions is its dotted path at its first release. It is an
+opaque identifier from then on: it is what enters the identity of a run, and what runs on disk and
+users' own YAML files may contain forever. A function of the user's own is identified by the source
+that it comes with (``user_sources``).
 """
 
 from __future__ import annotations
@@ -15,13 +16,20 @@ from typing import Any
 
 from fedbench.config.user_sources import forget_other_code
 from fedbench.core.config_values import Tree
-from fedbench.core.errors import RequestError, WrongValue, arguments_of, install_hint, nearest, typed
+from fedbench.core.errors import (
+    RequestError,
+    WrongValue,
+    arguments_of,
+    install_hint,
+    nearest,
+    typed,
+)
 from fedbench.core.user_code import raised
 from fedbench.core.validation import checked
 
-# Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
-# Moving a module takes one row here; moving it again changes the right side. Of rows with one right side the last is
-# the first name.
+# Module at its first release -> module today. A row may also name a single function, with its full
+# path on both sides. Moving a module takes one row here; moving it again changes the right side. Of
+# rows with one right side the last is the first name.
 MOVED: dict[str, str] = {
     "fedbench.algorithms.fedadagrad.fedadagrad": "fedbench.algorithms.fedadam.fedadagrad",
     "fedbench.algorithms.fedams.fedams": "fedbench.algorithms.fedadam.fedams",
@@ -43,7 +51,8 @@ MOVED: dict[str, str] = {
     "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
     "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
 }
-_EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "privacy"}  # package -> extra with it
+# package -> extra with it
+_EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "privacy"}
 
 
 # ---- names
@@ -68,7 +77,10 @@ def within_fedbench(target: object) -> bool:
 def renamed(tree: Any, name: Callable[[str], str]) -> Any:
     """Return a configuration with ``name`` applied to every ``_target_``, at any depth."""
     if isinstance(tree, dict):
-        return {k: name(v) if k == "_target_" and isinstance(v, str) else renamed(v, name) for k, v in tree.items()}
+        return {
+            k: name(v) if k == "_target_" and isinstance(v, str) else renamed(v, name)
+            for k, v in tree.items()
+        }
     return [renamed(v, name) for v in tree] if isinstance(tree, list) else tree
 
 
@@ -95,7 +107,9 @@ class Component:
             RequestError: If it is not a section.
         """
         if not isinstance(section, dict):
-            raise WrongValue(key, f"must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
+            raise WrongValue(
+                key, f"must be a section with keys, got {typed(section)}; see `fedbench --cfg job`"
+            )
         return cls(section.get("_target_"), {k: v for k, v in section.items() if k != "_target_"})
 
     def inner(self, key: str) -> dict[str, Component]:
@@ -111,7 +125,9 @@ class Component:
         }
 
 
-def checked_options(component: Component, key: str, given: Collection[str] = ()) -> tuple[Callable[..., Any], Tree]:
+def checked_options(
+    component: Component, key: str, given: Collection[str] = ()
+) -> tuple[Callable[..., Any], Tree]:
     """Return the function of a component and its options, checked by its signature alone.
 
     Args:
@@ -120,8 +136,8 @@ def checked_options(component: Component, key: str, given: Collection[str] = ())
         given: Names of the arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If the function does not exist, a key is unknown or missing, or a value is not what its annotation
-            declares.
+        RequestError: If the function does not exist, a key is unknown or missing, or a value is not
+            what its annotation declares.
     """
     function = function_of(component.target, key)
     place = _place(component, key)
@@ -133,16 +149,23 @@ def checked_options(component: Component, key: str, given: Collection[str] = ())
         if name not in names and not takes_any:
             allowed = ", ".join(names) or "none"
             hint = nearest(name, names)
-            raise RequestError(f"{place}unknown key {key}.{name}; {function.__name__} has the keys {allowed}{hint}")
+            raise RequestError(
+                f"{place}unknown key {key}.{name}; {function.__name__} has the keys {allowed}{hint}"
+            )
     for p in named:
         if p.default is p.empty and p.name not in component.options:
-            raise RequestError(f"{place}{function.__name__} needs {p.name}, which is not set; type +{key}.{p.name}=...")
+            raise RequestError(
+                f"{place}{function.__name__} needs {p.name}, which is not set; type +{key}.{p.name}=..."
+            )
 
     inner = component.inner(key)
     for name, part in inner.items():
         checked_options(part, f"{key}.{name}", given)
     with arguments_of(key):
-        options = checked(function, {name: value for name, value in component.options.items() if name not in inner})
+        options = checked(
+            function,
+            {name: value for name, value in component.options.items() if name not in inner},
+        )
     return function, options
 
 
@@ -150,12 +173,14 @@ def call(component: Component, key: str, **given: Any) -> Any:
     """Call the function of a component with its options and with those of ``given`` that it accepts.
 
     Args:
-        component: The function and its options; an option that is a component is called first, in the same way.
+        component: The function and its options; an option that is a component is called first, in
+            the same way.
         key: Its dotted key, for messages.
         given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If an option is wrong, the function rejects it, or a function of the user's own raises an error.
+        RequestError: If an option is wrong, the function rejects it, or a function of the user's
+            own raises an error.
     """
     function, options = checked_options(component, key, given)
     for name, part in component.inner(key).items():
@@ -188,7 +213,9 @@ def function_of(target: str | None, key: str) -> Callable[..., Any]:
         RequestError: If it does not exist.
     """
     if not isinstance(target, str) or "." not in target:
-        raise RequestError(f"{key}._target_ must name a function as package.module.function, got {typed(target)}")
+        raise RequestError(
+            f"{key}._target_ must name a function as package.module.function, got {typed(target)}"
+        )
     module, name = present(target).rsplit(".", 1)
     place = f"{key}._target_={target}: "
     is_own = not within_fedbench(target)
@@ -204,7 +231,9 @@ def function_of(target: str | None, key: str) -> Callable[..., Any]:
             raise RequestError(f"{place}{raised(error)}") from error
         if missing:
             extra = f"; run: {install_hint(_EXTRAS[missing])}" if missing in _EXTRAS else ""
-            raise RequestError(f"{key} needs the package {missing}, which is not installed{extra}") from error
+            raise RequestError(
+                f"{key} needs the package {missing}, which is not installed{extra}"
+            ) from error
         raise
     function: Callable[..., Any] | None = getattr(imported, name, None)
     if not callable(function):

@@ -12,9 +12,14 @@ from functools import cache, lru_cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
-_PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
+_PYTHONS = (
+    *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+    site.getusersitepackages(),
+)
 _INSTALLED = {Path(path).resolve() for path in _PYTHONS}
-user_folder: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
+user_folder: ContextVar[Path | None] = ContextVar(
+    "configuration directory of the user", default=None
+)
 _distributions = cache(packages_distributions)  # takes 0.1 s
 _imported: dict[Path, str] = {}  # source file -> its digest when it was imported
 
@@ -23,9 +28,9 @@ _imported: dict[Path, str] = {}  # source file -> its digest when it was importe
 def user_code_from(folder: Path | None) -> Iterator[None]:
     """Put a configuration directory at the end of Python's path inside this block, so that ``_target_`` finds its code.
 
-    It comes last, so that a file in it never takes the place of an installed module. Afterwards its modules are
-    forgotten, so that the next run reads the files as they are then, and modules that were loaded under the same names
-    before are back.
+    It comes last, so that a file in it never takes the place of an installed module. Afterwards its
+    modules are forgotten, so that the next run reads the files as they are then, and modules that
+    were loaded under the same names before are back.
     """
     if folder is None:
         yield
@@ -42,7 +47,11 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
         sys.path[:] = path
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if before.get(name) is not module and file is not None and Path(file).is_relative_to(root):
+            if (
+                before.get(name) is not module
+                and file is not None
+                and Path(file).is_relative_to(root)
+            ):
                 del sys.modules[name]
         for name, module in before.items():
             sys.modules.setdefault(name, module)
@@ -51,16 +60,20 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
 def source_files(module: str) -> dict[str, Path]:
     """Return the source files of a module of the user's own, by name relative to its directory on Python's path.
 
-    They are all Python files of the configuration directory if the module lies there, and elsewhere those of its
-    package, or its own file. There are none for modules of Python and of installed packages.
+    They are all Python files of the configuration directory if the module lies there, and elsewhere
+    those of its package, or its own file. There are none for modules of Python and of installed
+    packages.
 
     Raises:
         ModuleNotFoundError: If there is no such top-level module or package.
     """
     top = module.partition(".")[0]
     importlib.invalidate_caches()  # a file may have been written a moment ago
-    # importlib.util.find_spec would give the module that was imported before, perhaps from another directory
-    spec = next((s for finder in sys.meta_path if (s := finder.find_spec(top, None)) is not None), None)
+    # importlib.util.find_spec would give the module that was imported before, perhaps from another
+    # directory
+    spec = next(
+        (s for finder in sys.meta_path if (s := finder.find_spec(top, None)) is not None), None
+    )
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}", name=top)
     packages = [Path(place).absolute() for place in spec.submodule_search_locations or ()]
@@ -94,7 +107,8 @@ def marks(module: str) -> dict[str, str]:
 def forget_other_code(module: str) -> None:
     """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
 
-    Modules of the same name may have been loaded from another directory, or from these files before an edit.
+    Modules of the same name may have been loaded from another directory, or from these files before
+    an edit.
 
     Raises:
         ModuleNotFoundError: If there is no such top-level module or package.
@@ -124,7 +138,8 @@ def file_digest(file: Path) -> str:
     return _sha256(file.absolute(), facts.st_size, facts.st_mtime_ns, facts.st_ino)
 
 
-@lru_cache(maxsize=100_000)  # the settings of a sweep share their files, which may be thousands of images
+# the settings of a sweep share their files, which may be thousands of images
+@lru_cache(maxsize=100_000)
 def _sha256(file: Path, size: int, changed: int, node: int) -> str:
     with file.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()

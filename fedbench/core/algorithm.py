@@ -1,7 +1,7 @@
 """A federated method as a record of pure functions whose defaults are FedAvg (ADR 0002).
 
-Client functions read as for one client and broadcast over a cohort: a vector is [..., P], a client's number [..., 1].
-Nothing in them mixes clients; only ``update`` reduces over the cohort.
+Client functions read as for one client and broadcast over a cohort: a vector is [..., P], a
+client's number [..., 1]. Nothing in them mixes clients; only ``update`` reduces over the cohort.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class ProximalTerm:
 
     Attributes:
         strength: Factor of the term.
-        offset: Name of the local variable [C, P] that holds the offset, constant during the local phase; None is 0.
+        offset: Name of the local variable [C, P] that holds the offset, constant during the local
+            phase; None is 0.
     """
 
     strength: float
@@ -76,7 +77,9 @@ class ProximalTerm:
     def __call__(self, msg: State, local: State, info: ClientInfo) -> Tensor:
         """Return the term, [C, P]."""
         apart = local["w"] - msg["w"]
-        return (apart if self.offset is None else apart.add_(local[self.offset])).mul_(self.strength)
+        return (apart if self.offset is None else apart.add_(local[self.offset])).mul_(
+            self.strength
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,9 @@ class Descent:
         """Whether the step is w <- w - η_l (∇F_k(w; batch) + extra)."""
         return self.opt is SGD and self.gradient is None and self.lr is None and self.scale is None
 
-    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def __call__(
+        self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+    ) -> State:
         """Return the local variables after the step."""
         if self.gradient is not None:
             g = self.gradient(oracle, msg, local, batch, info)
@@ -144,8 +149,8 @@ def descent(
 ) -> LocalPart:
     """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
 
-    Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a ``GradientShift``. An ``extra`` is ignored
-    if ``gradient`` is given.
+    Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a ``GradientShift``. An
+    ``extra`` is ignored if ``gradient`` is given.
 
     Args:
         opt: As for ``Descent``.
@@ -153,8 +158,8 @@ def descent(
         lr: As for ``Descent``.
         extra: As for ``Descent``.
         scale: As for ``Descent``.
-        variables: Makes further local variables at the beginning of local work, such as those that ``extra`` and
-            ``scale`` name.
+        variables: Makes further local variables at the beginning of local work, such as those that
+            ``extra`` and ``scale`` name.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
@@ -177,7 +182,8 @@ class Averaging:
     Attributes:
         step: The server's step; it sees these sums [P] in place of the uploads [C, P].
         weights: The weights ω of each such upload, by its name.
-        rule: What a scenario puts in the place of ``summed``, such as a robust rule; None in methods.
+        rule: What a scenario puts in the place of ``summed``, such as a robust rule; None in
+            methods.
     """
 
     step: Update
@@ -231,13 +237,19 @@ def server_descent(
         averaged: Uploads that ``direction`` sees as sums [P] with these weights (``Averaging``).
     """
     if direction is None:
-        direction, averaged = (lambda uploads, cohort: uploads["delta"]), averaged or {"delta": by_weight}
+        direction, averaged = (
+            (lambda uploads, cohort: uploads["delta"]),
+            averaged or {"delta": by_weight},
+        )
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, **opt.init(w)}
 
     update = ServerStep(opt, lr, direction)
-    return {"server_init": server_init, "update": update if averaged is None else Averaging(update, averaged)}
+    return {
+        "server_init": server_init,
+        "update": update if averaged is None else Averaging(update, averaged),
+    }
 
 
 def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
@@ -264,14 +276,16 @@ def upload_with(*names: str) -> Finish:
 class Trials:
     """Models that the server makes from the uploads and has clients measure before its step (ADR 0002).
 
-    ``update`` finds the losses F_k on all training examples as ``cohort.probe["loss_trials"]`` [C, J], float64, and
-    what ``propose`` returned among the uploads.
+    ``update`` finds the losses F_k on all training examples as ``cohort.probe["loss_trials"]`` [C,
+    J], float64, and what ``propose`` returned among the uploads.
 
     Attributes:
         propose: Makes the J models, under "trials" [J, P]. It sees the uploads as ``update`` does.
-        drawn: Whether a second cohort measures them, which is as large as the first and drawn uniformly and
-            independently of it; its clients are ``cohort.probe["trial_id"]`` [C]. Otherwise the cohort does.
-        vectors: Number of vectors [P] sent to each client, from which it makes all models; None is J.
+        drawn: Whether a second cohort measures them, which is as large as the first and drawn
+            uniformly and independently of it; its clients are ``cohort.probe["trial_id"]`` [C].
+            Otherwise the cohort does.
+        vectors: Number of vectors [P] sent to each client, from which it makes all models; None is
+            J.
     """
 
     propose: Propose
@@ -293,27 +307,36 @@ class Algorithm:
         start: The local variables at the beginning of local work.
         step: One local step on one batch.
         finish: The upload, and the client state after the round.
-        deliver: What a scenario does to the uploads of the whole cohort on their way to the server; None in methods.
+        deliver: What a scenario does to the uploads of the whole cohort on their way to the server;
+            None in methods.
         update: The server's step.
-        deploy: The model that is evaluated, or one for each client, of whom it may be given the states of some only.
-        needs: Quantities measured for the cohort on all training examples and passed on in ``info.probe``: "loss"
-            (F_k(w), float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the
-            first model of the run); "loss_after" and "accuracy_after" at w_k, for ``update`` only.
+        deploy: The model that is evaluated, or one for each client, of whom it may be given the
+            states of some only.
+        needs: Quantities measured for the cohort on all training examples and passed on in
+            ``info.probe``: "loss" (F_k(w), float64), "accuracy" (a fraction) and "grad" (∇F_k(w))
+            at the broadcast w; "loss_init" (F_k at the first model of the run); "loss_after" and
+            "accuracy_after" at w_k, for ``update`` only.
         weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
-        setup: An exchange before the first round: one step of every client, and an ``update`` of the server; or None.
-        instruct: Numbers for the clients of a cohort, made before their local work; they are added to ``info.probe``. A
-            function of the whole cohort, such as ranks, is possible here alone. None if there are none.
+        setup: An exchange before the first round: one step of every client, and an ``update`` of
+            the server; or None.
+        instruct: Numbers for the clients of a cohort, made before their local work; they are added
+            to ``info.probe``. A function of the whole cohort, such as ranks, is possible here
+            alone. None if there are none.
         trials: Models that clients measure before ``update``; None if there are none.
-        personal: A second local phase from the same broadcast, whose ``finish`` must upload nothing; None if there is
-            none.
+        personal: A second local phase from the same broadcast, whose ``finish`` must upload
+            nothing; None if there is none.
         personal_epochs: Epochs of the second phase; None is the epochs of the first.
-        everyone: Reason why every client must take part in every round, or "" if a cohort may be sampled.
-        uniform: Reason why sampled cohorts must be drawn uniformly, or "" if they may be drawn by size.
+        everyone: Reason why every client must take part in every round, or "" if a cohort may be
+            sampled.
+        uniform: Reason why sampled cohorts must be drawn uniformly, or "" if they may be drawn by
+            size.
         remarks: Remarks for the user on a finished run, from the last state of the server.
-        exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first moments.
-        blends_examples: Whether local steps use weighted means of examples, which tokens do not have.
-        kinds: What the server's step does with what clients send, as far as ``update`` does not show it; it decides
-            which scenarios are allowed (``fedbench.scenarios.allowed``).
+        exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first
+            moments.
+        blends_examples: Whether local steps use weighted means of examples, which tokens do not
+            have.
+        kinds: What the server's step does with what clients send, as far as ``update`` does not
+            show it; it decides which scenarios are allowed (``fedbench.scenarios.allowed``).
     """
 
     server_init: ServerInit = _SERVER["server_init"]
@@ -357,8 +380,8 @@ class Stage(NamedTuple):
         algorithm: The algorithm; the model passes from one stage to the next.
         rounds: Number of rounds.
         sampler: Draws the cohorts; None is the sampler of the run.
-        eligible: Maps the state of the server to the clients [N] that may be drawn; all with training examples if it is
-            None or selects none of these.
+        eligible: Maps the state of the server to the clients [N] that may be drawn; all with
+            training examples if it is None or selects none of these.
         after: Called after every round; it may change states and labels.
         keep: Entries of the server's state that pass to this stage from the one before.
     """

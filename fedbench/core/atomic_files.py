@@ -1,7 +1,7 @@
 """Writing files and directories as a whole or not at all.
 
-What is written has a temporary name until it is complete: a reader never finds half of a file or a directory, and a
-process that is killed never leaves half of one under its name.
+What is written has a temporary name until it is complete: a reader never finds half of a file or a
+directory, and a process that is killed never leaves half of one under its name.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class NotWritten(OSError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         remedy = _REMEDIES.get(error.errno or 0, "make its directory writable")
-        super().__init__(f"{path} cannot be written: {error.strerror or error}; {remedy}, then run the command again")
+        super().__init__(
+            f"{path} cannot be written: {error.strerror or error}; {remedy}, then run the command again"
+        )
         self.path, self.error, self.errno = path, error, error.errno
 
     def __reduce__(self) -> tuple[type[NotWritten], tuple[Path, OSError]]:
@@ -67,7 +69,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except NotWritten:
         raise
-    except shutil.Error as error:  # of a directory: one text for all of its files, of which the first is enough
+    # of a directory: one text for all of its files, of which the first is enough
+    except shutil.Error as error:
         first = re.search(r"\[Errno (\d+)\]", str(error))
         code = int(first[1]) if first else errno.EIO
         raise NotWritten(path, OSError(code, os.strerror(code))) from error
@@ -105,7 +108,8 @@ def replacing(path: Path) -> Iterator[Path]:
             yield part
             part.replace(path)
         except BaseException:
-            part.unlink(missing_ok=True)  # on a full disk, half of a large file would stay in the way
+            # on a full disk, half of a large file would stay in the way
+            part.unlink(missing_ok=True)
             raise
 
 
@@ -130,8 +134,11 @@ def replaced_folder(target: Path) -> Iterator[Path]:
             else:
                 new.mkdir()
             yield new
-            if place.is_mount() or Path.cwd().is_relative_to(place):  # it cannot move, or a shell is in it
-                move_files(new, place, (path.relative_to(place).as_posix() for path in place.rglob("*")))
+            # it cannot move, or a shell is in it
+            if place.is_mount() or Path.cwd().is_relative_to(place):
+                move_files(
+                    new, place, (path.relative_to(place).as_posix() for path in place.rglob("*"))
+                )
             else:
                 if place.exists():
                     place.replace(old)
@@ -157,7 +164,9 @@ def move_files(source: Path, target: Path, earlier: Iterable[str]) -> list[str]:
     Returns:
         The relative paths of the new files, sorted.
     """
-    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if not path.is_dir())
+    names = sorted(
+        path.relative_to(source).as_posix() for path in source.rglob("*") if not path.is_dir()
+    )
     for name in {*earlier} - {*names}:
         path = target / name
         if path.resolve().is_relative_to(target.resolve()) and not path.is_dir():

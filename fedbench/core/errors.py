@@ -10,7 +10,8 @@ _REPR = reprlib.Repr()  # messages stay short, whatever a file contains
 _REPR.maxstring = _REPR.maxother = 300
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
 _LONGEST_WORD = 200  # characters of a name that similar ones are looked for
-DISTRIBUTION = "fedbench-harness"  # what pip installs; `fedbench` on the public index is another project
+# what pip installs; `fedbench` on the public index is another project
+DISTRIBUTION = "fedbench-harness"
 
 
 class RequestError(ValueError):
@@ -46,7 +47,8 @@ def arguments_of(section: str) -> Iterator[None]:
     """Let messages about wrong arguments name the full key: ``momentum must be ...`` becomes ``local.momentum ...``.
 
     Args:
-        section: The section of the configuration that the arguments come from. Names with a dot are full keys already.
+        section: The section of the configuration that the arguments come from. Names with a dot are
+            full keys already.
     """
     try:
         yield

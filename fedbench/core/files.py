@@ -44,8 +44,8 @@ def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> I
     """Raise a RequestError that names a file in place of any error in reading it inside this block.
 
     Args:
-        place: The file, or its name in an archive. A path that is neither a file nor a directory is refused: reading
-            from a pipe or a device need not end.
+        place: The file, or its name in an archive. A path that is neither a file nor a directory is
+            refused: reading from a pipe or a device need not end.
         fault: What is wrong with the file if it cannot be read.
         remedy: What to do about it.
     """
@@ -56,4 +56,6 @@ def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> I
     except RequestError:
         raise
     except Exception as error:  # the decoder of a corrupt file may fail in any way
-        raise RequestError(f"{place} {fault} ({reason_of(error)}){'; ' if remedy else ''}{remedy}") from error
+        raise RequestError(
+            f"{place} {fault} ({reason_of(error)}){'; ' if remedy else ''}{remedy}"
+        ) from error

@@ -1,7 +1,7 @@
 """The catalogue of metrics: label, unit, digits and better direction of every number of a run, measured or derived.
 
-Tables, figures, comparisons and the checks of a paper's file all use this catalogue; no metric is described anywhere
-else. This module does not read runs.
+Tables, figures, comparisons and the checks of a paper's file all use this catalogue; no metric is
+described anywhere else. This module does not read runs.
 """
 
 import re
@@ -28,7 +28,8 @@ class MetricInfo:
         factor: Factor from the unit of the run to the shown unit.
         digits: Number of shown digits after the decimal point.
         needs: For a derived number, the keys that its formula uses.
-        formula: For a derived number, its function of these keys; None for a key of ``rounds.jsonl``.
+        formula: For a derived number, its function of these keys; None for a key of
+            ``rounds.jsonl``.
     """
 
     name: str
@@ -54,7 +55,11 @@ class MetricInfo:
     @property
     def spread(self) -> bool:
         """Whether the metric measures how far apart the clients are, not how good their models are."""
-        return self.name.removesuffix("_weighted") in ("accuracy_std", "accuracy_variance", *_STATISTICS)
+        return self.name.removesuffix("_weighted") in (
+            "accuracy_std",
+            "accuracy_variance",
+            *_STATISTICS,
+        )
 
     @property
     def difference_unit(self) -> str:
@@ -71,8 +76,8 @@ def metric_info(name: str) -> MetricInfo:
 
     A ``val_`` metric is the one of the test examples, measured on validation examples.
 
-    A key that is not in the catalogue, such as that of a user's own metric, is shown unchanged and has no better
-    direction.
+    A key that is not in the catalogue, such as that of a user's own metric, is shown unchanged and
+    has no better direction.
     """
     if (plain := name.removeprefix("val_")) != name:
         tested = metric_info("test_loss" if plain == "loss" else plain)
@@ -100,7 +105,8 @@ def weighted_or_not(name: str, weighted: bool) -> str | None:
     """Return a statistic over clients with or without weights.
 
     Args:
-        name: A metric. If it is no statistic over clients, or one that weights do not change, it is returned.
+        name: A metric. If it is no statistic over clients, or one that weights do not change, it is
+            returned.
         weighted: Whether clients are weighted by their test examples.
 
     Returns:
@@ -118,7 +124,8 @@ def lower_is_better(name: str) -> bool:
     return metric_info(name).direction == "lower"
 
 
-_STATISTICS = ("angle_degrees", "kl_uniform")  # over clients, with names that do not begin with accuracy_ or error_
+# over clients, with names that do not begin with accuracy_ or error_
+_STATISTICS = ("angle_degrees", "kl_uniform")
 _PERCENT = ("%", 100.0, 2)
 _PLAIN = ("", 1.0)
 _TAILS = [(side, p) for side in ("worst", "best") for p in (5, 10, 20, 30)]
@@ -129,7 +136,10 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("accuracy_variance", "variance of the accuracy", "variance", "lower", "%²", 1e4, 2),
     ("accuracy_min", "lowest accuracy", "lowest", "higher", *_PERCENT),
     ("accuracy_max", "highest accuracy", "highest", "higher", *_PERCENT),
-    *((f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "higher", *_PERCENT) for side, p in _TAILS),
+    *(
+        (f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "higher", *_PERCENT)
+        for side, p in _TAILS
+    ),
     ("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "higher", *_PERCENT),
     ("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "lower", *_PERCENT),
     ("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "higher", *_PERCENT),
@@ -156,7 +166,12 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
 )
 _MEASURED = [MetricInfo(*row) for row in _ROWS]
 _PERPLEXITY = MetricInfo(
-    "train_perplexity", "training perplexity", "perplexity", "lower", needs=("train_loss",), formula=_exp
+    "train_perplexity",
+    "training perplexity",
+    "perplexity",
+    "lower",
+    needs=("train_loss",),
+    formula=_exp,
 )
 
 
@@ -165,8 +180,18 @@ def _errors(suffix: str, words: str) -> list[MetricInfo]:
     mean, rsd = f"mean error{words}", f"relative STD of the error{words}"
     of_mean, of_std = f"accuracy_mean{suffix}", f"accuracy_std{suffix}"
     return [
-        MetricInfo(f"error_mean{suffix}", mean, mean, "lower", *_PERCENT, (of_mean,), lambda m: 1 - m),
-        MetricInfo(f"error_rsd{suffix}", rsd, rsd, "lower", *_PERCENT, (of_std, of_mean), lambda s, m: s / (1 - m)),
+        MetricInfo(
+            f"error_mean{suffix}", mean, mean, "lower", *_PERCENT, (of_mean,), lambda m: 1 - m
+        ),
+        MetricInfo(
+            f"error_rsd{suffix}",
+            rsd,
+            rsd,
+            "lower",
+            *_PERCENT,
+            (of_std, of_mean),
+            lambda s, m: s / (1 - m),
+        ),
     ]
 
 

@@ -1,8 +1,8 @@
 """First-order optimizers as pairs of pure functions, one vocabulary for clients and server.
 
-``update`` maps a gradient and a state to a direction and the optimizer's new state; the caller takes the step
-w <- w - rate · direction. The state it receives also holds the current model under ``"w"``. Every line broadcasts:
-w and g may be [P] (server) or [C, P] (a cohort).
+``update`` maps a gradient and a state to a direction and the optimizer's new state; the caller
+takes the step w <- w - rate · direction. The state it receives also holds the current model under
+``"w"``. Every line broadcasts: w and g may be [P] (server) or [C, P] (a cohort).
 """
 
 from collections.abc import Callable
@@ -22,10 +22,11 @@ _ADAPTIVE = ("adaptive steps",)
 class Optimizer(NamedTuple):
     """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
 
-    ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
-    FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
-    ``parts`` names what it does in addition to a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
-    ``rule`` has the options of an optimizer of the family of ``sgd``; None for others.
+    ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate:
+    the a_k of FedNova. It is None where that has no meaning (a direction that is not linear in the
+    gradients). ``parts`` names what it does in addition to a plain step: "momentum", "weight
+    decay", "clipping", "adaptive steps". ``rule`` has the options of an optimizer of the family of
+    ``sgd``; None for others.
     """
 
     init: Callable[[Tensor], State]
@@ -35,7 +36,9 @@ class Optimizer(NamedTuple):
     rule: SgdOptions | None = None
 
 
-SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau, rule=SgdOptions())
+SGD = Optimizer(
+    init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau, rule=SgdOptions()
+)
 
 
 def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
@@ -50,7 +53,9 @@ def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
     }  # fmt: skip
     for part in parts or remedies:
         if part in opt.parts:
-            raise RequestError(f"{method} cannot be combined with local {part}: {reason}; use {remedies[part]}")
+            raise RequestError(
+                f"{method} cannot be combined with local {part}: {reason}; use {remedies[part]}"
+            )
     return opt
 
 
@@ -63,19 +68,31 @@ def chain(first: Optimizer, then: Optimizer) -> Optimizer:
         return d, {**a, **b}
 
     rule = None
-    if first.rule and then.rule and not (first.rule.momentum or then.rule.clip_norm or then.rule.weight_decay):
+    if (
+        first.rule
+        and then.rule
+        and not (first.rule.momentum or then.rule.clip_norm or then.rule.weight_decay)
+    ):
         # clipping and decay come before momentum in ``sgd`` too
         rule = replace(first.rule, momentum=then.rule.momentum, nesterov=then.rule.nesterov)
-    return Optimizer(lambda w: {**first.init(w), **then.init(w)}, update, parts=first.parts + then.parts, rule=rule)
+    return Optimizer(
+        lambda w: {**first.init(w), **then.init(w)},
+        update,
+        parts=first.parts + then.parts,
+        rule=rule,
+    )
 
 
 def sgd(
-    momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0, clip_norm: float | None = None
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
 ) -> Optimizer:
     """Stochastic gradient descent, in the order of ``torch.optim.SGD``: clip, decay, momentum.
 
-    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``. Arguments and errors are those
-    of ``SgdOptions``.
+    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``. Arguments
+    and errors are those of ``SgdOptions``.
     """
     rule = SgdOptions(momentum, nesterov, weight_decay, clip_norm)
     if not (momentum or weight_decay or clip_norm):
@@ -87,7 +104,8 @@ def sgd(
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         if clip_norm is not None:
             length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
-            g = g * (clip_norm / length.clamp_min(clip_norm))  # length 0 is safe: the factor is then 1
+            # length 0 is safe: the factor is then 1
+            g = g * (clip_norm / length.clamp_min(clip_norm))
         if weight_decay:
             g = torch.add(g, state["w"], alpha=weight_decay)
         if not momentum:
@@ -96,9 +114,11 @@ def sgd(
         return (torch.add(g, b, alpha=momentum) if nesterov else b), {"momentum": b}
 
     def passes(tau: Tensor) -> Tensor:
-        # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with Nesterov Σ_{t=2}^{τ+1} b_t
+        # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with
+        # Nesterov Σ_{t=2}^{τ+1} b_t
         start = 1 if nesterov else 0
-        m = tau.double() + start  # the difference below cancels: float32 would leave no digit at ρ = 0.999
+        # the difference below cancels: float32 would leave no digit at ρ = 0.999
+        m = tau.double() + start
         a = (m - momentum * (1 - momentum**m) / (1 - momentum)) / (1 - momentum) - start
         return a.to(tau.dtype)
 
@@ -116,8 +136,8 @@ def adam(
 ) -> Optimizer:
     """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that are called FedAdam.
 
-    m <- β1 m + (1-β1) g, v <- β2 v + (1-β2) g²; direction m̂ / (√v̂ + τ), or m̂ / √(v̂ + τ) with ``eps_inside``;
-    m̂ = m/(1-β1^t), v̂ = v/(1-β2^t) with ``bias_correction``, else m and v.
+    m <- β1 m + (1-β1) g, v <- β2 v + (1-β2) g²; direction m̂ / (√v̂ + τ), or m̂ / √(v̂ + τ) with
+    ``eps_inside``; m̂ = m/(1-β1^t), v̂ = v/(1-β2^t) with ``bias_correction``, else m and v.
 
     Args:
         beta1: Decay β1 of the first moment, in [0, 1).
@@ -127,7 +147,15 @@ def adam(
         bias_correction: Whether to divide by 1-β^t, where t counts the updates.
         eps_inside: Whether τ is under the root.
     """
-    return _adaptive(beta1, beta2, tau, v0, lambda v, g2: beta2 * v + (1 - beta2) * g2, bias_correction, eps_inside)
+    return _adaptive(
+        beta1,
+        beta2,
+        tau,
+        v0,
+        lambda v, g2: beta2 * v + (1 - beta2) * g2,
+        bias_correction,
+        eps_inside,
+    )
 
 
 def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
@@ -178,11 +206,14 @@ def counter(w: Tensor) -> Tensor:
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
 
-def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_correction: bool = False) -> Optimizer:
+def amsgrad(
+    beta1: float, beta2: float, tau: float, floor_inside: bool, bias_correction: bool = False
+) -> Optimizer:
     """AMSGrad: m, v as Adam from 0 without correction; the denominator never falls.
 
-    ``floor_inside``: v̂ <- max(v̂, v, τ), direction m / √v̂ (FedAMS, Wang, Lin & Chen, ICML 2022, option 1); otherwise
-    v̂ <- max(v̂, v), direction m / (√v̂ + τ). ``bias_correction`` divides m by 1-β1^t and √v̂ by √(1-β2^t).
+    ``floor_inside``: v̂ <- max(v̂, v, τ), direction m / √v̂ (FedAMS, Wang, Lin & Chen, ICML 2022,
+    option 1); otherwise v̂ <- max(v̂, v), direction m / (√v̂ + τ). ``bias_correction`` divides m by
+    1-β1^t and √v̂ by √(1-β2^t).
 
     Other args as in ``adam``.
     """
@@ -203,6 +234,11 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
             m_hat, root = m / correction[0], root / correction[1].sqrt()
         else:
             m_hat = m
-        return m_hat / (root if floor_inside else root + tau), {"m": m, "v": v, "v_max": v_max, "t": t}
+        return m_hat / (root if floor_inside else root + tau), {
+            "m": m,
+            "v": v,
+            "v_max": v_max,
+            "t": t,
+        }
 
     return Optimizer(init, update, parts=_ADAPTIVE)

@@ -15,7 +15,9 @@ from fedbench.core.validation import checked, whole
 _LARGEST = 1e30  # its neighbours and its reciprocal still fit into float32
 _LARGEST_INTEGER = 2**53  # up to here every integer is a float
 
-Number: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)]
+Number: TypeAlias = Annotated[
+    float, Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)
+]
 Positive: TypeAlias = Annotated[Number, Field(gt=0)]
 NonNegative: TypeAlias = Annotated[Number, Field(ge=0)]
 UnitInterval: TypeAlias = Annotated[Number, Field(ge=0, le=1)]
@@ -44,7 +46,8 @@ class SgdOptions:
         momentum: Momentum ρ in [0, 1).
         nesterov: Whether the momentum is Nesterov's.
         weight_decay: Weight λ of the L2 term λ/2 ||w||², whose gradient is added.
-        clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not clip.
+        clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not
+            clip.
 
     Raises:
         RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
@@ -58,7 +61,9 @@ class SgdOptions:
     def __post_init__(self) -> None:
         checked(SgdOptions, vars(self))
         if self.nesterov and self.momentum == 0:
-            raise WrongValue("nesterov", "must be false without momentum, got true; set a momentum above 0 too")
+            raise WrongValue(
+                "nesterov", "must be false without momentum, got true; set a momentum above 0 too"
+            )
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,10 @@ class LabelNoise:
 
     Attributes:
         clients: Probability that a client is noisy (FedCorr's ρ).
-        level: Lowest noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
-        kind: "uniform" redraws each label with that probability, uniformly over all classes, so that it may come out
-            right; "pair" replaces it by the next class with that probability.
+        level: Lowest noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's
+            τ).
+        kind: "uniform" redraws each label with that probability, uniformly over all classes, so
+            that it may come out right; "pair" replaces it by the next class with that probability.
     """
 
     clients: UnitInterval
@@ -123,7 +129,10 @@ class Schedule:
         if self.schedule == "step":
             rounds = list(self.decay_at or ())
             if not rounds or rounds != sorted(set(rounds)):
-                raise WrongValue("decay_at", f"must be an ascending list of rounds, such as [50,75], got {rounds}")
+                raise WrongValue(
+                    "decay_at",
+                    f"must be an ascending list of rounds, such as [50,75], got {rounds}",
+                )
 
     @property
     def depends_on_rounds(self) -> bool:
@@ -133,10 +142,17 @@ class Schedule:
     def factor(self, round: int) -> float:
         """Return what the learning rate is multiplied by in the round after ``round`` rounds."""
         if self.schedule == "cosine":
-            return self.decay_to + (1 - self.decay_to) * (1 + math.cos(math.pi * round / max(1, self.rounds))) / 2
+            return (
+                self.decay_to
+                + (1 - self.decay_to) * (1 + math.cos(math.pi * round / max(1, self.rounds))) / 2
+            )
         if self.decay_factor is None:
             return 1.0
-        times = round // self.decay_every if self.decay_at is None else sum(t <= round for t in self.decay_at)
+        times = (
+            round // self.decay_every
+            if self.decay_at is None
+            else sum(t <= round for t in self.decay_at)
+        )
         return self.decay_factor**times
 
 

@@ -1,10 +1,12 @@
 """Keyed randomness, and the cohorts drawn by it: every draw is a pure function of (seed, purpose, round, ...).
 
-No generator has a state that would have to be kept: a draw does not depend on earlier draws, so batches and cohorts are
-the same for every algorithm, engine mode, cohort size and device, and after resuming.
+No generator has a state that would have to be kept: a draw does not depend on earlier draws, so
+batches and cohorts are the same for every algorithm, engine mode, cohort size and device, and after
+resuming.
 
-The hash is the finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), chained over the coordinates. Tensors hold
-the 64 bits as int64; products wrap around as they do in unsigned arithmetic.
+The hash is the finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), chained over the
+coordinates. Tensors hold the 64 bits as int64; products wrap around as they do in unsigned
+arithmetic.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
 _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
-# From this many ids, one in ``_FEW`` or fewer is drawn without a look at the others, whose keys would take longer than
-# a round of a small model: 16 ms for a million.
+# From this many ids, one in ``_FEW`` or fewer is drawn without a look at the others, whose keys
+# would take longer than a round of a small model: 16 ms for a million.
 _POPULATION, _FEW = 2**15, 100
 
 
@@ -64,8 +66,8 @@ class Purpose(enum.IntEnum):
 class DataPurpose(enum.IntEnum):
     """The purpose of a draw under the seed of the data. Values are part of the results.
 
-    Draws of different numbers are independent. Partitions and the choice of images share number 0, and so draw from the
-    same stream.
+    Draws of different numbers are independent. Partitions and the choice of images share number 0,
+    and so draw from the same stream.
     """
 
     PARTITION = 0  # examples among clients
@@ -135,15 +137,18 @@ def integers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
     return low + hashes(base, ids) % (high - low + 1)
 
 
-def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool = True) -> np.ndarray:
+def without_replacement(
+    base: int, size: int, weight: np.ndarray, uniform: bool = True
+) -> np.ndarray:
     """Draw ``size`` of the ids with positive weight, without replacement.
 
     Args:
         base: The key of the draw.
         size: Number of ids; all with positive weight if there are fewer.
         weight: Non-negative weights [N]; ids of weight 0 are never drawn.
-        uniform: Draw every id with the same probability; otherwise one after another with probability proportional to
-            weight (exponential clocks: the ids with the smallest E_k / weight_k; Efraimidis & Spirakis, IPL 2006).
+        uniform: Draw every id with the same probability; otherwise one after another with
+            probability proportional to weight (exponential clocks: the ids with the smallest E_k /
+            weight_k; Efraimidis & Spirakis, IPL 2006).
 
     Returns:
         The ids [size], ascending.
@@ -170,7 +175,11 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
 def cohort_size(participation: float | int, clients: int) -> int:
     """Return the number of clients that take part: a fraction is rounded up."""
     # 1e-9: 0.1 * 30 is a little more than 3 in floating point
-    return max(1, ceil(participation * clients - 1e-9)) if isinstance(participation, float) else participation
+    return (
+        max(1, ceil(participation * clients - 1e-9))
+        if isinstance(participation, float)
+        else participation
+    )
 
 
 def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sampler:
@@ -178,7 +187,8 @@ def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sa
 
     Args:
         participation: Fraction of the N clients in (0, 1], rounded up, or a number of clients.
-        by_size: Whether to draw with probability proportional to the number of training examples, not uniformly.
+        by_size: Whether to draw with probability proportional to the number of training examples,
+            not uniformly.
 
     Clients without training examples are never drawn. Sampling is without replacement.
     """

@@ -1,7 +1,7 @@
 """The types that all layers share.
 
-Shapes: N clients, C the cohort of a round, A <= C those still at work, P parameters, B examples of a batch.
-Δ_k = w - w_k is the pseudo-gradient of client k and always points uphill.
+Shapes: N clients, C the cohort of a round, A <= C those still at work, P parameters, B examples of
+a batch. Δ_k = w - w_k is the pseudo-gradient of client k and always points uphill.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Batch(NamedTuple):
     x: Tensor  # [A, B, ...]
     y: Tensor  # [A, B], of sequences with a label per token [A, B, L]
     weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
-    key: Tensor | None = None  # [A] int64: keys of the draws of this training step; None draws nothing
+    # [A] int64: keys of the draws of this training step; None draws nothing
+    key: Tensor | None = None
     step: int = 0  # number of the local step in the round, the same for all clients
 
 
@@ -68,7 +69,8 @@ class Descending(Protocol):
 class ClientInfo:
     """Facts about each client of a cohort in one round.
 
-    On the server every tensor is [C] (a probed gradient [C, P]); client functions see ``columns()``: [C, 1].
+    On the server every tensor is [C] (a probed gradient [C, P]); client functions see
+    ``columns()``: [C, 1].
 
     Attributes:
         id: Index of the client in the data set, int64.
@@ -77,7 +79,8 @@ class ClientInfo:
         steps: Number of local steps of this round, τ_k.
         lr: Learning rate of the local solver, η_l.
         per_epoch: Number of batches of a local epoch.
-        key: Key of the client's own draws in this round, non-negative int64 (``fedbench.core.randomness.fold_in``).
+        key: Key of the client's own draws in this round, non-negative int64
+            (``fedbench.core.randomness.fold_in``).
         probe: Measurements that the algorithm asked for (``Algorithm.needs``).
     """
 
@@ -106,7 +109,8 @@ class ClientInfo:
 # ---- the functions of a method (fedbench.core.algorithm)
 
 Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
-# what the server's step does with what clients send, where scenarios have to know it (docs/scenarios.md)
+# what the server's step does with what clients send, where scenarios have to know it
+# (docs/scenarios.md)
 Kind: TypeAlias = Literal[
     "numbers",  # numbers, such as losses or numbers of steps, or single updates enter it
     "weights",  # it weighs the clients
@@ -133,13 +137,16 @@ Start: TypeAlias = Callable[[State, State, ClientInfo], State]
 Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
 # (message, client state, local variables, info) -> (upload, client state)
 Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
-# (server state, uploads [C, ...], client states [C, ...], cohort [C]) -> the uploads that arrive, new client states
+# (server state, uploads [C, ...], client states [C, ...], cohort [C]) -> the uploads that arrive,
+# new client states
 Deliver: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], cohort [C]) -> server state
 Update: TypeAlias = Callable[[State, State, ClientInfo], State]
-# (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each client's own, [N, P]
+# (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each
+# client's own, [N, P]
 Deploy: TypeAlias = Callable[[State, State], Tensor]
-# (uploads [C, ...], client states after the round [C, ...]) -> a vector per client of the cohort, [C, P]
+# (uploads [C, ...], client states after the round [C, ...]) -> a vector per client of the cohort,
+# [C, P]
 Expose: TypeAlias = Callable[[State, State], Tensor]
 # (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
 Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
@@ -147,16 +154,22 @@ Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor
 Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
 # (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
 Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
-# (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients, [C]
+# (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients,
+# [C]
 Weighting: TypeAlias = Callable[[State, ClientInfo], Tensor]
-# (server state, cohort [C] with what is measured at the broadcast model) -> numbers for the clients, [C] each
+# (server state, cohort [C] with what is measured at the broadcast model) -> numbers for the
+# clients, [C] each
 Instruct: TypeAlias = Callable[[State, ClientInfo], State]
-# (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update`` needs of their making
+# (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update``
+# needs of their making
 Propose: TypeAlias = Callable[[State, State, ClientInfo], State]
 # (model w [P], clients [c], labels [T]) -> its outputs on all their training examples
 PredictFn: TypeAlias = Callable[[Tensor, np.ndarray, Tensor], Predictions]
-# (round of the stage, cohort, server state, client states [N, ...], labels [T], predict_fn) -> new states and labels
-After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, PredictFn], tuple[State, State, Tensor]]
+# (round of the stage, cohort, server state, client states [N, ...], labels [T], predict_fn) -> new
+# states and labels
+After: TypeAlias = Callable[
+    [int, np.ndarray, State, State, Tensor, PredictFn], tuple[State, State, Tensor]
+]
 
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:
@@ -167,8 +180,9 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
 def to_device(values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """Return an array as a tensor on ``device``, of ``dtype`` if given; on a CPU it may share the array's memory.
 
-    The host does not wait for a GPU to finish what it has been given: ordinary memory is staged before the call
-    returns, so that the array may change or go away, and the copy takes its place among the operations on the device.
+    The host does not wait for a GPU to finish what it has been given: ordinary memory is staged
+    before the call returns, so that the array may change or go away, and the copy takes its place
+    among the operations on the device.
     """
     return torch.from_numpy(values).to(device, dtype, non_blocking=True)
 
@@ -176,7 +190,9 @@ def to_device(values: np.ndarray, device: torch.device, dtype: torch.dtype | Non
 def all_finite(models: Tensor) -> bool:
     """Return whether models [..., P] are finite, without a temporary tensor of their size."""
     if bool(torch.isfinite(models.sum(-1)).all()):
-        return True  # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be infinite
+        # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be
+        # infinite
+        return True
     return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))
 
 

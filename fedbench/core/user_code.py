@@ -20,7 +20,9 @@ def place_of(function: Callable[..., Any]) -> str:
     plain = function.func if isinstance(function, partial) else function
     name = getattr(plain, "__qualname__", type(plain).__qualname__).rpartition("<locals>.")[2]
     code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
-    return name if code is None else f"{name} ({_short(code.co_filename)}, line {code.co_firstlineno})"
+    return (
+        name if code is None else f"{name} ({_short(code.co_filename)}, line {code.co_firstlineno})"
+    )
 
 
 def raised(error: Exception) -> str:
@@ -29,7 +31,11 @@ def raised(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         file, line = str(error.filename), error.lineno
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith("<")
+        ]
         own = [frame for frame in frames if not _is_library(frame.filename)]
         innermost = (own or frames)[-1]
         file, line = innermost.filename, innermost.lineno

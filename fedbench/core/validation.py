@@ -53,14 +53,16 @@ def validate(name: str, value: Any, kind: Any, remedy: str = "") -> Any:
 def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a function, with each value as the annotation of its argument declares it.
 
-    An annotation that cannot be read, such as a name that is imported for type checkers alone, declares nothing.
+    An annotation that cannot be read, such as a name that is imported for type checkers alone,
+    declares nothing.
 
     Raises:
         RequestError: If a value is not what is declared.
     """
     adapters = _adapters(function)
     return {
-        name: _validate(name, value, adapters[name]) if name in adapters else value for name, value in options.items()
+        name: _validate(name, value, adapters[name]) if name in adapters else value
+        for name, value in options.items()
     }
 
 
@@ -120,7 +122,9 @@ def fault(error: ValidationError, remedy: str = "") -> str:
     if first["type"] not in _EXPECTED and not first["msg"].startswith(_INPUT):
         return f"{first['msg']}; got {typed(value)}"
     # an error for each part of a union; words come first
-    parts = sorted((e for e in errors if e["input"] is value), key=lambda e: e["type"] != "literal_error")
+    parts = sorted(
+        (e for e in errors if e["input"] is value), key=lambda e: e["type"] != "literal_error"
+    )
     expected = [_expected(e) for e in parts]
     words = [word for e in parts if e["type"] == "literal_error" for word in _words(e)]
     message = _must_be(" or ".join(dict.fromkeys(expected)), value, words)

@@ -29,16 +29,20 @@ def assemble(
     Args:
         examples: Examples that a source returned.
         partition: Rule that assigns examples without owners to clients.
-        clients: Number of clients; None takes all that a source has, a smaller number is chosen at random.
+        clients: Number of clients; None takes all that a source has, a smaller number is chosen at
+            random.
         split: Fraction of a client's examples that it trains on.
-        local_test: "split" cuts each client's examples by ``split``; "official" assigns the official test examples,
-            class by class in the proportions of the client's training examples, or to their owners where the source
-            names them; "auto" is "official" in that last case and "split" otherwise. "central" tests every client on
-            all test examples: the official ones, or those of all clients where owners are given. "others" trains on
-            all examples of the clients and tests on all examples of ``test_clients`` other clients.
+        local_test: "split" cuts each client's examples by ``split``; "official" assigns the
+            official test examples, class by class in the proportions of the client's training
+            examples, or to their owners where the source names them; "auto" is "official" in that
+            last case and "split" otherwise. "central" tests every client on all test examples: the
+            official ones, or those of all clients where owners are given. "others" trains on all
+            examples of the clients and tests on all examples of ``test_clients`` other clients.
         test_clients: Number of clients to test on, chosen at random; for "others" only.
-        seed: Random seed of the partition, the split and the choice of clients; independent of the run's.
-        given: The examples of each client, in place of a partition and of owners that the source names.
+        seed: Random seed of the partition, the split and the choice of clients; independent of the
+            run's.
+        given: The examples of each client, in place of a partition and of owners that the source
+            names.
 
     Raises:
         RequestError: If the request does not fit the examples.
@@ -66,7 +70,9 @@ def assemble(
     if not len(train.index):
         raise RequestError(f"no client has a training example with data.split={split:g}")
 
-    central = local_test in ("central", "others") or (given is not None and given.shared is not None)
+    central = local_test in ("central", "others") or (
+        given is not None and given.shared is not None
+    )
     if central:
         test = Rows.shared(np.sort(test.index.numpy()), len(names))
     mean, std = examples.mean, examples.std
@@ -98,7 +104,9 @@ def _tokens(examples: Examples) -> int | None:
         return examples.tokens
     low, high = int(examples.x.min(initial=0)), int(examples.x.max(initial=0))
     if low < 0 or high >= _MOST_TOKENS:
-        raise RequestError(f"tokens must be integers from 0 to {_MOST_TOKENS - 1}, got {low} to {high}")
+        raise RequestError(
+            f"tokens must be integers from 0 to {_MOST_TOKENS - 1}, got {low} to {high}"
+        )
     return high + 1
 
 
@@ -153,7 +161,9 @@ def _natural(
     return train, test, tuple(examples.names[k] for k in chosen)
 
 
-def _choose(count: int, clients: int | None, test_clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _choose(
+    count: int, clients: int | None, test_clients: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients, of ``count``, that train and those that only test, both in ascending order."""
     most = count - test_clients
     wanted = most if clients is None else clients
@@ -169,7 +179,9 @@ def _choose(count: int, clients: int | None, test_clients: int, seed: int) -> tu
     return np.sort(drawn[:wanted]), np.sort(drawn[wanted:])
 
 
-def _partitioned(examples: Examples, partition: Partition | None, clients: int | None, seed: int) -> Given:
+def _partitioned(
+    examples: Examples, partition: Partition | None, clients: int | None, seed: int
+) -> Given:
     """Divide the examples, without the official test examples, by a rule."""
     if partition is None or clients is None:
         raise RequestError(
@@ -186,7 +198,9 @@ def _given(
     """Return the training and test rows of a partition that is given by indices."""
     count = len(given.names)
     if clients is not None and clients != count:
-        raise RequestError(f"data.clients={clients}, but the partition has {count} clients; type data.clients={count}")
+        raise RequestError(
+            f"data.clients={clients}, but the partition has {count} clients; type data.clients={count}"
+        )
     train = Rows.of(given.train)
     if given.test is not None or given.shared is not None:
         if local_test != "auto":
@@ -215,12 +229,17 @@ def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
     return owned.divide(share_of(owned.counts, split), lambda client, rows: rng.shuffle(rows))
 
 
-def _in_proportion(y: np.ndarray, train: Rows, tested: np.ndarray, rng: np.random.Generator) -> Rows:
+def _in_proportion(
+    y: np.ndarray, train: Rows, tested: np.ndarray, rng: np.random.Generator
+) -> Rows:
     """Deal the rows ``tested`` so that client k gets the same share of a class as of its training examples."""
     counts = train.label_counts(y, int(y.max()) + 1).T  # [classes, N]
     labels = np.unique(y[tested])
     pools = class_pools(y[tested], rng)
-    sizes = np.stack([sizes_of(counts[label], len(pool), 0) for label, pool in zip(labels, pools, strict=True)])
+    sizes = np.stack(
+        [sizes_of(counts[label], len(pool), 0) for label, pool in zip(labels, pools, strict=True)]
+    )
 
-    held = [pool[:size] for pool, size in zip(pools, sizes.sum(1), strict=True)]  # none of a class without holders
+    # none of a class without holders
+    held = [pool[:size] for pool, size in zip(pools, sizes.sum(1), strict=True)]
     return Rows.of([np.sort(tested[rows]) for rows in deal(np.concatenate(held), sizes)])

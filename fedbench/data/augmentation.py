@@ -12,7 +12,8 @@ class Augmentation:
     """Augmentation of training images, as torchvision's RandomCrop with padding and RandomHorizontalFlip.
 
     Attributes:
-        crop: Pixels of black padding on every side, before an image of the original size is cut out; 0 is none.
+        crop: Pixels of black padding on every side, before an image of the original size is cut
+            out; 0 is none.
         flip: Whether images are mirrored with probability 1/2.
     """
 

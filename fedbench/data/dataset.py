@@ -63,17 +63,21 @@ class Rows:
     def where(self, mask: np.ndarray) -> Rows:
         """Return the rows for which ``mask`` [T] is True."""
         kept = mask[self.index.numpy(force=True)]
-        kept_before = np.concatenate([[0], np.cumsum(kept)])  # number kept of the first 0, 1, ... rows
+        # number kept of the first 0, 1, ... rows
+        kept_before = np.concatenate([[0], np.cumsum(kept)])
         starts = kept_before[self.starts]
         counts = kept_before[self.starts + self.counts] - starts
         return Rows(self.index[torch.from_numpy(kept).to(self.index.device)], starts, counts)
 
-    def divide(self, sizes: np.ndarray, shuffle: Callable[[int, np.ndarray], None]) -> tuple[Rows, Rows]:
+    def divide(
+        self, sizes: np.ndarray, shuffle: Callable[[int, np.ndarray], None]
+    ) -> tuple[Rows, Rows]:
         """Return the first ``sizes`` [N] rows of each client after a shuffle, and the others, both in ascending order.
 
         Args:
             sizes: Number of rows in the first part.
-            shuffle: Function that shuffles the rows of a client in place, given its number; called client by client.
+            shuffle: Function that shuffles the rows of a client in place, given its number; called
+                client by client.
         """
         index = self.index.numpy(force=True).copy()
         ends = (self.starts + self.counts).tolist()
@@ -111,16 +115,16 @@ class FederatedDataset:
     Immutable: a change of labels or of owners is a new data set.
 
     Attributes:
-        x: [T, ...]; uint8 images are normalised when they are read; integers of one dimension are tokens, read as
-            int64; anything else is used as it is.
+        x: [T, ...]; uint8 images are normalised when they are read; integers of one dimension are
+            tokens, read as int64; anything else is used as it is.
         y: [T] int64 labels in [0, classes), or [T, length]: one label per token.
         train: The training rows of every client.
         test: The test rows of every client; a client may have none.
         tokens: Number of different tokens; None if x holds no tokens.
         vectors: Returns the embedding of every token, [tokens, dimensions] float32.
         table: The embeddings, where the model reads vectors instead of tokens.
-        validation: The rows of every client that are held out from training, apart from ``train``; a client may have
-            none. None if none are held out.
+        validation: The rows of every client that are held out from training, apart from ``train``;
+            a client may have none. None if none are held out.
         central: Whether every client has the same test rows.
         names: [N] names of the clients.
         classes: Number of classes.
@@ -220,9 +224,9 @@ def _take(values: Tensor, rows: Tensor) -> Tensor:
 def with_validation(data: FederatedDataset, fraction: float, seed: int) -> FederatedDataset:
     """Return the data set with a fraction of every client's training examples held out; test examples stay.
 
-    A client with n training examples holds out int(fraction n) of them, drawn at random, and keeps at least one. The
-    draw of a client depends on the seed, on its number and on n alone. Where training labels are noisy, so are those
-    of the held-out examples.
+    A client with n training examples holds out int(fraction n) of them, drawn at random, and keeps
+    at least one. The draw of a client depends on the seed, on its number and on n alone. Where
+    training labels are noisy, so are those of the held-out examples.
 
     Args:
         data: The data set, on the host.

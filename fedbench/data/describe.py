@@ -42,12 +42,18 @@ def facts(data: FederatedDataset) -> dict[str, str]:
     """Return the facts about a data set, in the order to print them."""
     train, test = data.train.counts, data.test.counts
     sizes = train if data.central else train + test
-    tests = f"{test[0]} to test on, the same for all clients" if data.central else f"{test.sum()} to test on"
+    tests = (
+        f"{test[0]} to test on, the same for all clients"
+        if data.central
+        else f"{test.sum()} to test on"
+    )
     entropy = label_entropy(label_counts(data)).mean()
     most_entropy = np.log(data.classes)
     untrained = (train == 0).sum()
     note = f", {untrained} without training examples" if untrained else ""
-    spread = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}"
+    spread = (
+        f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}"
+    )
     dtype = str(data.x.dtype).removeprefix("torch.")
     table = {
         "clients": f"{data.num_clients}{note}",

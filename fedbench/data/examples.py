@@ -17,17 +17,20 @@ class Examples:
     """T examples with labels.
 
     Attributes:
-        x: [T, ...] float, uint8 images [T, channels, height, width], or integers [T, length]: tokens.
+        x: [T, ...] float, uint8 images [T, channels, height, width], or integers [T, length]:
+            tokens.
         y: [T] labels in [0, classes), or [T, length]: one label per token.
         classes: Number of classes.
-        owner: [T] index of the client each example belongs to; None if a partition assigns the examples.
+        owner: [T] index of the client each example belongs to; None if a partition assigns the
+            examples.
         names: Names of the clients, if ``owner`` is given.
         held_out: [T] True for the official test examples; None if the source has none.
         mean: Mean per channel, in units of the full range, for uint8 images.
         std: Standard deviation per channel, likewise.
         sources: What was read, for the record of the run.
         unofficial: Those of ``sources`` whose files differ from the published checksums.
-        tokens: Number of different tokens; None means the largest token plus one, if ``x`` holds integers.
+        tokens: Number of different tokens; None means the largest token plus one, if ``x`` holds
+            integers.
         vectors: Returns the embedding of every token, [tokens, dimensions] float32.
     """
 
@@ -63,7 +66,8 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
     """Return the examples of all parts; clients are numbered by first appearance.
 
     Args:
-        parts: The parts, of which some may be empty; either all or none say whether they are test examples.
+        parts: The parts, of which some may be empty; either all or none say whether they are test
+            examples.
         fields: The other fields of the examples.
     """
     names = tuple(dict.fromkeys(part.name for part in parts))
@@ -86,19 +90,24 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
     return tuple(f"{word}_{k:0{width}d}" for k in range(count))
 
 
-def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:
+def keep(
+    y: np.ndarray, classes: Sequence[int] | None, count: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the rows whose label is kept, their new labels, and the number of classes.
 
     Args:
         y: [T] labels in [0, count).
-        classes: Labels to keep; the first becomes 0, the next 1, and so on. None keeps all unchanged.
+        classes: Labels to keep; the first becomes 0, the next 1, and so on. None keeps all
+            unchanged.
         count: Number of classes of the data set.
 
     Raises:
         RequestError: If ``classes`` is not a list of distinct labels of the data set.
     """
     if y.size and not 0 <= y.min() <= y.max() < count:
-        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
+        raise RequestError(
+            f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}"
+        )
     if classes is None:
         return np.arange(len(y)), y, count
     if not classes or not {*classes} <= {*range(count)} or len({*classes}) < len(classes):
@@ -136,7 +145,9 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
     count = int(y.max()) + 1
     if classes is not None:
         if classes < count:
-            raise RequestError(f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit it")
+            raise RequestError(
+                f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit it"
+            )
         return classes
     if count > _FEW:
         raise RequestError(
@@ -162,6 +173,8 @@ def normalisation(
         if values is None:
             values = [constant] * channels
         if len(values) != channels:
-            raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {values!r}")
+            raise WrongValue(
+                key, f"must be a list of {channels} numbers, one per channel, got {values!r}"
+            )
         fields[key] = tuple(map(float, values))
     return fields

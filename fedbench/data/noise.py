@@ -10,10 +10,13 @@ from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset
 
 
-def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:
+def with_label_noise(
+    data: FederatedDataset, noise: LabelNoise, seed: int
+) -> tuple[FederatedDataset, np.ndarray]:
     """Return the data with noisy training labels, and the noise level of each client [N].
 
-    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes).
+    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of
+    classes).
     """
     rng = data_generator(seed, DataPurpose.LABEL_NOISE)
     clients = data.num_clients

@@ -1,7 +1,8 @@
 """Traits of models, and the initial values of their parameters by kind of layer.
 
-A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTraits`` do not describe has an attribute
-``traits``; a layer that cannot be vectorised over clients is a ``FusedLayer``.
+A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTraits`` do not
+describe has an attribute ``traits``; a layer that cannot be vectorised over clients is a
+``FusedLayer``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,17 +22,19 @@ class ModelTraits:
     """Facts about a model; the defaults describe a plain classifier.
 
     Attributes:
-        random: Whether a training step draws random numbers: ``forward`` then takes a second argument ``key``, for
-            ``fedbench.core.randomness.dropout``.
-        per_token: Whether the logits are those of every token of a sequence, or of the whole example; None is not
-            checked against the labels.
-        begin: Initial values of parameters by name; they replace those that ``fedbench.models.base`` would draw.
+        random: Whether a training step draws random numbers: ``forward`` then takes a second
+            argument ``key``, for ``fedbench.core.randomness.dropout``.
+        per_token: Whether the logits are those of every token of a sequence, or of the whole
+            example; None is not checked against the labels.
+        begin: Initial values of parameters by name; they replace those that
+            ``fedbench.models.base`` would draw.
         initialisation: "torch" or "he", the rule for the initial values of convolutions.
-        table: Vectors [tokens, D] that the engine looks tokens up in before they reach ``forward``, or None.
-        work_values: Values that an example needs in a forward pass, if that is more than its features; 0 if not. It
-            limits how many examples are evaluated at once.
-        dense: Whether the model flattens an example and is a chain of linear layers with biases and ReLU between them;
-            the engine then has its forward and backward pass written out.
+        table: Vectors [tokens, D] that the engine looks tokens up in before they reach ``forward``,
+            or None.
+        work_values: Values that an example needs in a forward pass, if that is more than its
+            features; 0 if not. It limits how many examples are evaluated at once.
+        dense: Whether the model flattens an example and is a chain of linear layers with biases and
+            ReLU between them; the engine then has its forward and backward pass written out.
     """
 
     random: bool = False
@@ -60,9 +63,12 @@ def traits_of(model: nn.Module) -> ModelTraits:
     name = type(model).__name__
     if isinstance(traits, ModelTraits):
         inherited = "traits" not in vars(model) and "traits" not in vars(type(model))
-        return replace(traits, dense=False) if inherited else traits  # a subclass may compute something else
+        # a subclass may compute something else
+        return replace(traits, dense=False) if inherited else traits
     if traits is not None:
-        raise RequestError(f"{name}.traits must be a fedbench.models.base.ModelTraits, got {type(traits).__name__}")
+        raise RequestError(
+            f"{name}.traits must be a fedbench.models.base.ModelTraits, got {type(traits).__name__}"
+        )
     return ModelTraits()
 
 
@@ -83,10 +89,10 @@ def require_images(input_shape: Sequence[int], side: int = 1) -> None:
 def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the initial value of every parameter, by name.
 
-    Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as in torch. With the trait
-    ``initialisation="he"``, convolutions as in torchvision's deep networks: weights N(0, 2/fan_out), biases 0 (He et
-    al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden. Embedding: N(0, 1). GroupNorm, LayerNorm: 1 and 0. Values in
-    the trait ``begin`` replace these.
+    Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as in torch. With the
+    trait ``initialisation="he"``, convolutions as in torchvision's deep networks: weights N(0,
+    2/fan_out), biases 0 (He et al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden. Embedding:
+    N(0, 1). GroupNorm, LayerNorm: 1 and 0. Values in the trait ``begin`` replace these.
 
     Args:
         model: The model, on any device; its own parameters are not read.
@@ -106,7 +112,9 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     return values
 
 
-def _value(model: nn.Module, full: str, shape: torch.Size, he: bool, generator: torch.Generator) -> Tensor:
+def _value(
+    model: nn.Module, full: str, shape: torch.Size, he: bool, generator: torch.Generator
+) -> Tensor:
     prefix, _, name = full.rpartition(".")
     match module := model.get_submodule(prefix):
         case _ConvNd() if he:

@@ -18,12 +18,16 @@ class Conv(nn.Conv2d):
     Args:
         inputs: Input channels.
         outputs: Output channels.
-        kernel: Side of the kernel; odd where the image is padded, so that the convolution keeps the size.
-        padded: Whether the image is padded with zeros; without padding the convolution takes kernel - 1 pixels off.
+        kernel: Side of the kernel; odd where the image is padded, so that the convolution keeps the
+            size.
+        padded: Whether the image is padded with zeros; without padding the convolution takes kernel
+            - 1 pixels off.
         pooled: Whether there is pooling.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, padded: bool = True, pooled: bool = True) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, padded: bool = True, pooled: bool = True
+    ) -> None:
         super().__init__(inputs, outputs, kernel, padding=kernel // 2 if padded else 0)
         self.pooled = pooled
 
@@ -65,16 +69,24 @@ class ConvNet(nn.Module):
         hidden: Size of the hidden linear layer.
 
     Raises:
-        RequestError: If the examples are not images, the images are too small to pool, or a size is out of range.
+        RequestError: If the examples are not images, the images are too small to pool, or a size is
+            out of range.
     """
 
     def __init__(
-        self, input_shape: Sequence[int], classes: int, channels: Sequence[Count], kernel: Count, hidden: Count
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        channels: Sequence[Count],
+        kernel: Count,
+        hidden: Count,
     ) -> None:
         super().__init__()
         self.convs, features = _blocks(input_shape, channels, kernel)
         if kernel % 2 == 0:
-            raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
+            raise RequestError(
+                f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size"
+            )
         self.hidden = nn.Linear(features, hidden)
         self.out = nn.Linear(hidden, classes)
 
@@ -89,8 +101,9 @@ class ConvNet(nn.Module):
 class LeNet(nn.Module):
     """Blocks of convolution without padding, 2x2 max pooling and ReLU, then hidden linear layers with ReLU.
 
-    LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, as in NIID-Bench. On images of 28 x 28 pixels the defaults
-    of ``model=lenet`` leave 4 x 4 of 16 channels: 44 426 parameters for one channel and 10 classes.
+    LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, as in NIID-Bench. On images of 28 x 28
+    pixels the defaults of ``model=lenet`` leave 4 x 4 of 16 channels: 44 426 parameters for one
+    channel and 10 classes.
 
     Args:
         input_shape: Shape of one image, (channels, height, width).
@@ -100,7 +113,8 @@ class LeNet(nn.Module):
         hidden: Sizes of the hidden linear layers.
 
     Raises:
-        RequestError: If the examples are not images, the images are too small, or a size is out of range.
+        RequestError: If the examples are not images, the images are too small, or a size is out of
+            range.
     """
 
     def __init__(

@@ -39,11 +39,17 @@ class MLP(nn.Module):
 
     traits = ModelTraits(dense=True)
 
-    def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[Count] = (128,)) -> None:
+    def __init__(
+        self, input_shape: Sequence[int], classes: int, hidden: Sequence[Count] = (128,)
+    ) -> None:
         super().__init__()
         if not hidden:
-            raise WrongValue("hidden", "must have at least one layer; without any it is model=linear")
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *hidden, classes]))
+            raise WrongValue(
+                "hidden", "must have at least one layer; without any it is model=linear"
+            )
+        self.layers = nn.ModuleList(
+            nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *hidden, classes])
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""

@@ -16,8 +16,8 @@ from fedbench.models.base import ModelTraits
 class Layer(nn.LSTM):
     """One LSTM layer, [B, L, inputs] -> [B, L, hidden], from a state of zeros.
 
-    With ``elementary`` the recursion is carried out in single operations, which can be vectorised over clients; without
-    it by torch's fused kernel, which cannot.
+    With ``elementary`` the recursion is carried out in single operations, which can be vectorised
+    over clients; without it by torch's fused kernel, which cannot.
     """
 
     elementary = False
@@ -53,16 +53,19 @@ class LSTM(nn.Module):
         classes: Number of classes.
         tokens: Number of different tokens.
         vectors: Vectors of the tokens, [tokens, dimensions], or None if the data set has none.
-        embedding: Dimensions of a learned embedding, or "frozen" (the data set's vectors, which are looked up and are
-            not parameters) or "trained" (an embedding that starts from these vectors).
+        embedding: Dimensions of a learned embedding, or "frozen" (the data set's vectors, which are
+            looked up and are not parameters) or "trained" (an embedding that starts from these
+            vectors).
         hidden: Size of every LSTM layer.
         layers: Number of LSTM layers.
         dense: Sizes of linear layers with ReLU before the last one.
-        dropout: Fraction of the values that are dropped after the embedding and after every LSTM layer in training.
+        dropout: Fraction of the values that are dropped after the embedding and after every LSTM
+            layer in training.
         every: Return logits for every token instead of for the last one alone.
 
     Raises:
-        RequestError: If the examples are not tokens, the data set has no vectors, or a size is out of range.
+        RequestError: If the examples are not tokens, the data set has no vectors, or a size is out
+            of range.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class LSTM(nn.Module):
         if not isinstance(embedding, str):
             size = embedding
         elif vectors is None:
-            raise RequestError(f"model.embedding={embedding}, but this data set has no vectors; give a size")
+            raise RequestError(
+                f"model.embedding={embedding}, but this data set has no vectors; give a size"
+            )
         else:
             size = vectors.shape[1]
         if not self.frozen:
@@ -101,9 +106,12 @@ class LSTM(nn.Module):
         self.traits = ModelTraits(
             random=self.dropout > 0,
             per_token=self.every,
-            begin={"embedding.weight": vectors} if embedding == "trained" and vectors is not None else {},
+            begin={"embedding.weight": vectors}
+            if embedding == "trained" and vectors is not None
+            else {},
             table=vectors if self.frozen else None,
-            work_values=input_shape[0] * max(hidden // 2, classes if every else 0),  # blocks of 64 texts were fastest
+            # blocks of 64 texts were fastest
+            work_values=input_shape[0] * max(hidden // 2, classes if every else 0),
         )
 
     def forward(self, x: Tensor, key: Tensor | None = None) -> Tensor:

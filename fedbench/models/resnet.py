@@ -17,8 +17,9 @@ _declared: list[torch.library.Library] = []  # a declaration lives as long as it
 def torchvision_models() -> ModuleType:
     """Return the module ``torchvision.models``, which takes a second to import.
 
-    A torchvision built for CUDA does not import with a CPU build of torch: "operator torchvision::nms does not exist".
-    Models need none of its operators; declaring their schemas is enough.
+    A torchvision built for CUDA does not import with a CPU build of torch: "operator
+    torchvision::nms does not exist". Models need none of its operators; declaring their schemas is
+    enough.
     """
     try:
         return importlib.import_module("torchvision.models")
@@ -42,8 +43,8 @@ def resnet(
         input_shape: Shape of one image, (channels, height, width).
         classes: Number of classes.
         depth: Number of layers, 18 or 50.
-        stem: First convolution: "7x7", the original one of stride 2 with pooling, or "3x3", of stride 1 without
-            pooling, for small images.
+        stem: First convolution: "7x7", the original one of stride 2 with pooling, or "3x3", of
+            stride 1 without pooling, for small images.
         groups: Number of groups of channels that are normalised together.
 
     Raises:
@@ -51,7 +52,9 @@ def resnet(
     """
     require_images(input_shape)
     make = getattr(torchvision_models(), f"resnet{depth}")
-    model: nn.Module = make(num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels))
+    model: nn.Module = make(
+        num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels)
+    )
     if stem == "3x3":
         model.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()

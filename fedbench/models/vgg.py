@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from fedbench.models.base import ModelTraits, require_images
 from fedbench.models.cnn import Conv
 
-# place among torchvision's layers, which names the parameters -> output channels, whether pooling follows
+# place among torchvision's layers, which names the parameters -> output channels, whether pooling
+# follows
 _CONVS = {
     0: (64, True), 3: (128, True), 6: (256, False), 8: (256, True),
     11: (512, False), 13: (512, True), 16: (512, False), 18: (512, True),
@@ -19,8 +20,9 @@ _POOLINGS = 5
 class VGG11(nn.Module):
     """torchvision's eight convolutions without normalisation, and one linear layer in place of its three.
 
-    AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications" whose figure is lost; for images of 32 x 32
-    this is 512 values into a linear layer. Pooling comes before ReLU: the same function, on a quarter of the values.
+    AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications" whose figure is lost; for
+    images of 32 x 32 this is 512 values into a linear layer. Pooling comes before ReLU: the same
+    function, on a quarter of the values.
 
     Args:
         input_shape: Shape of one image, (channels, height, width), with at least 32 pixels a side.

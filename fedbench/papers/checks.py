@@ -44,10 +44,12 @@ class Compare(Entry):
 
     Attributes:
         worse: The methods of the other list; all other rows if empty.
-        at: Another place, in which each method of ``better`` is compared with itself; None for the same place.
-        by: The lead that must be exceeded, in the printed unit: what "clearly" is taken to mean. If it is negative, a
-            lag that must not be reached (non-inferiority). With a negative one, and the same methods in both lists, any
-            two of them differ by less: one comparison a pair, of two one-sided tests.
+        at: Another place, in which each method of ``better`` is compared with itself; None for the
+            same place.
+        by: The lead that must be exceeded, in the printed unit: what "clearly" is taken to mean. If
+            it is negative, a lag that must not be reached (non-inferiority). With a negative one,
+            and the same methods in both lists, any two of them differ by less: one comparison a
+            pair, of two one-sided tests.
         label: Description of its only comparison; empty for the usual one.
     """
 
@@ -144,7 +146,8 @@ class EqualRows(Entry):
     """Two tables print the same numbers for the rows of some methods.
 
     Attributes:
-        hyperparameters: Hyperparameters of the rows of the second table, if it has several of a method.
+        hyperparameters: Hyperparameters of the rows of the second table, if it has several of a
+            method.
     """
 
     tables: tuple[TableId, TableId]
@@ -163,7 +166,8 @@ class Selection(Entry):
     """Runs of a figure.
 
     Attributes:
-        algo: The method; ``others`` for all methods that the other side does not name, ``all`` for all methods.
+        algo: The method; ``others`` for all methods that the other side does not name, ``all`` for
+            all methods.
         hyperparameters: Hyperparameters of the selected runs.
     """
 
@@ -178,13 +182,18 @@ class Selection(Entry):
         known: Known = info.context or {}
         if "methods" in known:
             choice("", given.get("algo"), [*known["methods"], "others", "all"])
-        return {"algo": given.get("algo"), "hyperparameters": {k: v for k, v in given.items() if k != "algo"}}
+        return {
+            "algo": given.get("algo"),
+            "hyperparameters": {k: v for k, v in given.items() if k != "algo"},
+        }
 
     def fits(self, row: Any) -> bool:
         """Return whether a row of the figure is selected."""
         if self.algo in ("others", "all"):
             return True
-        return row.algo == self.algo and all(row.hyperparameters.get(k) == v for k, v in self.hyperparameters.items())
+        return row.algo == self.algo and all(
+            row.hyperparameters.get(k) == v for k, v in self.hyperparameters.items()
+        )
 
     def __str__(self) -> str:
         """Return the selection as it is written in the file."""
@@ -217,12 +226,15 @@ class Curves(Entry):
 
     Attributes:
         measure: Measures, each tested by itself.
-        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least, ``moments`` for cka.
+        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least,
+            ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
         threshold: Accuracy threshold of the measures below and at_least.
-        share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better side is below this
-            share of that of the worse one, 0.8 say. For measures of which less is better and none is below 0.
-        by: The lead that must be exceeded, in the shown unit; if it is negative, a lag that must not be reached.
+        share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better
+            side is below this share of that of the worse one, 0.8 say. For measures of which less
+            is better and none is below 0.
+        by: The lead that must be exceeded, in the shown unit; if it is negative, a lag that must
+            not be reached.
         label: Description of its only comparison; empty for the usual one.
     """
 
@@ -242,10 +254,14 @@ class Curves(Entry):
         """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
         for measure, name in product(self.measure, self.fields):
             if measure not in _OF_CLIENTS and not is_field(name):
-                raise ValueError(f"fields must be numbers that runs have, such as train_loss; got {name!r}")
+                raise ValueError(
+                    f"fields must be numbers that runs have, such as train_loss; got {name!r}"
+                )
             if measure in ("below", "at_least") and self.threshold is None:
                 raise ValueError(f"the measure {measure} needs threshold, an accuracy such as 0.5")
-            more = measure in MORE_IS_BETTER or (measure not in LESS_IS_BETTER and not lower_is_better(name))
+            more = measure in MORE_IS_BETTER or (
+                measure not in LESS_IS_BETTER and not lower_is_better(name)
+            )
             if self.share is not None and more:
                 raise ValueError(
                     f"share needs numbers of which less is better, such as rounds or a training loss; "
@@ -259,9 +275,9 @@ class Limit(Entry):
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
-        measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the curve; ``decline``,
-            that mean as a share of the first value; or ``seconds_over``, the last value divided by that of the
-            reference.
+        measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the
+            curve; ``decline``, that mean as a share of the first value; or ``seconds_over``, the
+            last value divided by that of the reference.
         reference: The run of the measure seconds_over.
     """
 
@@ -284,7 +300,9 @@ class Limit(Entry):
         _refuse_empty(known, self.figure, (), methods=self.methods, reference=reference)
 
 
-def _refuse_empty(known: Known, name: str, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
+def _refuse_empty(
+    known: Known, name: str, setups: tuple[str, ...], **sides: tuple[Selection, ...]
+) -> None:
     if "figures" not in known:
         return
     figure = known["figures"][name]
@@ -320,7 +338,8 @@ class Several(Entry):
     Attributes:
         checks: The checks.
         kind: ``all`` or ``some``.
-        label: Description of the one comparison that they make up; empty for ``all``, to judge theirs together.
+        label: Description of the one comparison that they make up; empty for ``all``, to judge
+            theirs together.
     """
 
     checks: tuple[AnyCheck, ...]
@@ -329,6 +348,15 @@ class Several(Entry):
 
 
 Check: TypeAlias = (
-    Compare | Trend | Averages | WithinBand | EqualRows | Curves | Limit | PropertyTest | Function | Several
+    Compare
+    | Trend
+    | Averages
+    | WithinBand
+    | EqualRows
+    | Curves
+    | Limit
+    | PropertyTest
+    | Function
+    | Several
 )
 AnyCheck: TypeAlias = Annotated[Check, Field(discriminator="kind")]

@@ -19,7 +19,8 @@ from fedbench.core.metrics import is_field
 from fedbench.core.validation import choice, fault
 
 T = TypeVar("T")
-Known = Mapping[str, Mapping[str, Any]]  # section of a paper -> id -> entry, of the sections that have been read
+# section of a paper -> id -> entry, of the sections that have been read
+Known = Mapping[str, Mapping[str, Any]]
 
 
 class Entry:
@@ -52,7 +53,8 @@ def parse(kind: type[T], value: Any, where: str = "", known: Mapping[str, Any] |
         kind: The type, an ``Entry`` or any other that pydantic reads.
         value: The value.
         where: Name of its place, for messages.
-        known: The sections that it may refer to, to which its own are added; None if references are not checked.
+        known: The sections that it may refer to, to which its own are added; None if references are
+            not checked.
 
     Raises:
         RequestError: With the first fault.
@@ -98,7 +100,8 @@ def _field(value: str) -> str:
     return value
 
 
-Section = Annotated[dict[str, T], BeforeValidator(_by_id), AfterValidator(_remember)]  # later ones may refer to it
+# later ones may refer to it
+Section = Annotated[dict[str, T], BeforeValidator(_by_id), AfterValidator(_remember)]
 RunField = Annotated[str, AfterValidator(_field)]
 ListOrOne = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
 
@@ -123,5 +126,9 @@ def _place_and_fault(error: ValidationError, place: str) -> str:
     else:
         message = fault(error)
     for part in parts:
-        place = f"{place} {part + 1}" if isinstance(part, int) else f"{place}: {part}".removeprefix(": ")
+        place = (
+            f"{place} {part + 1}"
+            if isinstance(part, int)
+            else f"{place}: {part}".removeprefix(": ")
+        )
     return f"{place}: {message}".removeprefix(": ")

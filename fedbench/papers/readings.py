@@ -15,12 +15,14 @@ class Reading:
     """A way to read a paper's numbers; ``Reading()`` is the one that fedbench adopts.
 
     Attributes:
-        weighting: Weights of the clients in statistics over clients: ``adopted`` for those of the paper's columns,
-            else ``unweighted``, or ``weighted`` by their test examples.
-        round: Round of a run whose number counts: ``adopted`` for that of the table, else ``last`` or ``best``.
-        splits: ``fixed`` for the data that the experiment draws, with the training seeds as blocks; ``drawn`` for all
-            splits (data seeds) that have been run, with the splits as blocks.
-        variant: Id of a documented alternative of the paper's settings; None for the adopted settings.
+        weighting: Weights of the clients in statistics over clients: ``adopted`` for those of the
+            paper's columns, else ``unweighted``, or ``weighted`` by their test examples.
+        round: Round of a run whose number counts: ``adopted`` for that of the table, else ``last``
+            or ``best``.
+        splits: ``fixed`` for the data that the experiment draws, with the training seeds as blocks;
+            ``drawn`` for all splits (data seeds) that have been run, with the splits as blocks.
+        variant: Id of a documented alternative of the paper's settings; None for the adopted
+            settings.
     """
 
     weighting: Literal["adopted", "unweighted", "weighted"] = "adopted"
@@ -30,7 +32,11 @@ class Reading:
 
     def field(self, name: str) -> str | None:
         """Return the metric that is read in place of another one; None if runs do not have it."""
-        return name if self.weighting == "adopted" else weighted_or_not(name, self.weighting == "weighted")
+        return (
+            name
+            if self.weighting == "adopted"
+            else weighted_or_not(name, self.weighting == "weighted")
+        )
 
     def differs_from(self, other: Reading) -> list[str]:
         """Return the axes in which two readings differ."""
@@ -38,7 +44,9 @@ class Reading:
 
     def nearer(self) -> list[Reading]:
         """Return the readings that differ in one axis less from the adopted one."""
-        return [replace(self, **{axis: getattr(ADOPTED, axis)}) for axis in self.differs_from(ADOPTED)]
+        return [
+            replace(self, **{axis: getattr(ADOPTED, axis)}) for axis in self.differs_from(ADOPTED)
+        ]
 
 
 ADOPTED = Reading()
@@ -54,7 +62,8 @@ class Variant(Entry):
         why: Why it is defensible.
         setups: Setups that it concerns; all of them if empty.
         set: Config keys that it sets for every method, in place of those of the rows.
-        methods: Config keys that it sets for one method, by method, in place of those of the rows and of ``set``.
+        methods: Config keys that it sets for one method, by method, in place of those of the rows
+            and of ``set``.
         algos: Algorithm in the config group of each method that has another one.
         config_dir: Directory of the repository with these algorithms; empty if fedbench has them.
     """
@@ -106,7 +115,10 @@ class Readings(Entry):
             ["adopted", *self.round],
             ["adopted", *self.weighting],
         ]
-        return [Reading(weighting, at, splits, variant) for variant, splits, at, weighting in product(*axes)]
+        return [
+            Reading(weighting, at, splits, variant)
+            for variant, splits, at, weighting in product(*axes)
+        ]
 
     def variant(self, name: str | None, setup: str) -> Variant | None:
         """Return the variant of a name if it concerns a setup."""

@@ -21,7 +21,8 @@ class Home:
     Attributes:
         paper: The paper.
         setup: The setup that the experiment carries out.
-        table: The table that the experiment is named after, else the first one with the setup; None without a table.
+        table: The table that the experiment is named after, else the first one with the setup; None
+            without a table.
     """
 
     paper: Paper
@@ -65,7 +66,9 @@ def read_paper(path: Path) -> Paper:
         content = from_yaml(path.read_text(encoding="utf-8"))
     paper = parse(Paper, content, path.name, {})
     if paper.id != path.stem:
-        raise RequestError(f"{path.name}: the id of a paper is the name of its file; got {paper.id!r}")
+        raise RequestError(
+            f"{path.name}: the id of a paper is the name of its file; got {paper.id!r}"
+        )
     return paper
 
 
@@ -73,8 +76,15 @@ def curve_fields(paper: Paper) -> list[str]:
     """Return the keys that a paper reads at all rounds, in both weightings of the clients."""
     named = {name for figure in paper.figures.values() for name in figure.fields}
     named |= {name for claim in paper.claims.values() for name in _fields_of(claim.check)}
-    named |= {m.field for m in paper.metrics.values() if m.target is not None or m.rounds is not None}
-    both = {twin for name in named for w in (True, False) if (twin := weighted_or_not(name, w)) is not None}
+    named |= {
+        m.field for m in paper.metrics.values() if m.target is not None or m.rounds is not None
+    }
+    both = {
+        twin
+        for name in named
+        for w in (True, False)
+        if (twin := weighted_or_not(name, w)) is not None
+    }
     return sorted({key for name in both for key in metric_info(name).needs or (name,)})
 
 

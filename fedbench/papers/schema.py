@@ -9,7 +9,16 @@ from pydantic import NonNegativeFloat, PositiveInt, model_validator
 
 from fedbench.core.validation import choice
 from fedbench.papers.checks import AnyCheck
-from fedbench.papers.parsing import Entry, Known, MethodId, MetricId, RunField, Section, SetupId, id_in
+from fedbench.papers.parsing import (
+    Entry,
+    Known,
+    MethodId,
+    MetricId,
+    RunField,
+    Section,
+    SetupId,
+    id_in,
+)
 from fedbench.papers.readings import Contradiction, Gap, Readings, Values
 
 GapId = Annotated[str, id_in("gaps")]
@@ -20,10 +29,12 @@ class PrintedMetric(Entry):
     """A column of the paper's tables.
 
     Attributes:
-        field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
+        field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client
+            k.
         factor: Factor from the run's unit to the printed one.
         target: Value of the field up to which rounds are counted; None for the field itself.
-        rounds: First and last round of a mean over rounds, of a run of full length; None for the round of the table.
+        rounds: First and last round of a mean over rounds, of a run of full length; None for the
+            round of the table.
     """
 
     id: str
@@ -53,7 +64,9 @@ class Method(Entry):
 
     def overrides(self, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config keys that a row of this method sets; hyperparameters that are not printed set none."""
-        given = {self.keys[k]: v for k, v in hyperparameters.items() if k in self.keys and v is not None}
+        given = {
+            self.keys[k]: v for k, v in hyperparameters.items() if k in self.keys and v is not None
+        }
         return {**self.set, **given}
 
 
@@ -73,7 +86,8 @@ class Setup(Entry):
         clients: Number of clients; None if the paper does not state it.
         seeds: Number of seeds over which the paper averages; 1 if the paper does not state it.
         examples_per_client: Mean number of training examples of a client, for estimates of times.
-        departs: Parts of the printed setting that fedbench does not implement, as text; such a setup is never full.
+        departs: Parts of the printed setting that fedbench does not implement, as text; such a
+            setup is never full.
     """
 
     id: str
@@ -123,7 +137,8 @@ class Row(Entry):
     """A row of a table within one setup, or a run that a figure shows.
 
     Attributes:
-        setup: Id of the setup; empty for runs of figures, which are shown in every setup of the figure.
+        setup: Id of the setup; empty for runs of figures, which are shown in every setup of the
+            figure.
         hyperparameters: Values as printed.
         values: Printed numbers by metric; empty for runs of figures.
         impossible: Why the printed numbers contradict each other, or None.
@@ -200,13 +215,14 @@ class Figure(Entry):
     """A figure with a panel per setup.
 
     Attributes:
-        kind: ``curves`` over the rounds, ``sweep`` (final values over a hyperparameter), ``front`` (two final values
-            against each other), ``distribution`` over clients, ``two_clients``, ``cka``, which only its
-            claims read, or ``schematic``; the last two are not drawn.
+        kind: ``curves`` over the rounds, ``sweep`` (final values over a hyperparameter), ``front``
+            (two final values against each other), ``distribution`` over clients, ``two_clients``,
+            ``cka``, which only its claims read, or ``schematic``; the last two are not drawn.
         setups: Ids of the setups, in the paper's order.
         fields: What is drawn.
         parameter: The hyperparameter of a sweep or a front.
-        distribution: Whether the final distribution over clients is drawn in addition to the curves.
+        distribution: Whether the final distribution over clients is drawn in addition to the
+            curves.
         runs: The runs that are shown, of every setup.
         tuning: Which of its methods were tuned.
     """
@@ -234,7 +250,9 @@ class Figure(Entry):
         if self.kind == "front" and len(self.fields) != 2:
             raise ValueError(f"a front has two fields; got {', '.join(self.fields)}")
         if self.parameter and not any(self.parameter in run.hyperparameters for run in self.runs):
-            raise ValueError(f"no run has the parameter {self.parameter!r} among its hyperparameters")
+            raise ValueError(
+                f"no run has the parameter {self.parameter!r} among its hyperparameters"
+            )
 
 
 # ---- the paper
@@ -252,7 +270,8 @@ class Claim(Entry):
         tested: What is tested, in words.
         beyond: What of the statement is not tested; empty if all of it is.
         refuted: What would refute it.
-        needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can decide.
+        needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can
+            decide.
     """
 
     id: str
@@ -324,7 +343,9 @@ class Paper(Entry):
 
     def values_of(self, row: Row) -> tuple[Values, ...]:
         """Return where the values of a row are from; empty if they are the paper's."""
-        return tuple(values for values in self.values.values() if values.concerns(row.algo, row.setup))
+        return tuple(
+            values for values in self.values.values() if values.concerns(row.algo, row.setup)
+        )
 
     def searched(self, row: Row) -> bool:
         """Return whether values of a row were searched here."""

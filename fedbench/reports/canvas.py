@@ -114,7 +114,8 @@ def sheet(
         size: Width and height of a panel in inches.
     """
     fields = len({panel.y_label for panel in panels})
-    columns = fields if fields in (2, 3) else min(3, len(panels))  # the panels of a setting are in one row
+    # the panels of a setting are in one row
+    columns = fields if fields in (2, 3) else min(3, len(panels))
     rows = ceil(len(panels) / columns)
     width = columns * size[0]
     heading = wrap(title, width - 1.2, 10) or " "  # a blank reserves the row of the label
@@ -150,7 +151,10 @@ def sheet(
 
 def legend_lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]:
     """Return the lines of a legend, each once."""
-    return [Line2D([], [], label=label, **{**look.line, **other}) for label, look in dict.fromkeys(entries)]
+    return [
+        Line2D([], [], label=label, **{**look.line, **other})
+        for label, look in dict.fromkeys(entries)
+    ]
 
 
 def wrap(text: str, inches: float, size: float = 8) -> str:
@@ -200,8 +204,12 @@ def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
             by_label[labels[0]] = look
             continue
         shades = LinearSegmentedColormap.from_list("", ["black", look.colour, "white"], 257)
-        for i, (label, shade) in enumerate(zip(labels, np.linspace(0.2, 0.8, len(labels)), strict=True)):
+        for i, (label, shade) in enumerate(
+            zip(labels, np.linspace(0.2, 0.8, len(labels)), strict=True)
+        ):
             colour = to_hex(shades(shade)).upper()
             marker = _MARKERS[i % len(_MARKERS)]
-            by_label[label] = replace(look, colour=colour, dashes=_DASHES[i % len(_DASHES)], marker=marker)
+            by_label[label] = replace(
+                look, colour=colour, dashes=_DASHES[i % len(_DASHES)], marker=marker
+            )
     return {label: by_label[label] for label in lines}

@@ -97,10 +97,16 @@ class ClaimCounts:
         text = plural(self.total, "claim")
         if self.claims:
             badges = BADGES["state"].items()
-            states = [f"{self.states[state]} {badge['word']}" for state, badge in badges if self.states[state]]
+            states = [
+                f"{self.states[state]} {badge['word']}"
+                for state, badge in badges
+                if self.states[state]
+            ]
             text += f": {', '.join(states)}"
         if self.scaled:
-            checks = [f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]]
+            checks = [
+                f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]
+            ]
             text += f"; scaled-down checks of those not run: {', '.join(checks)}"
         return text
 

@@ -26,7 +26,9 @@ _TONES = {"better": "good", "worse": "bad"}
 
 def compared_text(compared: ComparedRuns) -> str:
     """Return a comparison as Markdown."""
-    return markdown(compared_tables(compared), lead=lead_of(compared), notes=unpaired_runs(compared)).rstrip()
+    return markdown(
+        compared_tables(compared), lead=lead_of(compared), notes=unpaired_runs(compared)
+    ).rstrip()
 
 
 def lead_of(compared: ComparedRuns) -> str:
@@ -40,7 +42,9 @@ def lead_of(compared: ComparedRuns) -> str:
 
 def unpaired_runs(compared: ComparedRuns) -> list[str]:
     """Return which runs are compared with nothing."""
-    notes = [f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]]
+    notes = [
+        f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]
+    ]
     if more := len(compared.alone[_LISTED:]):
         notes.append(f"{plural(more, 'more setting')} with nothing to compare")
     if compared.without:
@@ -69,7 +73,10 @@ def means_table(compared: ComparedRuns, block: ComparedBlock) -> Table:
     return table_of(
         f"{block.title}: {metric.label}",
         ("method", "seeds", metric.axis),
-        [(name, cell.n, mean_cell(cell, metric, name in best)) for name, cell in block.numbers.items()],
+        [
+            (name, cell.n, mean_cell(cell, metric, name in best))
+            for name, cell in block.numbers.items()
+        ],
         "mean ± sample STD over seeds",
         [*notes, *block_notes(block, metric)],
     )
@@ -88,11 +95,15 @@ def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
 
     A method with a run that diverged is not among them: its mean leaves out its worst run.
     """
-    means = {m: c.mean for m, c in block.numbers.items() if c.mean is not None and m not in block.lost}
+    means = {
+        m: c.mean for m, c in block.numbers.items() if c.mean is not None and m not in block.lost
+    }
     return best_names(means, metric)
 
 
-def block_notes(block: ComparedBlock, metric: MetricInfo, label_of: Callable[[str], str] = str) -> list[str]:
+def block_notes(
+    block: ComparedBlock, metric: MetricInfo, label_of: Callable[[str], str] = str
+) -> list[str]:
     """Return notes on other differences between the runs of a setting, and on runs left out.
 
     Args:
@@ -107,7 +118,10 @@ def block_notes(block: ComparedBlock, metric: MetricInfo, label_of: Callable[[st
     notes += [f"reduced: {label_of(name)}: {departures}" for name, departures in block.reduced]
     notes += block.unofficial
     if block.lost:
-        runs = [f"{label_of(name)} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]
+        runs = [
+            f"{label_of(name)} with seed {', '.join(map(str, seeds))}"
+            for name, seeds in block.lost.items()
+        ]
         counted = ", counted as worse by the largest difference" if metric.direction else ""
         notes.append(f"diverged, not in any mean{counted}: {'; '.join(runs)}")
     if block.left_out:
@@ -134,7 +148,10 @@ def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Tabl
                 difference.first,
                 difference.second,
                 paired.n,
-                *(Cell(metric.text(value, "+"), value) for value in (paired.mean, paired.low, paired.high)),
+                *(
+                    Cell(metric.text(value, "+"), value)
+                    for value in (paired.mean, paired.low, paired.high)
+                ),
                 *(Cell(p_text(p), p) for p in (paired.two_sided, difference.adjusted)),
                 Cell(word, tone=_TONES.get(word, "")),
             )
@@ -236,7 +253,9 @@ def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
         f"chi-square {test.statistic:.2f}, p = {p_text(test.p)}; Nemenyi's critical difference at 0.05: "
         f"{test.critical_difference:.2f}"
     )
-    rows = [(n, Cell(f"{r:.2f}", r, r == best)) for n, r in zip(compared.names, test.ranks, strict=True)]
+    rows = [
+        (n, Cell(f"{r:.2f}", r, r == best)) for n, r in zip(compared.names, test.ranks, strict=True)
+    ]
     notes = ["a method with a diverged run is last in its setting"] if over.diverged else []
     return [table_of("Average ranks", ("method", "average rank"), rows, caption, notes)]
 
@@ -253,7 +272,9 @@ def compared_chapter(compared: ComparedRuns) -> Chapter:
 def compared_files(compared: ComparedRuns) -> dict[str, str]:
     """Return the files of a comparison by name."""
     means = [means_table(compared, block) for block in compared.blocks]
-    differences = [table for block in compared.blocks for table in difference_tables(compared, block)]
+    differences = [
+        table for block in compared.blocks for table in difference_tables(compared, block)
+    ]
     return {
         "compared.md": compared_text(compared) + "\n",
         "means.csv": csv_text(table_rows(means)),
@@ -271,10 +292,14 @@ def best_text(best: BestValues) -> str:
     for s in best.settings:
         means = (mean_cell(s.judged, best.by), mean_cell(s.shown, best.metric))
         rows.append((s.title, s.value, len(s.tried), s.shown.n, *means, "yes" if s.edge else ""))
-        notes += [f"{s.title}: {best.key}={v} has runs that diverged or are not done" for v in s.left_out]
+        notes += [
+            f"{s.title}: {best.key}={v} has runs that diverged or are not done" for v in s.left_out
+        ]
     if best.unjudged:
         paths = ", ".join(best.unjudged[:_LISTED]) + (", ..." if best.unjudged[_LISTED:] else "")
-        notes.append(f"without {best.by.name}, and left out: {plural(len(best.unjudged), 'run')} ({paths})")
+        notes.append(
+            f"without {best.by.name}, and left out: {plural(len(best.unjudged), 'run')} ({paths})"
+        )
     heads = ("setting", best.key, "tried", "seeds", best.by.name, best.metric.name, "edge")
     caption = (
         f"{best.key} with the best mean of {best.by.name} at the last round; mean ± sample STD over seeds; edge: the "

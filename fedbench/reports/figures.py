@@ -108,7 +108,9 @@ def paper_figure(figure: Figure, evidence: Evidence, folder: Path) -> list[Drawn
 def _reduced(shown: FigureRuns) -> tuple[str, ...]:
     """Return the departures from the paper, each with the rows that have them."""
     rows = shown.drawn
-    reductions = grouped((row.runs.reduced, f"{row.label} on {row.setup}") for row in rows if row.runs.reduced)
+    reductions = grouped(
+        (row.runs.reduced, f"{row.label} on {row.setup}") for row in rows if row.runs.reduced
+    )
     texts = []
     for departures, names in reductions.items():
         members = "all runs" if len(names) == len(rows) > 1 else ", ".join(dict.fromkeys(names))
@@ -146,13 +148,17 @@ def _curve_panels(shown: FigureRuns, rows: Iterable[FigureRow]) -> list[Panel]:
 def _series(label: str, curves: Iterable[pd.Series], field: str, look: Look) -> Series:
     """Return the curves of a field, one per run, as they are drawn: in its printed unit."""
     table = pd.DataFrame(dict(enumerate(curves)))
-    return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, look)
+    return Series(
+        label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, look
+    )
 
 
 def _curves(shown: FigureRuns) -> Pictures:
     drawing = partial(plots.curves, log_y=shown.figure.fields == ("update_norm",))
     curves = ("", drawing, _curve_panels(shown, shown.drawn))
-    return [curves, *_distribution(shown, "_distribution")] if shown.figure.distribution else [curves]
+    return (
+        [curves, *_distribution(shown, "_distribution")] if shown.figure.distribution else [curves]
+    )
 
 
 def _distribution(shown: FigureRuns, part: str = "") -> Pictures:
@@ -184,7 +190,10 @@ def _front(shown: FigureRuns) -> Pictures:
     parameter = shown.figure.parameter
     one, two = shown.figure.fields
     swept = [row for row in shown.drawn if parameter in row.row.hyperparameters]
-    lines = grouped((f"{row.method.label} over {parameter}" if row in swept else row.label, row) for row in shown.drawn)
+    lines = grouped(
+        (f"{row.method.label} over {parameter}" if row in swept else row.label, row)
+        for row in shown.drawn
+    )
     look = looks({label: rows[0].method.algo for label, rows in lines.items()}, shown.paper.id)
     series = []
     for label, rows in lines.items():
@@ -208,7 +217,10 @@ def _two_clients(shown: FigureRuns) -> Pictures:
     panels = []
     for row in shown.drawn:
         clients = zip(*(low_and_high(run.clients()) for run in row.runs.runs.values()), strict=True)
-        series = [_series(label, c, "train_loss", look[label]) for label, c in zip(look, clients, strict=True)]
+        series = [
+            _series(label, c, "train_loss", look[label])
+            for label, c in zip(look, clients, strict=True)
+        ]
         panels.append(Panel(row.setup, series, "round", "training loss"))
     return [("", plots.curves, panels)]
 
@@ -238,7 +250,11 @@ def client_panels(title: str, lines: Mapping[str, tuple[Look, Sequence[Run]]]) -
     """
     series = []
     for label, (look, runs) in lines.items():
-        known = [run.last_clients()["accuracy"].dropna().to_numpy(float) for run in runs if run.has_clients]
+        known = [
+            run.last_clients()["accuracy"].dropna().to_numpy(float)
+            for run in runs
+            if run.has_clients
+        ]
         if known:
             accuracies = np.sort(100 * np.concatenate(known))
             ranks = np.linspace(0, 100, len(accuracies) + 1)[1:]
@@ -248,7 +264,9 @@ def client_panels(title: str, lines: Mapping[str, tuple[Look, Sequence[Run]]]) -
     return [panel] if series else []
 
 
-def curve_panels(runs: Sequence[Run], fields: Sequence[str], x: str = "round", by: str = "algo") -> list[Panel]:
+def curve_panels(
+    runs: Sequence[Run], fields: Sequence[str], x: str = "round", by: str = "algo"
+) -> list[Panel]:
     """Return the curves of runs: a panel per setting and field, a line per value of a key.
 
     Lines of several methods with one value also have the name of the method.
@@ -284,20 +302,32 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     runs = [run for line in table.lines for run in line.matched.runs.values()]
     if not runs:
         return []
-    fields = [name for name in OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)]
+    fields = [
+        name for name in OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)
+    ]
     blocks = blocks_of(runs, "algo")
-    look = looks({name: members[0].meta["algo"] for block in blocks for name, members in block.lines.items()})
+    look = looks(
+        {name: members[0].meta["algo"] for block in blocks for name, members in block.lines.items()}
+    )
     clients = []
     for block in blocks[:_MOST_SETTINGS]:
-        clients += client_panels(block.title, {name: (look[name], members) for name, members in block.lines.items()})
+        clients += client_panels(
+            block.title, {name: (look[name], members) for name, members in block.lines.items()}
+        )
     figure = DrawnFigure(
         table.name,
         table.title,
         reduced=tuple(
-            f"{line.name}: {', '.join(line.matched.reduced)}" for line in table.lines if line.matched.reduced
+            f"{line.name}: {', '.join(line.matched.reduced)}"
+            for line in table.lines
+            if line.matched.reduced
         ),
     )
     if len(blocks) > _MOST_SETTINGS:
-        figure = replace(figure, note=f"drawn are the first {_MOST_SETTINGS} of {len(blocks)} settings")
+        figure = replace(
+            figure, note=f"drawn are the first {_MOST_SETTINGS} of {len(blocks)} settings"
+        )
     curves = curve_panels(runs, fields)[: _MOST_SETTINGS * len(fields)]
-    return drawn(figure, folder, [("_curves", plots.curves, curves), ("_clients", plots.curves, clients)])
+    return drawn(
+        figure, folder, [("_curves", plots.curves, curves), ("_clients", plots.curves, clients)]
+    )

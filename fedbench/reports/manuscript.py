@@ -42,7 +42,9 @@ _KEYS = {
 Column = tuple[str, ComparedRuns, ComparedBlock]  # heading, comparison and setting
 
 
-def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]) -> list[str]:
+def write_manuscript(
+    runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]
+) -> list[str]:
     """Write tables, figures and statement, and return the names of the files.
 
     Args:
@@ -58,7 +60,9 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
     main = target / "main.tex"
     earlier = main.read_text(encoding="utf-8", errors="replace") if main.exists() else _FIRST
     if not earlier.startswith(_FIRST):
-        raise RequestError(f"{main} was not written by fedbench; name another directory with --into")
+        raise RequestError(
+            f"{main} was not written by fedbench; name another directory with --into"
+        )
     with replaced_folder(target) as new:
         fresh = new / ".fresh"
         (fresh / "tables").mkdir(parents=True)
@@ -68,7 +72,9 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
         figures = _figures(runs, compared, fresh)
         move_files(fresh, new, re.findall(r"\{((?:tables|figures)/[^}]+)\}", earlier))
         replace_file(new / "statement.tex", statement(runs, compared[0].alpha))
-        replace_file(new / "main.tex", render("main.tex", first=_FIRST, tables=tables, figures=figures))
+        replace_file(
+            new / "main.tex", render("main.tex", first=_FIRST, tables=tables, figures=figures)
+        )
     return ["main.tex", *tables, *figures, "statement.tex"]
 
 
@@ -85,7 +91,9 @@ def printed_label(label: str) -> str:
     words = []
     for pair in pairs.split():
         key, _, value = pair.partition("=")
-        words.append(_KEYS[key].format(value) if key in _KEYS else f"{key.rpartition('.')[2]}={value}")
+        words.append(
+            _KEYS[key].format(value) if key in _KEYS else f"{key.rpartition('.')[2]}={value}"
+        )
     keys = ", ".join(words)
     return f"{name} ({keys})" if name and keys else name or keys
 
@@ -118,7 +126,9 @@ def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
         for c in compared:
             name = f"all_{c.metric.name}"
             columns = list(zip(settings, [c] * len(settings), c.blocks, strict=True))
-            tables[f"{name}.tex"] = _float(name, f"{c.metric.axis} on {listed(settings, 'settings')}", columns)
+            tables[f"{name}.tex"] = _float(
+                name, f"{c.metric.axis} on {listed(settings, 'settings')}", columns
+            )
     return tables
 
 
@@ -140,7 +150,8 @@ def _float(name: str, title: str, columns: Sequence[Column]) -> str:
     cells = [marked(comparison, block) for _, comparison, block in columns]
     methods = [method for method in compared.names if any(method in column for column in cells)]
     rows: list[Values] = [
-        (printed_label(method), *(column.get(method, Cell("–")) for column in cells)) for method in methods
+        (printed_label(method), *(column.get(method, Cell("–")) for column in cells))
+        for method in methods
     ]
     table = table_of("", ("Method", *heads), rows, notes=_notes(columns))
     counts = [cell.n for _, _, block in columns for cell in block.numbers.values()]
@@ -238,7 +249,9 @@ def statement(runs: Sequence[Run], alpha: float) -> str:
     """
     done = [run for run in runs if run.done]
     sources = {(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}
-    notes = dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial))
+    notes = dict.fromkeys(
+        text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial)
+    )
     return render(
         "statement.tex",
         runs=runs,

@@ -53,7 +53,8 @@ def described(runs: Iterable[Run]) -> list[str]:
     groups = [group for group in groups if group]
     if not groups:
         return []
-    facts: dict[str, dict[str, list[Run]]] = {name: {} for name in _SENTENCES}  # a run of each setting by text
+    # a run of each setting by text
+    facts: dict[str, dict[str, list[Run]]] = {name: {} for name in _SENTENCES}
     for group in groups:
         for name, text in _facts(group).items():
             facts[name].setdefault(text, []).append(group[0])

@@ -18,7 +18,9 @@ from fedbench.runs.results import Results
 
 def is_collection(folder: Path) -> bool:
     """Return whether a directory contains published reports, one with a bundle, and no runs."""
-    if is_bundle(folder) or not any(is_bundle(child) for child in folder.iterdir() if child.is_dir()):
+    if is_bundle(folder) or not any(
+        is_bundle(child) for child in folder.iterdir() if child.is_dir()
+    ):
         return False
     store = Results(folder)
     return not any(True for _ in store) and not store.damaged

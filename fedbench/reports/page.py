@@ -139,7 +139,9 @@ def run_links(line: Line, place: Path) -> dict[str, str]:
     links = {}
     for unit, run in line.matched.runs.items():
         folder = Path(os.path.relpath(run.place, place)).as_posix()
-        links[f"{folder}/"] = str(unit.seed) if run.place == run.path else "/".join(run.place.parts[-2:])
+        links[f"{folder}/"] = (
+            str(unit.seed) if run.place == run.path else "/".join(run.place.parts[-2:])
+        )
     return links
 
 
@@ -151,7 +153,9 @@ def render_page(template: str, **values: Any) -> str:
         f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(js)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return ENVIRONMENT.get_template(template).render(css=Markup(css), js=Markup(js), policy=policy, **values)
+    return ENVIRONMENT.get_template(template).render(
+        css=Markup(css), js=Markup(js), policy=policy, **values
+    )
 
 
 def _hash(text: str) -> str:

@@ -195,7 +195,9 @@ def readings_csv(report: PaperReport) -> str:
             continue
         for reading, verdict in readings.items():
             choices = {
-                words: texts.choice_text(report.paper, axis, getattr(reading, axis)) if axis in axes else ""
+                words: texts.choice_text(report.paper, axis, getattr(reading, axis))
+                if axis in axes
+                else ""
                 for axis, words in texts.AXIS_WORDS.items()
             }
             rows.append(

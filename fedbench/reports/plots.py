@@ -56,7 +56,9 @@ class Panel:
     y_label: str
 
 
-def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False) -> Figure:
+def curves(
+    title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False
+) -> Figure:
     """Draw the mean over seeds as a line, with a band from the lowest to the highest seed.
 
     Points at which no seed has a value are left out. If there are more than 400 points, 400 of them
@@ -71,7 +73,9 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
             y = y.iloc[np.linspace(0, len(y) - 1, min(len(y), _POINTS)).round().astype(int)]
             every = max(1, round(len(y) / 8))
             marks = (number * every // 3 % every, every)  # not all at the same points
-            axes.plot(y.index, y.mean(axis=1), label=series.label, markevery=marks, **series.look.line)
+            axes.plot(
+                y.index, y.mean(axis=1), label=series.label, markevery=marks, **series.look.line
+            )
             if len(series.y) > 1:
                 low, high = y.min(axis=1), y.max(axis=1)
                 axes.fill_between(
@@ -109,11 +113,15 @@ def means(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
             x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
             with np.errstate(invalid="ignore"):  # runs that diverged have no spread
                 bars = {"xerr": x.std(), "yerr": y.std()}
-            axes.errorbar(x.mean(), y.mean(), **bars, label=series.label, elinewidth=0.8, **series.look.line)
+            axes.errorbar(
+                x.mean(), y.mean(), **bars, label=series.label, elinewidth=0.8, **series.look.line
+            )
             for i, text in enumerate(series.texts):
                 if i in y:
                     place = (x[i].mean(), y[i].mean())
-                    axes.annotate(text, place, (4, 4), textcoords="offset points", color=series.look.colour)
+                    axes.annotate(
+                        text, place, (4, 4), textcoords="offset points", color=series.look.colour
+                    )
     return figure
 
 
@@ -163,7 +171,9 @@ def drawn(figure: DrawnFigure, folder: Path, pictures: Pictures) -> list[DrawnFi
             name = f"{figure.name}{part}"
             base = folder / name.replace("/", "_")
             *_, svg = draw(base, drawing, figure.title, panels, reduced=bool(figure.reduced))
-            views.append(replace(figure, name=name, svg=svg.read_text(encoding="utf-8"), alt=_alt(panels)))
+            views.append(
+                replace(figure, name=name, svg=svg.read_text(encoding="utf-8"), alt=_alt(panels))
+            )
     return views
 
 

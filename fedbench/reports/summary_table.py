@@ -30,7 +30,9 @@ def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> st
         tables: The tables.
         metrics: The columns in their order; by default those that the paper prints, or all.
     """
-    return "\n\n".join(_block_text(table, block, metrics) for table in tables for block in table.blocks)
+    return "\n\n".join(
+        _block_text(table, block, metrics) for table in tables for block in table.blocks
+    )
 
 
 def _block_text(table: TableData, block: RowGroup, metrics: Sequence[str]) -> str:
@@ -72,6 +74,15 @@ def _agreement(block: RowGroup, places: Sequence[int]) -> str:
 
     The text is empty if there are none.
     """
-    counts = Counter(line.cells[place].agreement for line in block.lines if line.status == "full" for place in places)
+    counts = Counter(
+        line.cells[place].agreement
+        for line in block.lines
+        if line.status == "full"
+        for place in places
+    )
     compared = counts["inside"] + counts["outside"]
-    return f"{counts['inside']} of {compared} numbers of the paper agree with ours (≈)" if compared else ""
+    return (
+        f"{counts['inside']} of {compared} numbers of the paper agree with ours (≈)"
+        if compared
+        else ""
+    )

@@ -123,7 +123,9 @@ def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:
     """Return why numbers of a row are impossible, with the labels of their columns."""
     cells = zip(table.columns, line.cells, strict=True)
     return grouped(
-        (str(cell.impossible), column.metric.label) for column, cell in cells if cell.agreement == "impossible"
+        (str(cell.impossible), column.metric.label)
+        for column, cell in cells
+        if cell.agreement == "impossible"
     )
 
 
@@ -144,7 +146,9 @@ def row_note(line: Line) -> str:
     """Return the faults of a row: runs that did not end well, and impossible numbers."""
     notes = []
     if line.impossible:
-        notes.append(f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones")
+        notes.append(
+            f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
+        )
     for unit, outcome in line.matched.others:
         rate = rate_of(line.matched.every[0]) if outcome == "diverged" else ""
         notes.append(f"seed {unit.seed}{rate} {outcome}")
@@ -153,7 +157,9 @@ def row_note(line: Line) -> str:
 
 def row_notes(table: TableData, block: RowGroup) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
-    reductions = grouped((line.matched.reduced, line.name) for line in block.lines if line.matched.reduced)
+    reductions = grouped(
+        (line.matched.reduced, line.name) for line in block.lines if line.matched.reduced
+    )
     notes = []
     for departures, names in reductions.items():
         rows = "" if len(names) == len(block.lines) else f" ({', '.join(names)})"
@@ -195,7 +201,9 @@ def _values_notes(table: TableData) -> list[str]:
     rows = [line.row for line in table.lines if line.row is not None]
     labels = {algo: method.label for algo, method in table.paper.methods.items()}
     for values in table.paper.values.values():
-        algos = list(dict.fromkeys(row.algo for row in rows if values.concerns(row.algo, row.setup)))
+        algos = list(
+            dict.fromkeys(row.algo for row in rows if values.concerns(row.algo, row.setup))
+        )
         if not algos:
             continue
         methods = ", ".join(labels[algo] for algo in algos)
@@ -224,7 +232,9 @@ def command_text(line: Line, block: RowGroup) -> str:
 # ---- a table as text
 
 
-def text_table(table: TableData, block: RowGroup, places: Sequence[int], brief: bool = False) -> Table:
+def text_table(
+    table: TableData, block: RowGroup, places: Sequence[int], brief: bool = False
+) -> Table:
     """Return the rows of a setup as text, with the paper's numbers after the measured ones.
 
     Args:
@@ -237,7 +247,9 @@ def text_table(table: TableData, block: RowGroup, places: Sequence[int], brief: 
     best = best_columns(table, block)
     seeds = [len(line.matched.runs) for line in lines]
     statuses = [line.status for line in lines]
-    columns: list[tuple[str, Sequence[Cell | str | int]]] = [("method", [line.label for line in lines])]
+    columns: list[tuple[str, Sequence[Cell | str | int]]] = [
+        ("method", [line.label for line in lines])
+    ]
     if any(line.keys for line in lines):
         columns.append(("settings", [keys_text(line.keys) for line in lines]))
     if not brief or table.table is None or len(set(seeds)) > 1:
@@ -262,7 +274,9 @@ def _cell_text(cell: data.Cell, column: Column, of_paper: bool) -> str:
     measured = measured_text(cell, column) or "–"
     if not of_paper:
         return measured
-    return f"{measured} {BADGES['cell'][cell.agreement]['sign']} {printed_text(cell, column) or '–'}"
+    return (
+        f"{measured} {BADGES['cell'][cell.agreement]['sign']} {printed_text(cell, column) or '–'}"
+    )
 
 
 def text_tables(table: TableData) -> list[Table]:
@@ -277,7 +291,9 @@ def caption_of(table: TableData) -> str:
 
 def table_markdown(table: TableData) -> str:
     """Return a table as Markdown, with the printed numbers after the measured ones."""
-    return markdown(text_tables(table), table.title, f"{caption_of(table)}; *: best mean", notes_of(table))
+    return markdown(
+        text_tables(table), table.title, f"{caption_of(table)}; *: best mean", notes_of(table)
+    )
 
 
 def table_latex(table: TableData) -> str:

@@ -12,7 +12,9 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 # appearance of verdicts and statuses, by kind and word
-BADGES: dict[str, dict[str, dict[str, str]]] = from_yaml((ASSETS / "badges.yaml").read_text(encoding="utf-8"))
+BADGES: dict[str, dict[str, dict[str, str]]] = from_yaml(
+    (ASSETS / "badges.yaml").read_text(encoding="utf-8")
+)
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(ASSETS),

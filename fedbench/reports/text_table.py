@@ -77,7 +77,9 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Whether a column has numbers."""
-        return [any(row[i].number is not None for row in self.rows) for i in range(len(self.columns))]
+        return [
+            any(row[i].number is not None for row in self.rows) for i in range(len(self.columns))
+        ]
 
 
 Values = tuple[Cell | str | int, ...]  # of a row
@@ -109,7 +111,9 @@ def one_line(text: str) -> str:
 # ---- Markdown
 
 
-def markdown(tables: Sequence[Table], title: str = "", lead: str = "", notes: Sequence[str] = ()) -> str:
+def markdown(
+    tables: Sequence[Table], title: str = "", lead: str = "", notes: Sequence[str] = ()
+) -> str:
     """Return tables as Markdown that is also aligned as plain text.
 
     Args:

@@ -38,7 +38,9 @@ def tuned_chapter(study: Study, results: Sequence[Tuned], command: str) -> Chapt
             "client's training examples, held out; test examples play no part"
         ),
     }
-    facts |= {f"space of {t.study.method}": " ".join(axis.text for axis in t.study.space) for t in results}
+    facts |= {
+        f"space of {t.study.method}": " ".join(axis.text for axis in t.study.space) for t in results
+    }
     return Chapter(
         "Tuning",
         "Every method has the same number of trials, judged on validation examples",
@@ -71,7 +73,9 @@ def tuned_json(study: Study, results: Sequence[Tuned], command: str) -> str:
         "methods": {
             tuned.study.method: {
                 "space": [axis.text for axis in tuned.study.space],
-                "trials": [{"values": trial.values, "scores": trial.scores} for trial in tuned.trials],
+                "trials": [
+                    {"values": trial.values, "scores": trial.scores} for trial in tuned.trials
+                ],
                 "chosen": None if tuned.best is None else tuned.best.number,
             }
             for tuned in results
@@ -89,7 +93,11 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         if tuned.best is not None:
             values = keys_text(tuned.best.values)
             score = _score(study.metric, tuned.best)
-        ends = [(axis.key, axis.edge(tuned.values[axis.key])) for axis in tuned.study.space if tuned.values]
+        ends = [
+            (axis.key, axis.edge(tuned.values[axis.key]))
+            for axis in tuned.study.space
+            if tuned.values
+        ]
         edges = ", ".join(f"{key} ({end})" for key, end in ends if end is not None)
         rows.append((tuned.study.method, len(tuned.trials), to_the_end, values, score, edges))
     heads = (
@@ -114,7 +122,9 @@ def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
         values = []
         for key in keys:
             value = trial.values[key]
-            values.append(Cell(config_value(value), value if isinstance(value, int | float) else None))
+            values.append(
+                Cell(config_value(value), value if isinstance(value, int | float) else None)
+            )
         score = _score(metric, trial, trial is tuned.best)
         rows.append((str(trial.number + 1), *values, trial.rounds, score))
     heads = ("trial", *keys, "rounds", metric.axis)
@@ -125,5 +135,7 @@ def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
     """Return the mean of a trial over the tuning seeds at its last rung, with its STD."""
     if trial.mean() is None:
         return Cell("diverged or failed")
-    scores = tuple(metric.factor * score for score in trial.scores[trial.rounds] if score is not None)
+    scores = tuple(
+        metric.factor * score for score in trial.scores[trial.rounds] if score is not None
+    )
     return mean_cell(Measured(scores), metric, best)

@@ -95,9 +95,13 @@ def write_report(
         NotWritten: If the report cannot be written.
     """
     if into is not None and (into / PAGE).exists() and not (into / SUMMARY_FILE).exists():
-        raise RequestError(f"{into / PAGE} is not the page of a report; name another directory with --into")
+        raise RequestError(
+            f"{into / PAGE} is not the page of a report; name another directory with --into"
+        )
     collected = _collect(folder, into is not None, only, papers, compare)
-    _write(collected, folder / "report" if into is None else into, into is not None, chapters, footer)
+    _write(
+        collected, folder / "report" if into is None else into, into is not None, chapters, footer
+    )
     written = f"written: {(into or folder / 'report') / PAGE}"
     return f"{_summarise(collected, papers, parts)}\n{written}", collected.damaged
 
@@ -177,7 +181,9 @@ def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
 # ---- write
 
 
-def _write(collected: Collected, target: Path, publish: bool, chapters: tuple[Chapter, ...], footer: str) -> None:
+def _write(
+    collected: Collected, target: Path, publish: bool, chapters: tuple[Chapter, ...], footer: str
+) -> None:
     """Write the files of a report.
 
     Files of an earlier report that this one does not have are removed.
@@ -199,7 +205,9 @@ def _write(collected: Collected, target: Path, publish: bool, chapters: tuple[Ch
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)
             replace_file(fresh / name, text)
         names = move_files(fresh, new, _earlier(new / SUMMARY_FILE))
-        summary = Summary(tuple(report.summary for report in content.papers), environment_of(runs), tuple(names))
+        summary = Summary(
+            tuple(report.summary for report in content.papers), environment_of(runs), tuple(names)
+        )
         replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
         content = replace(content, chapters=chapters, footer=footer)
         linked = not publish and collected.store.bundle is None
@@ -218,15 +226,24 @@ def _draw(collected: Collected, folder: Path) -> Content:
         for report in collected.papers
     ]
     tables = collected.tables
-    other_runs = [run for table in tables for line in table.lines for run in line.matched.runs.values()]
+    other_runs = [
+        run for table in tables for line in table.lines for run in line.matched.runs.values()
+    ]
     title = title_of_runs(other_runs)
     if papers:
-        title = f"{listed((report.paper.name for report in papers), 'papers')}: printed and measured"
+        title = (
+            f"{listed((report.paper.name for report in papers), 'papers')}: printed and measured"
+        )
     return Content(
         title,
         papers=tuple(papers),
         tables=tuple(tables),
-        figures=tuple(figure for table in tables if table.paper is None for figure in run_figures(table, folder)),
+        figures=tuple(
+            figure
+            for table in tables
+            if table.paper is None
+            for figure in run_figures(table, folder)
+        ),
         environment=environment_of(collected.runs),
         notes=tuple(collected.damaged),
         methods=tuple(described(other_runs)),
@@ -290,7 +307,9 @@ def _part_texts(report: PaperReport, parts: Sequence[str]) -> list[str]:
     """Return the chosen tables of a paper, and the claims that are tested on them, as text."""
     texts = []
     for table in report.tables:
-        blocks = [block for block in table.blocks if any(line.matched.every for line in block.lines)]
+        blocks = [
+            block for block in table.blocks if any(line.matched.every for line in block.lines)
+        ]
         if table.name in parts and blocks:
             texts.append(summary_text([replace(table, blocks=tuple(blocks))]) + "\n")
     ids = [part.partition("/")[2] for part in parts if part.startswith(f"{report.paper.id}/")]

@@ -20,7 +20,9 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
     faults: dict[str, str] = {}
     known: dict[str, str] = {}
     for experiment, config in {run.experiment: run.config for run in runs}.items():
-        source = json.dumps([config.data.source.target, config.data.source.options, config.data.clients])
+        source = json.dumps(
+            [config.data.source.target, config.data.source.options, config.data.clients]
+        )
         if source not in known:
             try:
                 read_examples(config)
@@ -48,7 +50,10 @@ def outcomes(
         common: Overrides for all runs, which are among those of the results.
     """
     failed = {result.overrides: result for result in results if result.error}
-    return [failed.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment)) for run in runs]
+    return [
+        failed.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment))
+        for run in runs
+    ]
 
 
 def _outcome(run: PlannedRun, fault: str | None) -> RunResult:

@@ -22,7 +22,9 @@ from fedbench.runs.source_files import official_files
 if TYPE_CHECKING:
     from fedbench.runs.results import Results
 
-_SPLITS = 10  # number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold and fail
+# number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold
+# and fail
+_SPLITS = 10
 
 
 @dataclass
@@ -36,9 +38,11 @@ class PlannedRun:
         parts: Tables and figures that need the run.
         path: The run's directory; ``locate`` sets it.
         config: The configuration of the setting, with seed 0; ``locate`` sets it.
-        reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty for the adopted one.
+        reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty
+            for the adopted one.
         variant: The variant of the settings, or None.
-        published: Its outcome in a published report of the results directory; empty if none has it finished.
+        published: Its outcome in a published report of the results directory; empty if none has it
+            finished.
     """
 
     paper: Paper
@@ -108,23 +112,31 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
         return known
     selected: list[tuple[Paper, str]] = []
     for name in names:
-        matching = [(paper, part) for paper, part in known if name in (paper.id, f"{paper.id}/{part}")]
+        matching = [
+            (paper, part) for paper, part in known if name in (paper.id, f"{paper.id}/{part}")
+        ]
         if not matching:
             hint = nearest(name, [*papers(), *(f"{paper.id}/{part}" for paper, part in known)])
-            raise RequestError(f"unknown table, figure or paper {name!r}{hint or '; see `fedbench list table`'}")
+            raise RequestError(
+                f"unknown table, figure or paper {name!r}{hint or '; see `fedbench list table`'}"
+            )
         selected += matching
     return list(dict.fromkeys(selected))
 
 
-def plan(names: Sequence[str], profile: str, seeds: int | None = None, readings: bool = False) -> list[PlannedRun]:
+def plan(
+    names: Sequence[str], profile: str, seeds: int | None = None, readings: bool = False
+) -> list[PlannedRun]:
     """Return the runs that tables and figures need, each once, in the order of the tables and figures.
 
     Args:
         names: Names as for ``chosen``.
-        profile: ``full`` for the paper's setting, or ``cpu`` or ``smoke`` for the reductions in the papers' files.
+        profile: ``full`` for the paper's setting, or ``cpu`` or ``smoke`` for the reductions in the
+            papers' files.
         seeds: Number of seeds, which replaces that of the paper or the profile; None to keep it.
-        readings: Whether the runs that other readings of the papers need come after those of the adopted ones:
-            further splits of the data, and variants of the settings except those of ``missing_variants``.
+        readings: Whether the runs that other readings of the papers need come after those of the
+            adopted ones: further splits of the data, and variants of the settings except those of
+            ``missing_variants``.
     """
     planned: dict[tuple[str, ...], PlannedRun] = {}
     for runs_of in (_row_runs, _reading_runs) if readings else (_row_runs,):
@@ -138,7 +150,9 @@ def plan(names: Sequence[str], profile: str, seeds: int | None = None, readings:
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
     """Return the variants of chosen papers whose algorithms are in a directory that does not exist here."""
     selected = dict.fromkeys(paper for paper, _ in chosen(names))
-    variants = [(paper, variant) for paper in selected for variant in paper.readings.variants.values()]
+    variants = [
+        (paper, variant) for paper in selected for variant in paper.readings.variants.values()
+    ]
     return [(paper, variant) for paper, variant in variants if not _is_here(variant)]
 
 
@@ -151,8 +165,11 @@ def _row_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterat
     setup = paper.setups[row.setup]
     reduction = next((r for name, r in setup.profiles.items() if name == profile), Reduction())
     wanted = paper.overrides(row)
-    # a row keeps its own settings, except for rounds: those of a method with several stages are reduced as well
-    cut = {key: value for key, value in reduction.set.items() if key not in wanted or key == "rounds"}
+    # a row keeps its own settings, except for rounds: those of a method with several stages are
+    # reduced as well
+    cut = {
+        key: value for key, value in reduction.set.items() if key not in wanted or key == "rounds"
+    }
     for seed in range(seeds or reduction.seeds or setup.seeds):
         yield PlannedRun(paper, row, seed, wanted, cut)
 
@@ -167,10 +184,14 @@ def _reading_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> It
                 keys = variant.keys(row.algo)
                 cut = {key: value for key, value in run.cut.items() if key not in keys}
                 wanted = {**run.wanted, **keys}
-                yield replace(run, wanted=wanted, cut=cut, parts=[], reading=variant.id, variant=variant)
+                yield replace(
+                    run, wanted=wanted, cut=cut, parts=[], reading=variant.id, variant=variant
+                )
 
 
-def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results | None = None) -> list[PlannedRun]:
+def locate(
+    runs: Sequence[PlannedRun], common: Sequence[str], published: Results | None = None
+) -> list[PlannedRun]:
     """Find the directory of each run and return each run once: two spellings of a setting may be the same run.
 
     Args:
@@ -199,7 +220,10 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results
 
 
 def prefer_full(
-    runs: Sequence[PlannedRun], full: Sequence[PlannedRun], common: Sequence[str], published: Results
+    runs: Sequence[PlannedRun],
+    full: Sequence[PlannedRun],
+    common: Sequence[str],
+    published: Results,
 ) -> list[PlannedRun]:
     """Replace reduced runs that are not done by those at the paper's settings, for rows where these are all done.
 

@@ -31,7 +31,9 @@ def plan_text(names: Sequence[str], runs: Sequence[PlannedRun], missing: Mapping
     return "\n".join(lines)
 
 
-def _notes(needed: Sequence[PlannedRun], left: Sequence[PlannedRun], missing: Mapping[str, str]) -> Iterator[str]:
+def _notes(
+    needed: Sequence[PlannedRun], left: Sequence[PlannedRun], missing: Mapping[str, str]
+) -> Iterator[str]:
     """Yield the notes on a table or figure: other readings, missing data and reductions of its runs."""
     if not needed:
         yield "no runs: drawn from the data alone"
@@ -56,4 +58,7 @@ def _reductions(runs: Sequence[PlannedRun]) -> list[str]:
             values.setdefault(key, {})[config_value(value)] = None
     keys = [f"{key}={' or '.join(known)}" for key, known in sorted(values.items())]
     counts = {(len(seeds[run.setting]), run.paper.setups[run.row.setup].seeds) for run in runs}
-    return [*keys, *(f"seeds {count} of {wanted}" for count, wanted in sorted(counts) if count < wanted)]
+    return [
+        *keys,
+        *(f"seeds {count} of {wanted}" for count, wanted in sorted(counts) if count < wanted),
+    ]

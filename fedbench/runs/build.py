@@ -17,7 +17,13 @@ from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.core.optim import sgd
-from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort, without_replacement
+from fedbench.core.randomness import (
+    Purpose,
+    cohort_size,
+    generator,
+    sample_cohort,
+    without_replacement,
+)
 from fedbench.core.randomness import key as key_of
 from fedbench.core.user_code import is_own, place_of
 from fedbench.data.augmentation import Augmentation
@@ -49,16 +55,21 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         cores: Number of cores that the run may use; None is all of this process.
 
     Raises:
-        RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
+        RequestError: If values do not fit the algorithm, the data set or the model, or data are
+            missing.
     """
     local, precision = config.local, config.engine.precision
     device = device_of(config.device, precision)
     ranks = Ranks(device if WORLD_SIZE > 1 else None)
     request = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
     if len(set(ranks.all_gather(request))) > 1:
-        raise RequestError("the processes that torchrun has started ask for different runs, or in other versions")
+        raise RequestError(
+            "the processes that torchrun has started ask for different runs, or in other versions"
+        )
     if ranks.rank:  # the first process alone follows and traces the run
-        config = replace(config, tracker=Component(None, {}), engine=replace(config.engine, profile=False))
+        config = replace(
+            config, tracker=Component(None, {}), engine=replace(config.engine, profile=False)
+        )
 
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
@@ -67,7 +78,11 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
-    w = task.init(generator(config.seed, Purpose.INIT)) if config.init.path is None else _read(config.init.path, task)
+    w = (
+        task.init(generator(config.seed, Purpose.INIT))
+        if config.init.path is None
+        else _read(config.init.path, task)
+    )
     work = LocalWork(
         local.lr,
         local.batch_size,
@@ -122,10 +137,14 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
     if not (local.crop or local.flip):
         return None
     if len(data.shape) != 3:
-        raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
+        raise RequestError(
+            f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}"
+        )
     sides = list(data.shape[1:])
     if local.crop and (data.mean is None or local.crop > min(sides)):
-        raise RequestError(f"local.crop={local.crop} needs images of at least that side, stored as bytes, got {sides}")
+        raise RequestError(
+            f"local.crop={local.crop} needs images of at least that side, stored as bytes, got {sides}"
+        )
     return Augmentation(local.crop, local.flip)
 
 
@@ -136,10 +155,14 @@ def _evaluated(config: RunConfig, clients: int, attackers: np.ndarray) -> np.nda
         return None
     # by the seed, so that the STD over seeds has in it what a sample is off the population
     key = key_of(config.seed, Purpose.EVALUATION)
-    sample = np.arange(clients) if size is None else without_replacement(key, size, np.ones(clients))
+    sample = (
+        np.arange(clients) if size is None else without_replacement(key, size, np.ones(clients))
+    )
     honest = np.setdiff1d(sample, attackers)
     if not len(honest):
-        raise RequestError(f"evaluate.clients={size} draws attackers alone; use evaluate.clients=all")
+        raise RequestError(
+            f"evaluate.clients={size} draws attackers alone; use evaluate.clients=all"
+        )
     return honest
 
 
@@ -159,7 +182,9 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
             raise RequestError(f"{key}={number} {fault}")
 
     able = int((data.train.counts > 0).sum())
-    stages = _method(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
+    stages = _method(
+        config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes
+    )
     partial = cohort_size(participation, count) < able
     for stage in stages:
         if fault := _misfit(config, data, task, stage, partial):
@@ -169,7 +194,9 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     return stages
 
 
-def _misfit(config: RunConfig, data: FederatedDataset, task: Task, stage: Stage, partial: bool) -> str:
+def _misfit(
+    config: RunConfig, data: FederatedDataset, task: Task, stage: Stage, partial: bool
+) -> str:
     """Return why the sampling of clients or the data do not fit a stage; empty if they do.
 
     Args:
@@ -181,7 +208,8 @@ def _misfit(config: RunConfig, data: FederatedDataset, task: Task, stage: Stage,
     """
     algorithm, by_size = stage.algorithm, config.sampling == "size"
     if by_size and algorithm.weights == "size":
-        key = next((k for k, v in config.algo.options.items() if v == "size"), None)  # the option that sets them
+        # the option that sets them
+        key = next((k for k, v in config.algo.options.items() if v == "size"), None)
         remedy = f"algo.{key}=uniform or " if key else ""
         return f"counts large clients twice, by its weights and by sampling=size; set {remedy}sampling=uniform"
     if by_size and algorithm.uniform and partial:
@@ -195,7 +223,9 @@ def _misfit(config: RunConfig, data: FederatedDataset, task: Task, stage: Stage,
         shared = "some belong to several clients; set data.partition.as_published=false"
         return f"relabels examples by their losses, and {shared}"
     if stage.after and data.y.dim() > 1:
-        return f"relabels examples by their losses, and data={config.names.data} has a label per token"
+        return (
+            f"relabels examples by their losses, and data={config.names.data} has a label per token"
+        )
     return ""
 
 
@@ -204,8 +234,8 @@ def _method(config: RunConfig, **facts: object) -> list[Stage]:
 
     Args:
         config: The configuration.
-        facts: The number of clients with training examples, the training examples of every client, and the sizes of
-            the model's tensors (ADR 0002).
+        facts: The number of clients with training examples, the training examples of every client,
+            and the sizes of the model's tensors (ADR 0002).
 
     Raises:
         RequestError: If values do not fit the method.
@@ -252,7 +282,8 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
 def device_of(name: str, precision: str) -> torch.device:
     """Return the device, and let a GPU's matrix products round their factors to 19 bits, or not: for all runs.
 
-    Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in any order.
+    Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up
+    in any order.
 
     Raises:
         RequestError: If PyTorch does not find the device, or the precision needs another one.
@@ -272,8 +303,11 @@ def device_of(name: str, precision: str) -> torch.device:
     index = device.index or 0
     on_gpu = device.type == "cuda"
     if on_gpu and index >= count:
-        raise RequestError(f"device={name}, but PyTorch finds {count or 'no'} CUDA devices; use device=auto")
-    if precision in ("tf32", "bf16") and not on_gpu:  # bf16: torch's gradients of convolutions over images of one
+        raise RequestError(
+            f"device={name}, but PyTorch finds {count or 'no'} CUDA devices; use device=auto"
+        )
+    # bf16: torch's gradients of convolutions over images of one
+    if precision in ("tf32", "bf16") and not on_gpu:
         # pixel hold what was in memory before, on a CPU and in version 2.13
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
@@ -292,7 +326,8 @@ def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
             "use a model of tokens, such as lstm_char"
         )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
-    with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
+    # only shapes matter: parameters are functions of w, and no global generator is used
+    with torch.device("meta"):
         model: object = call(
             config.model,
             "model",
@@ -302,11 +337,15 @@ def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
             vectors=vectors,
         )
     if not isinstance(model, nn.Module):
-        raise RequestError(f"model: {place_of(function)} made {type(model).__name__}; expected a torch.nn.Module")
+        raise RequestError(
+            f"model: {place_of(function)} made {type(model).__name__}; expected a torch.nn.Module"
+        )
     per_token = data.y.dim() > 1
     if traits_of(model).per_token not in (None, per_token):
         unit = "every token" if per_token else "every example"
-        raise RequestError(f"data={config.names.data} has a label for {unit}; set model.every={str(per_token).lower()}")
+        raise RequestError(
+            f"data={config.names.data} has a label for {unit}; set model.every={str(per_token).lower()}"
+        )
     return model
 
 
@@ -339,7 +378,8 @@ def _read(path: Path, task: Task) -> Tensor:
     """Return the initial model [P] in a file.
 
     Raises:
-        RequestError: If the file does not exist, is not in the safetensors format, or is of another model.
+        RequestError: If the file does not exist, is not in the safetensors format, or is of another
+            model.
     """
     with reading(path, "of init.path cannot be read as a .safetensors file"):
         named = load_file(path)

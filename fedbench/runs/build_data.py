@@ -20,7 +20,8 @@ from fedbench.data.partitions.given import Given, checked
 from fedbench.simulation.checks import kind
 
 _MOST_BYTES = 2**30  # of the data sets that a process keeps
-_kept: dict[str, FederatedDataset] = {}  # by configuration, the latest last; runs cannot change what they share
+# by configuration, the latest last; runs cannot change what they share
+_kept: dict[str, FederatedDataset] = {}
 
 
 def shared_data(config: RunConfig) -> FederatedDataset:
@@ -30,7 +31,9 @@ def shared_data(config: RunConfig) -> FederatedDataset:
         RequestError: If files are missing, or the request does not fit the data.
     """
     facts = config.identity.facts
-    key = repr((config.data, config.data_dir, facts["files"], facts["code"], config.engine.precision))
+    key = repr(
+        (config.data, config.data_dir, facts["files"], facts["code"], config.engine.precision)
+    )
     data = _kept.pop(key, None) or federated(config)
     _kept[key] = data
     while len(_kept) > 1 and sum(d.x.nbytes + d.y.nbytes for d in _kept.values()) > _MOST_BYTES:
@@ -51,7 +54,9 @@ def federated(config: RunConfig) -> FederatedDataset:
     rule = section.partition
     given = None if rule is None else _given(rule, examples)
     if rule and given is None and examples.owner is not None:
-        raise RequestError(f"data={config.names.data} assigns examples to clients itself; remove data.partition")
+        raise RequestError(
+            f"data={config.names.data} assigns examples to clients itself; remove data.partition"
+        )
     data = assemble(
         examples,
         partition=None if rule is None or given is not None else _partition(rule),
@@ -62,7 +67,10 @@ def federated(config: RunConfig) -> FederatedDataset:
         seed=section.seed,
         given=given,
     )
-    for key, changes in (("data.noise", section.noise.clients), ("data.validation", section.validation)):
+    for key, changes in (
+        ("data.noise", section.noise.clients),
+        ("data.validation", section.validation),
+    ):
         if changes and data.shares_examples:
             raise RequestError(
                 f"{key} needs examples that belong to one client each, since it would change those of others; set "
@@ -131,7 +139,9 @@ def _partition(rule: Component) -> Partition:
         if not is_own(function):
             return list(parts)
         if not isinstance(parts, list | tuple):
-            raise RequestError(f"{place} returned {kind(parts)}; expected a list of {clients} arrays, one per client")
+            raise RequestError(
+                f"{place} returned {kind(parts)}; expected a list of {clients} arrays, one per client"
+            )
         given = Given(tuple(map(str, range(clients))), parts)
         return list(checked(given, len(y), place, empty=True).train)
 
@@ -163,13 +173,24 @@ def _check_examples(examples: object, place: str) -> None:
     check("y", labels, f"a NumPy array of integers from 0 to classes - 1 = {largest}")
     count = len(y)
     numbers = isinstance(x, np.ndarray) and x.dtype.kind in "biuf" and np.isfinite(x).all()
-    check("x", numbers and len(x) == count, f"a NumPy array of finite numbers, one entry per label, {count}")
+    check(
+        "x",
+        numbers and len(x) == count,
+        f"a NumPy array of finite numbers, one entry per label, {count}",
+    )
     marks = held_out is None or kind(held_out) == f"[{count}] bool"
     check("held_out", marks, f"[{count}] bool, True for test examples")
     within = owner is None or (
-        _are_integers(owner) and owner.shape == (count,) and owner.min() >= 0 and owner.max() < clients
+        _are_integers(owner)
+        and owner.shape == (count,)
+        and owner.min() >= 0
+        and owner.max() < clients
     )
-    check("owner", within, f"integers of shape [{count}], indices into names, of which there are {clients}")
+    check(
+        "owner",
+        within,
+        f"integers of shape [{count}], indices into names, of which there are {clients}",
+    )
 
 
 def _are_integers(value: Any) -> bool:

@@ -18,15 +18,24 @@ from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task, example_losses
 
-_CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
-_SHARE = 0.25  # of the free memory for the chunks of all workers; data, uploads and client states take the rest
+# parameters that are worked on at once on a CPU: what fits into the cache of a core
+_CACHE_BYTES = 6 * 2**20
+# of the free memory for the chunks of all workers; data, uploads and client states take the rest
+_SHARE = 0.25
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
-_LARGE_STACKED = 2**20  # parameters from which a dense model is better trained client by client than stacked on a CPU
-_LARGE_ON_GPU = 2**22  # parameters from which any model is, on a GPU, where launching kernels takes little of the time
-_LARGE_COMPILED = 2**22  # parameters of a dense model up to which compiled code was measured, and was the fastest
-_EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
-_PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
-_VECTORS = 8  # of the size of the model, per client: models, gradients, the method's own, the upload, the new state
+# parameters from which a dense model is better trained client by client than stacked on a CPU
+_LARGE_STACKED = 2**20
+# parameters from which any model is, on a GPU, where launching kernels takes little of the time
+_LARGE_ON_GPU = 2**22
+# parameters of a dense model up to which compiled code was measured, and was the fastest
+_LARGE_COMPILED = 2**22
+# in the batch that is measured; the activations of a batch are proportional to its size
+_EXAMPLES = 4
+# a backward pass and its temporary tensors take about as much as what the forward pass saved
+_PASSES = 2
+# of the size of the model, per client: models, gradients, the method's own, the upload, the new
+# state
+_VECTORS = 8
 
 
 def make_engine(
@@ -61,30 +70,39 @@ def make_engine(
         mode = "compiled"
     elif mode == "auto":
         largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
-        vectorised = task.traits.dense or (on_gpu and not is_own(type(task.model).forward))  # others may not be
+        # others may not be
+        vectorised = task.traits.dense or (on_gpu and not is_own(type(task.model).forward))
         mode = "stacked" if vectorised and task.size < largest else "loop"
 
-    share = data.num_clients if ranks.world_size == 1 else -(-cohort // ranks.world_size)  # of the clients of a round
+    # of the clients of a round
+    share = data.num_clients if ranks.world_size == 1 else -(-cohort // ranks.world_size)
     stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
     one_thread = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if one_thread else cores or available_cores())
     automatic = config.cohort_size is None, config.workers is None
-    if kernel is None and any(automatic):  # compiled code keeps the activations of one example batch
+    # compiled code keeps the activations of one example batch
+    if kernel is None and any(automatic):
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
         free = int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else LOCAL_WORLD_SIZE)
         size, workers = _fitting(size, workers, automatic, needed, free)
 
-    shared_mode, size, workers = ranks.broadcast((mode, size, workers))  # parts and sums depend on them
+    # parts and sums depend on them
+    shared_mode, size, workers = ranks.broadcast((mode, size, workers))
     if mode != shared_mode:
-        raise RequestError(f"engine.mode={mode} is what this machine can do, and the first process has {shared_mode}")
+        raise RequestError(
+            f"engine.mode={mode} is what this machine can do, and the first process has {shared_mode}"
+        )
     oracle = kernel or make_oracle(task, mode)
-    if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:  # the work of other threads would be captured, too
+    # the work of other threads would be captured, too
+    if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:
         oracle = CapturedOracle(oracle)
     return Engine(oracle, mode, size, workers, kernel, automatic[0], ranks)
 
 
-def _fitting(size: int, workers: int, automatic: tuple[bool, bool], needed: int, free: int) -> tuple[int, int]:
+def _fitting(
+    size: int, workers: int, automatic: tuple[bool, bool], needed: int, free: int
+) -> tuple[int, int]:
     """Return the clients per chunk and the threads, halved until the chunks of all threads fit into the memory.
 
     Args:
@@ -122,8 +140,8 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
 def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
     """Return about how many bytes the local phase of one client takes, with batches of ``width`` examples.
 
-    These are a number of vectors of the size of the model, and the activations. The latter are measured: the tensors
-    that one forward pass over a few examples saves for its backward pass.
+    These are a number of vectors of the size of the model, and the activations. The latter are
+    measured: the tensors that one forward pass over a few examples saves for its backward pass.
     """
     count = max(1, min(_EXAMPLES, width, len(data.train.index)))
     saved = _saved_bytes(task, data, data.train.index[:count])
@@ -133,14 +151,20 @@ def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
 def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
     """Return the bytes that a forward pass over the examples ``rows`` saves, without the parameters."""
     w = torch.zeros(task.size, device=task.device, dtype=task.dtype)
-    kept: dict[int, torch.UntypedStorage] = {}  # views share one; held, so that no other takes its address
+    # views share one; held, so that no other takes its address
+    kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> None:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
 
     leaves = [v.requires_grad_() for v in task.layout.views(w)]
     draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
-        example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
+    with (
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing),
+    ):
+        example_losses(
+            task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1
+        )
     kept.pop(w.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())

@@ -5,7 +5,8 @@
 | ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, a row per run |
 | ``bundle.json`` | the format, the SHA-256 of all other files, and messages about runs that could not be read |
 
-A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three tables as lists:
+A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three
+tables as lists:
 
 | column | rows |
 | --- | --- |
@@ -13,8 +14,9 @@ A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``document
 | ``curves`` | all evaluated rounds, with the keys that are kept at all of them |
 | ``clients`` | the kept rounds and clients |
 
-A file is written once: publishing further runs adds files and leaves the others as they are, so a clone grows by these
-runs alone. Numbers have full precision, and a report of the bundle equals the report that it was published with.
+A file is written once: publishing further runs adds files and leaves the others as they are, so a
+clone grows by these runs alone. Numbers have full precision, and a report of the bundle equals the
+report that it was published with.
 """
 
 import hashlib
@@ -51,7 +53,8 @@ _FOLDERS = re.compile(  # in JSON, those of absolute paths
     """,
     re.X,
 )
-_BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$")  # of a file: its folders, and a slash at the end
+# of a file: its folders, and a slash at the end
+_BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$")
 _NO_ROUND = pa.table({"round": pa.array([], pa.int64())})
 
 
@@ -98,7 +101,9 @@ class Bundle:
         with reading(self.place, remedy=remedy):
             facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
-                raise ValueError(f"it has format {facts['format']!r}, and this version reads {FORMAT}")
+                raise ValueError(
+                    f"it has format {facts['format']!r}, and this version reads {FORMAT}"
+                )
             for name, digest in facts["files"].items():
                 if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
                     raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
@@ -128,7 +133,9 @@ class ExperimentFile:
         for number, row in enumerate(rows):
             config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
             config, meta = with_present_names(config, meta)
-            yield BundledRun(bundle.home / row["path"], config, meta, bundle.root, self, number, documents)
+            yield BundledRun(
+                bundle.home / row["path"], config, meta, bundle.root, self, number, documents
+            )
 
     def part(self, name: str, number: int) -> pa.Table:
         """Return one of the tables of a run.
@@ -226,7 +233,9 @@ class BundledRun(Run):
 def as_published(run: Run) -> Run:
     """Return a run that names no directories of this machine; its facts have the digests of user files."""
     config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
-    typed = [text for text in run.meta.get("overrides", ()) if text.partition("=")[0] not in _DIRECTORIES]
+    typed = [
+        text for text in run.meta.get("overrides", ()) if text.partition("=")[0] not in _DIRECTORIES
+    ]
     content = json.dumps([config, {**run.meta, "overrides": typed}], ensure_ascii=False)
     for key in run.meta.get("files", ()):
         for file in np.ravel(run.flat[key]):
@@ -281,7 +290,9 @@ def write_bundle(
     facts = {
         "format": FORMAT,
         "damaged": damaged,
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())},
+        "files": {
+            name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())
+        },
     }
     for old in place.rglob("*"):
         if old.is_file() and old.relative_to(place).as_posix() not in contents:
@@ -290,7 +301,8 @@ def write_bundle(
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         replace_file(place / name, content)
     place.mkdir(parents=True, exist_ok=True)
-    replace_file(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())  # last: half a bundle has none
+    # last: half a bundle has none
+    replace_file(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())
 
 
 def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
@@ -302,15 +314,23 @@ def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
         documents = {name: document for name, document in known.items() if document is not None}
         tables = _tables(run, keep(run))
     texts = {"config": run.config, "meta": run.meta, "documents": documents}
-    return {"path": path, **{name: json.dumps(content) for name, content in texts.items()}, **tables}
+    return {
+        "path": path,
+        **{name: json.dumps(content) for name, content in texts.items()},
+        **tables,
+    }
 
 
 def _experiment_table(rows: Sequence[Fields]) -> pa.Table:
     """Return the table of an experiment, a row per run; keys that a run does not have are null."""
-    columns = {name: pa.array([row[name] for row in rows], pa.string()) for name in ("path", *_TEXTS)}
+    columns = {
+        name: pa.array([row[name] for row in rows], pa.string()) for name in ("path", *_TEXTS)
+    }
     for name in _TABLES:
         tables = [row.get(name, _NO_ROUND) for row in rows]
-        joined = pa.concat_tables([_NO_ROUND, *tables], promote_options="permissive").to_struct_array()
+        joined = pa.concat_tables(
+            [_NO_ROUND, *tables], promote_options="permissive"
+        ).to_struct_array()
         offsets = np.cumsum([0, *map(len, tables)], dtype=np.int32)
         columns[name] = pa.ListArray.from_arrays(offsets, joined.combine_chunks())
     return pa.table(columns)
@@ -341,8 +361,12 @@ def _tables(run: Run, kept: Kept) -> dict[str, pa.Table]:
         clients = run.clients()
         if kept.client_rounds is not None:
             kept_rounds = [clients["round"].max(), *kept.client_rounds]
-            clients = clients[clients["round"].isin(kept_rounds) | clients["client"].isin(kept.clients)]
+            clients = clients[
+                clients["round"].isin(kept_rounds) | clients["client"].isin(kept.clients)
+            ]
         frames["clients"] = clients
 
-    tables = {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
+    tables = {
+        name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()
+    }
     return {name: table.replace_schema_metadata(None) for name, table in tables.items()}

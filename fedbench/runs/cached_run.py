@@ -1,8 +1,8 @@
 """Carry out a configuration: answer from disk if the run is done, resume it if it was begun, train it otherwise.
 
-A run that has kept its state is continued with more rounds. What it has kept is the checkpoint of the round before the
-last, so that the longer run records the last round of the shorter one itself: what is measured in a last round is
-measured in no other.
+A run that has kept its state is continued with more rounds. What it has kept is the checkpoint of
+the round before the last, so that the longer run records the last round of the shorter one itself:
+what is measured in a last round is measured in no other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from fedbench.runs.run import (
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
-METHOD_ARGUMENTS = ("local", "rounds", "clients", "examples", "tensors")  # given to a method that takes them (ADR 0002)
+# given to a method that takes them (ADR 0002)
+METHOD_ARGUMENTS = ("local", "rounds", "clients", "examples", "tensors")
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ class Outcome:
 def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     """Return the outcome of a configuration, training what is not on disk.
 
-    If another process is working on the same run, wait for it and answer from disk. Of several processes that share a
-    run, only the first writes its files.
+    If another process is working on the same run, wait for it and answer from disk. Of several
+    processes that share a run, only the first writes its files.
 
     Args:
         config: The configuration.
@@ -98,7 +99,8 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     if is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
     with answered_by(end_at_once):  # importing torch takes seconds
-        checked_options(config.algo, "algo", METHOD_ARGUMENTS)  # before data are read, which takes longer
+        # before data are read, which takes longer
+        checked_options(config.algo, "algo", METHOD_ARGUMENTS)
         from fedbench.runs.build import build
         from fedbench.runs.training import train
 
@@ -107,7 +109,8 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     with _recorder(config, ranks.rank) as recorder:
         if config.force:
             recorder.clear()
-        done = ranks.from_first(lambda: is_done(path))  # another process may have finished it meanwhile
+        # another process may have finished it meanwhile
+        done = ranks.from_first(lambda: is_done(path))
         signal = None
         if not done:
             ranks.from_first(lambda: continue_shorter(config, recorder))
@@ -144,7 +147,9 @@ def writing_results(results: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise RequestError(f"results_dir={results} cannot be written to ({reason}); change results_dir") from error
+        raise RequestError(
+            f"results_dir={results} cannot be written to ({reason}); change results_dir"
+        ) from error
 
 
 def _finished(config: RunConfig, fresh: bool, signal: int | None) -> Outcome:
@@ -168,7 +173,10 @@ def _from_disk(config: RunConfig) -> Outcome:
     path, run = config.path, read_run(config.path)
     run.verify()
     if config.keep_state and not (path / STATE).exists():
-        print(f"fedbench: {path} has kept no state to continue from; force=true trains again", file=sys.stderr)
+        print(
+            f"fedbench: {path} has kept no state to continue from; force=true trains again",
+            file=sys.stderr,
+        )
     every = run.config.get("eval_train_every", 1)
     if config.eval_train_every % every:
         losses = f"training losses with eval_train_every={every}, not {config.eval_train_every}"
@@ -193,7 +201,10 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     try:
         reached = recorder.adopt(path, {"continues": {"hash": path.parent.name, "rounds": rounds}})
     except (OSError, ValueError) as error:
-        print(f"fedbench: starting over: the state in {path / STATE} cannot be used: {error}", file=sys.stderr)
+        print(
+            f"fedbench: starting over: the state in {path / STATE} cannot be used: {error}",
+            file=sys.stderr,
+        )
         recorder.clear()
     else:
         print(f"fedbench: continuing from round {reached} of {place}", file=sys.stderr)
@@ -208,8 +219,14 @@ def _shorter_runs(config: RunConfig) -> Iterator[Run]:
             print(f"fedbench: it is not continued: {error}", file=sys.stderr)
             continue
         rounds = run.config["rounds"]
-        comparable = rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
-        if run.counts and comparable and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name:
+        comparable = (
+            rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
+        )
+        if (
+            run.counts
+            and comparable
+            and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name
+        ):
             yield run
 
 
@@ -217,8 +234,14 @@ def depends_on_rounds(config: RunConfig) -> str:
     """Return what makes a run one for its number of rounds: its schedule, noise or method; empty if nothing does."""
     if config.local.schedule.depends_on_rounds:
         return "local.schedule=cosine"
-    if "privacy" in config.scenarios and config.scenarios["privacy"].options.get("epsilon") is not None:
+    if (
+        "privacy" in config.scenarios
+        and config.scenarios["privacy"].options.get("epsilon") is not None
+    ):
         return "privacy.epsilon"  # the noise is what spends it in the planned rounds
-    functions = [function_of(part.target, "algo") for part in (config.algo, *config.algo.inner("algo").values())]
+    functions = [
+        function_of(part.target, "algo")
+        for part in (config.algo, *config.algo.inner("algo").values())
+    ]
     takes_rounds = any("rounds" in inspect.signature(function).parameters for function in functions)
     return config.names.algo if takes_rounds else ""

@@ -28,7 +28,11 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     With a user's own config directory in a repository, also the commit of that.
     """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    name = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or platform.machine()
+    )
     versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     versions |= {package: version(package) for package in _RECORDED}
 
@@ -55,8 +59,12 @@ def commit(folder: Path, untracked: str) -> tuple[str | None, bool | None]:
     """Return the commit of a directory and whether its files have changed, with untracked ones ``all`` or ``no``."""
     git = ["git", "-C", str(folder)]
     try:
-        head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL).strip()
-        changes = subprocess.check_output([*git, "status", "--porcelain", f"--untracked-files={untracked}", "--", "."])
+        head = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changes = subprocess.check_output(
+            [*git, "status", "--porcelain", f"--untracked-files={untracked}", "--", "."]
+        )
     except (OSError, subprocess.CalledProcessError):
         return None, None
     return head, bool(changes)

@@ -1,8 +1,8 @@
 """This process: the cores that it may use, and the signals that ask it to end.
 
-Those are Ctrl-C, and what schedulers, closed terminals and other processes send. Each is answered as Ctrl-C is, unless
-it is ignored (as in the background of a shell) or the program that calls fedbench has a handler of its own. Handlers
-exist in the main thread only.
+Those are Ctrl-C, and what schedulers, closed terminals and other processes send. Each is answered
+as Ctrl-C is, unless it is ignored (as in the background of a shell) or the program that calls
+fedbench has a handler of its own. Handlers exist in the main thread only.
 """
 
 import os
@@ -18,9 +18,15 @@ from fedbench.core.errors import RequestError
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
-_GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}  # torchrun has started this process, and others
-RANK, LOCAL_RANK = int(_GROUP.get("RANK", 0)), int(_GROUP.get("LOCAL_RANK", 0))  # its number, also on this machine
-WORLD_SIZE, LOCAL_WORLD_SIZE = int(_GROUP.get("WORLD_SIZE", 1)), int(_GROUP.get("LOCAL_WORLD_SIZE", 1))  # with this one
+# torchrun has started this process, and others
+_GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}
+# its number, also on this machine
+RANK, LOCAL_RANK = int(_GROUP.get("RANK", 0)), int(_GROUP.get("LOCAL_RANK", 0))
+# with this one
+WORLD_SIZE, LOCAL_WORLD_SIZE = (
+    int(_GROUP.get("WORLD_SIZE", 1)),
+    int(_GROUP.get("LOCAL_WORLD_SIZE", 1)),
+)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,7 +50,8 @@ def exit_status(error: KeyboardInterrupt) -> int:
 def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
     """Return the signal during which an error came up, if there was one.
 
-    Libraries may fail while they clean up after ``Interrupted``, as OmegaConf does, and raise their own error over it.
+    Libraries may fail while they clean up after ``Interrupted``, as OmegaConf does, and raise their
+    own error over it.
     """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -58,7 +65,9 @@ def answered_signals() -> list[int]:
 
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, cores // LOCAL_WORLD_SIZE)
 
 
@@ -68,7 +77,9 @@ def answered_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in (_SIGNALS if main else ())}
     # handlers of the program that calls fedbench stay, and so do signals that are ignored
-    ours = [n for n, h in before.items() if h in _DEFAULTS or getattr(h, "__module__", None) == __name__]
+    ours = [
+        n for n, h in before.items() if h in _DEFAULTS or getattr(h, "__module__", None) == __name__
+    ]
     try:
         for number in ours:
             signal.signal(number, handler)
@@ -103,7 +114,11 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
         if noted is not None:
             raise Interrupted(number)
         noted = number
-        print("fedbench: ending after this round; a second signal ends at once", file=sys.stderr, flush=True)
+        print(
+            "fedbench: ending after this round; a second signal ends at once",
+            file=sys.stderr,
+            flush=True,
+        )
 
     with answered_by(note):
         yield lambda: noted
@@ -113,9 +128,9 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
 def deadline(seconds: float) -> Iterator[list[bool]]:
     """End this block after some seconds without an error; the list that is given is not empty if the time was up.
 
-    The main thread then receives SIGINT, or where that is ignored, as in the background of a shell script, another
-    signal that ends runs: those under way finish their round, write a checkpoint and stop. An interruption by anything
-    else stays one.
+    The main thread then receives SIGINT, or where that is ignored, as in the background of a shell
+    script, another signal that ends runs: those under way finish their round, write a checkpoint
+    and stop. An interruption by anything else stays one.
 
     Raises:
         RequestError: If no signal could end the block.

@@ -18,8 +18,10 @@ from fedbench.runs.run import last_row
 EVERY = 10.0  # seconds between lines where there is no terminal
 _NAMED = 8  # runs in a line; a cluster has a thousand of them
 _OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
-_MEASURED = {"accuracy_mean": "accuracy", "accuracy_worst30": "worst 30 %"}  # keys of a row, and their labels
-_NOTEBOOK = "ipykernel"  # the module of a notebook's process, whose output redraws a line as a terminal does
+# keys of a row, and their labels
+_MEASURED = {"accuracy_mean": "accuracy", "accuracy_worst30": "worst 30 %"}
+# the module of a notebook's process, whose output redraws a line as a terminal does
+_NOTEBOOK = "ipykernel"
 _LISTENER: ContextVar[Callable[[int], None] | None] = ContextVar("listener", default=None)
 
 
@@ -56,7 +58,9 @@ class _Display:
         self.total = total
         self.terminal = sys.stderr.isatty() or notebook
         # a narrow terminal cuts the text, and not the bar
-        text = TextColumn("{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1))
+        text = TextColumn(
+            "{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1)
+        )
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10), text)
         # where no widgets are installed, rich draws nothing in a notebook that it knows as one
         console = Console(stderr=True, force_jupyter=False, force_terminal=notebook or None)
@@ -107,7 +111,11 @@ class RunDisplay(_Display):
             return
         self._served += clients
         if row is not None:
-            known = [f"{label} {100 * row[key]:.1f} % " for key, label in _MEASURED.items() if row.get(key) is not None]
+            known = [
+                f"{label} {100 * row[key]:.1f} % "
+                for key, label in _MEASURED.items()
+                if row.get(key) is not None
+            ]
             self._measured = "".join(known)
 
         now = time.monotonic()
@@ -161,7 +169,10 @@ class BatchDisplay(_Display):
         """Return how far the runs are in one line."""
         states = [f"{count} {status}" for status, count in sorted(Counter(ended).items())]
         if running:
-            rounds = [f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}" for run in running[:_NAMED]]
+            rounds = [
+                f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}"
+                for run in running[:_NAMED]
+            ]
             more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
             states.append(f"{len(running)} running (rounds {', '.join(rounds)}{more})")
         left = ""

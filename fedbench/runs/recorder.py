@@ -1,8 +1,9 @@
 """Writes a run as it happens; it is complete when DONE exists, and readable without the code that made it.
 
-Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint. All other files are replaced. A
-checkpoint counts once its manifest is in place, as a run does once DONE is: both are written last, have the checksums
-of all files that belong to them, and are on the disk, in the sense of fsync, before anything older is removed.
+Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint. All other files
+are replaced. A checkpoint counts once its manifest is in place, as a run does once DONE is: both
+are written last, have the checksums of all files that belong to them, and are on the disk, in the
+sense of fsync, before anything older is removed.
 """
 
 import errno
@@ -24,15 +25,31 @@ from torch import Tensor
 
 from fedbench.core.atomic_files import NotWritten, replace_file, replacing, to_disk, writing
 from fedbench.core.checksums import file_checksum, with_checksum
-from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, MANIFEST, STATE, DamagedRun, Fields, checked_checkpoint
+from fedbench.runs.run import (
+    CHECKPOINT,
+    CLIENT_STATES,
+    DONE,
+    MANIFEST,
+    STATE,
+    DamagedRun,
+    Fields,
+    checked_checkpoint,
+)
 
-_FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
+_FILES = (
+    "config.yaml",
+    "rounds.jsonl",
+    "clients.parquet",
+    "model.safetensors",
+    "personal.safetensors",
+)
 
 
 class Recorder:
     """Writes one run and its checkpoints.
 
-    Methods raise NotWritten if a file cannot be written, or if another process may be working on the run.
+    Methods raise NotWritten if a file cannot be written, or if another process may be working on
+    the run.
 
     Args:
         path: The run's directory, created if it does not exist.
@@ -44,7 +61,8 @@ class Recorder:
         self.folder = path / CHECKPOINT
         self.rounds = path / "rounds.jsonl"
         self.states = self.folder / CLIENT_STATES
-        self._tables: dict[str, Any] = {}  # checksums of the per-client tables of the last checkpoint
+        # checksums of the per-client tables of the last checkpoint
+        self._tables: dict[str, Any] = {}
         self._length = 0  # bytes of rounds.jsonl
         self._lock: tuple[Path, os.stat_result] | None = None
 
@@ -68,12 +86,19 @@ class Recorder:
             return
         file, held = self._lock
         if not file.exists() or not os.path.samestat(file.stat(), held):
-            raise NotWritten(self.path, OSError(errno.EBUSY, "its .lock was removed, and another process may have it"))
+            raise NotWritten(
+                self.path,
+                OSError(errno.EBUSY, "its .lock was removed, and another process may have it"),
+            )
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
         with self._writing(self.path):
-            for file in (self.path / DONE, *self.path.glob("*.json"), *(self.path / name for name in _FILES)):
+            for file in (
+                self.path / DONE,
+                *self.path.glob("*.json"),
+                *(self.path / name for name in _FILES),
+            ):
                 file.unlink(missing_ok=True)
             for folder in (self.folder, self.path / STATE):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -82,13 +107,19 @@ class Recorder:
     def begin(self, config: Fields, meta: Fields) -> None:
         """Write the resolved configuration and the first facts of the run."""
         self.check_lock()
-        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True)
+        replace_file(
+            self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True
+        )
         self.write_meta(meta)
 
     def write_meta(self, meta: Fields) -> None:
         """Write ``meta.json``, the facts of the run."""
         self.check_lock()
-        replace_file(self.path / "meta.json", to_json(meta, indent=2, inf_nan_mode="null") + b"\n", lasting=True)
+        replace_file(
+            self.path / "meta.json",
+            to_json(meta, indent=2, inf_nan_mode="null") + b"\n",
+            lasting=True,
+        )
 
     def append(self, row: Fields) -> None:
         """Append a line to ``rounds.jsonl``; numbers that JSON cannot express (NaN, infinities) become null."""
@@ -115,7 +146,9 @@ class Recorder:
             self.folder.mkdir(exist_ok=True)
             save_tensors(tensors, state)
             to_disk(self.rounds)
-            new_tables = [table for table in self.folder.glob("clients_*") if table.name not in self._tables]
+            new_tables = [
+                table for table in self.folder.glob("clients_*") if table.name not in self._tables
+            ]
             self._tables |= _on_disk(new_tables)
             manifest = {
                 "progress": progress,
@@ -133,8 +166,8 @@ class Recorder:
         """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
 
         Raises:
-            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
-                changed.
+            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written,
+                is missing or has changed.
         """
         if not (self.folder / MANIFEST).exists():
             return None
@@ -142,7 +175,9 @@ class Recorder:
             manifest = checked_checkpoint(self.folder)
             length, digest = manifest["rounds"]
             if hashlib.sha256(self.rounds.read_bytes()[:length]).hexdigest() != digest:
-                raise ValueError("rounds.jsonl has changed since it was written: its checksum differs")
+                raise ValueError(
+                    "rounds.jsonl has changed since it was written: its checksum differs"
+                )
             tensors = load_file(self.folder / manifest["state"])
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
@@ -153,7 +188,9 @@ class Recorder:
         """Remove the rounds and tables that a checkpoint does not have."""
         with writing(self.rounds), self.rounds.open("ab") as file:
             self._length = file.truncate(length)
-        self._tables = {name: checksum for name, checksum in sealed.items() if name.startswith("clients_")}
+        self._tables = {
+            name: checksum for name, checksum in sealed.items() if name.startswith("clients_")
+        }
         with writing(self.folder):
             for table in self.folder.glob("clients_*"):
                 if table.name not in self._tables:
@@ -177,7 +214,12 @@ class Recorder:
         replace_file(self.folder / MANIFEST, with_checksum(manifest))
         return int(manifest["progress"]["round"])
 
-    def finish(self, models: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, Fields], meta: Fields) -> None:
+    def finish(
+        self,
+        models: Mapping[str, Mapping[str, Tensor]],
+        documents: Mapping[str, Fields],
+        meta: Fields,
+    ) -> None:
         """Write everything that a finished run leaves, and last DONE with the checksums of all its files.
 
         Args:

@@ -23,20 +23,22 @@ _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
 class Results:
     """The runs below a directory, or those of the bundle of a published report.
 
-    Of runs with the same setting and seed, only the first counts; a finished run in its own directory comes before a
-    published one, and a published one before a directory of an unfinished run. Runs below ``tuning`` are no results:
-    values were chosen by them.
+    Of runs with the same setting and seed, only the first counts; a finished run in its own
+    directory comes before a published one, and a published one before a directory of an unfinished
+    run. Runs below ``tuning`` are no results: values were chosen by them.
 
     Args:
         root: The directory.
-        published: Names of the published reports whose runs are added: of ``published/<name>`` below the directory,
-            those of the experiments ``<name>/...``.
+        published: Names of the published reports whose runs are added: of ``published/<name>``
+            below the directory, those of the experiments ``<name>/...``.
 
     Attributes:
-        damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
+        damaged: After an iteration, messages about runs that were left out, with paths relative to
+            the directory.
 
     Raises:
-        RequestError: If the directory has a bundle that is damaged; so do the methods, for bundles below it.
+        RequestError: If the directory has a bundle that is damaged; so do the methods, for bundles
+            below it.
     """
 
     def __init__(self, root: Path, published: Collection[str] = ()) -> None:
@@ -64,12 +66,16 @@ class Results:
         """Yield the runs in directories of their own that can be read, without copies."""
         seen: dict[tuple[Any, ...], Path] = {}
         for path in run_folders(self.root):
-            if path.is_relative_to(self.root / TUNING) or not ((path / "config.yaml").exists() or is_done(path)):
+            if path.is_relative_to(self.root / TUNING) or not (
+                (path / "config.yaml").exists() or is_done(path)
+            ):
                 continue
             try:
                 run = read_run(path)
                 if not run.done and run.meta["status"] in ("done", "diverged"):
-                    raise DamagedRun(f"{path}: DONE is missing, which is written last; run the same command again")
+                    raise DamagedRun(
+                        f"{path}: DONE is missing, which is written last; run the same command again"
+                    )
                 if run.begun:
                     run.rounds()
                 if run.done and run.has_clients:
@@ -78,7 +84,9 @@ class Results:
                     run.document(name)
                 first = seen.setdefault(run.identity, path) if run.done else path
                 if first != path:
-                    raise DamagedRun(f"{path}: a copy of {first}: the same setting and the same seed")
+                    raise DamagedRun(
+                        f"{path}: a copy of {first}: the same setting and the same seed"
+                    )
             except DamagedRun as error:
                 self.damaged.append(str(error).replace(f"{self.root}{os.sep}", ""))
                 continue
@@ -90,7 +98,9 @@ class Results:
             place = self.root / PUBLISHED / name
             runs = Bundle(place, home=self.root).runs() if is_bundle(place) else []
             below = self.root / name
-            self._published[name] = {r.path: r for r in runs if r.done and r.path.is_relative_to(below)}
+            self._published[name] = {
+                r.path: r for r in runs if r.done and r.path.is_relative_to(below)
+            }
         return self._published[name]
 
 
@@ -99,10 +109,12 @@ class Frames:
     """The runs below a directory as pandas frames, which join on ``setting``, ``algo``, ``hash`` and ``seed``.
 
     Attributes:
-        runs: A row per run: its path, status, choices and identity, and a column per configuration key, such as
-            ``local.lr``.
-        rounds: A row per run and evaluated round: the identity, then the columns of ``rounds.jsonl``.
-        clients: A row per run, kept round and client: the identity, then the columns of ``clients.parquet``.
+        runs: A row per run: its path, status, choices and identity, and a column per configuration
+            key, such as ``local.lr``.
+        rounds: A row per run and evaluated round: the identity, then the columns of
+            ``rounds.jsonl``.
+        clients: A row per run, kept round and client: the identity, then the columns of
+            ``clients.parquet``.
         damaged: Messages about runs that cannot be read; they are in none of the frames.
     """
 
@@ -115,8 +127,9 @@ class Frames:
 def load_results(directory: str | Path = "results") -> Frames:
     """Return the runs below a directory as pandas frames; runs that are not done are included with their status.
 
-    Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle keeps. Runs that
-    cannot be read, or whose files have changed since they were written, are left out with a warning.
+    Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle
+    keeps. Runs that cannot be read, or whose files have changed since they were written, are left
+    out with a warning.
 
     Raises:
         RequestError: If there is no such directory, or its bundle is damaged.

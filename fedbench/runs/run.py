@@ -28,7 +28,8 @@ CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not 
 LOCK = ".lock"  # lock file, held by the process that works on the run
 NODE = ".node"  # file with the name of the node of a cluster that the run is on
 STATE = "state"  # directory of the checkpoint that a longer run continues from
-CLIENT_STATES = "client_states"  # directory in a checkpoint: memory of the process that works on the run
+# directory in a checkpoint: memory of the process that works on the run
+CLIENT_STATES = "client_states"
 MANIFEST = "manifest.json"  # file of a checkpoint, with the checksums of the others
 _END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
@@ -79,12 +80,12 @@ def checked_checkpoint(folder: Path) -> dict[str, Any]:
 class Run:
     """One run in its directory.
 
-    Methods that read files raise DamagedRun if one of them cannot be read, or if the run is complete and the file is
-    not the one that was written.
+    Methods that read files raise DamagedRun if one of them cannot be read, or if the run is
+    complete and the file is not the one that was written.
 
     Attributes:
-        path: The run's directory; for a run of a bundle, the one that it would have below the bundle, or below the
-            results directory whose published reports the bundle belongs to.
+        path: The run's directory; for a run of a bundle, the one that it would have below the
+            bundle, or below the results directory whose published reports the bundle belongs to.
         config: The resolved configuration; each ``_target_`` is the present path of its function.
         meta: The facts of the run; likewise in ``departures``.
     """
@@ -129,7 +130,11 @@ class Run:
     def sampled(self) -> tuple[str, ...]:
         """A sentence for tables on the sample of clients that was evaluated; none if all were."""
         size = self.meta.get("evaluated_clients")
-        return () if size is None else (f"evaluated on a sample of {size} of {self.meta['clients']} clients",)
+        return (
+            ()
+            if size is None
+            else (f"evaluated on a sample of {size} of {self.meta['clients']} clients",)
+        )
 
     @property
     def seconds(self) -> float:
@@ -180,20 +185,26 @@ class Run:
             whole = content[: content.rfind(b"\n") + 1]
             if not whole:
                 raise ValueError("it has no round")
-            options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))  # a column has one type
-            table: pd.DataFrame = pyarrow.json.read_json(io.BytesIO(whole), read_options=options).to_pandas()
+            # a column has one type
+            options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))
+            table: pd.DataFrame = pyarrow.json.read_json(
+                io.BytesIO(whole), read_options=options
+            ).to_pandas()
             if not table["round"].is_monotonic_increasing or not table["round"].is_unique:
                 raise ValueError("its rounds do not ascend: two processes have written to it")
             last = int(table["round"].iloc[-1])
             if self.done and self.meta.get("rounds", last) != last:
-                raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
+                raise ValueError(
+                    f"it ends with round {last}, and the run with round {self.meta['rounds']}"
+                )
             return table
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return the column ``round`` and these keys at all evaluated rounds; keys that no run has are left out.
 
         Raises:
-            RequestError: If the run is one of a bundle that keeps one of these keys at some rounds only.
+            RequestError: If the run is one of a bundle that keeps one of these keys at some rounds
+                only.
         """
         table = self._rounds
         return table[[name for name in dict.fromkeys(("round", *names)) if name in table]]
@@ -255,8 +266,12 @@ def _reading(file: Path) -> Iterator[Path]:
     try:
         yield file
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        fault = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
-        raise DamagedRun(f"{file.parent}: {file.name}: {fault}; force=true trains it again") from error
+        fault = (
+            error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
+        )
+        raise DamagedRun(
+            f"{file.parent}: {file.name}: {fault}; force=true trains it again"
+        ) from error
 
 
 def _sealed(path: Path) -> Fields | None:
@@ -285,7 +300,8 @@ def read_run(path: Path) -> Run:
     """Return the run in the directory ``path``.
 
     Raises:
-        DamagedRun: If its configuration or its facts cannot be read, or if it is complete and they have changed.
+        DamagedRun: If its configuration or its facts cannot be read, or if it is complete and they
+            have changed.
     """
     with _reading(path / "config.yaml") as file:
         config = from_yaml(_content(file).decode())
@@ -305,7 +321,9 @@ def read_run(path: Path) -> Run:
 def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
     """Return the configuration and the facts of a run, with functions by their present path."""
     departures = {
-        key: [present(v) if isinstance(v, str) else v for v in change] if key.endswith("._target_") else change
+        key: [present(v) if isinstance(v, str) else v for v in change]
+        if key.endswith("._target_")
+        else change
         for key, change in meta.get("departures", {}).items()
     }
     return renamed(config, present), {**meta, **({"departures": departures} if departures else {})}

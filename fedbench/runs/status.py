@@ -20,7 +20,8 @@ class RunStatus:
 
     Attributes:
         path: The run's directory.
-        state: One of ``STATES``; ``process gone``: it was never finished, and no process is at work on it.
+        state: One of ``STATES``; ``process gone``: it was never finished, and no process is at work
+            on it.
         done: The last evaluated round.
         rounds: Rounds of the whole run; None if its files cannot be read.
         accuracy: Mean accuracy in that round, in [0, 1]; None if it was not measured.
@@ -52,7 +53,8 @@ def statuses(root: Path, verify: bool = False, brief: bool = False) -> Iterator[
     Args:
         root: The directory.
         verify: Whether the files of finished runs are compared with their checksums.
-        brief: Whether nothing more is said of those that are done, whose configurations are then not read.
+        brief: Whether nothing more is said of those that are done, whose configurations are then
+            not read.
     """
     for path in run_folders(root):
         meta = path / "meta.json"
@@ -110,7 +112,8 @@ def held_for(path: Path) -> str | None:
     """
     with suppress(FileNotFoundError), (path / LOCK).open() as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may ask at the same time
+            # shared: others may ask at the same time
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:  # held; or a file system without flock, where the file itself is the lock
             node = path / NODE
             return node.read_text(encoding="utf-8") if node.exists() else ""

@@ -25,12 +25,15 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     axes: dict[tuple[str, ...], list[str]] = {}
     for o in overrides:
         values = o.each()
-        keys = parse_overrides(values[:1])[0].keys if "={" in values[0] else ()  # of algo={a: 1},{a: 2}
+        # of algo={a: 1},{a: 2}
+        keys = parse_overrides(values[:1])[0].keys if "={" in values[0] else ()
         axes[o.text.split("=", 1)[0], *keys] = values
     return [list(combination) for combination in product(*axes.values())]
 
 
-def check_combinations(overrides: Sequence[Override], composer: Composer, executor: Executor) -> list[RunConfig]:
+def check_combinations(
+    overrides: Sequence[Override], composer: Composer, executor: Executor
+) -> list[RunConfig]:
     """Check the configuration and the method of every combination, with one seed, before anything is trained.
 
     Args:
@@ -46,7 +49,9 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, execut
     """
     axes = [o.each() for o in overrides]
     if (runs := prod(map(len, axes))) > MOST_RUNS:
-        raise RequestError(f"the sweep has {runs} runs, at most {MOST_RUNS} are allowed; type fewer values")
+        raise RequestError(
+            f"the sweep has {runs} runs, at most {MOST_RUNS} are allowed; type fewer values"
+        )
     later = [text for texts in axes for text in texts[1:] if text.startswith("seed=")]
     # the first seed is checked below
     seeds = [validate("seed", parse_overrides([text])[0].value, Natural) for text in later]
@@ -54,13 +59,15 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, execut
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
     todo: list[RunConfig] = []
-    for config in [composer.config(combination) for combination in product(*axes)]:  # all, before torch is imported
+    # all, before torch is imported
+    for config in [composer.config(combination) for combination in product(*axes)]:
         paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
         missing = [path for path in paths if config.force or not is_done(path)]
         if missing:
             if not todo and len(missing) * count > 1:
                 executor.warm_up()
             with answered_by(end_at_once):
-                checked_options(config.algo, "algo", METHOD_ARGUMENTS)  # imports torch, which takes seconds
+                # imports torch, which takes seconds
+                checked_options(config.algo, "algo", METHOD_ARGUMENTS)
         todo += [config] * len(missing)
     return todo

@@ -21,7 +21,9 @@ def traced(path: Path) -> Iterator[Callable[[], None]]:
 
     def write(profiler: profile) -> None:
         profiler.export_chrome_trace(str(path))
-        table = profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=10, max_name_column_width=40)
+        table = profiler.key_averages().table(
+            sort_by="self_cpu_time_total", row_limit=10, max_name_column_width=40
+        )
         print(f"{table}\ntrace: {path}", file=sys.stderr)
 
     plan = schedule(wait=1, warmup=1, active=2, repeat=1)  # the first step is the initial model

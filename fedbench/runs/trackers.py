@@ -11,8 +11,10 @@ from fedbench.core.config_values import config_value, leaves
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.run import Fields, last_row
 
-_MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100  # characters of a value, and values of a request, that every store takes
-_HYPERPARAMETERS = ("algo.", "local.", "data.", "model.", "rounds", "participation", "seed")  # keys for TensorBoard
+# characters of a value, and values of a request, that every store takes
+_MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100
+# keys for TensorBoard
+_HYPERPARAMETERS = ("algo.", "local.", "data.", "model.", "rounds", "participation", "seed")
 _JUDGED = ("accuracy_mean", "accuracy_worst30", "accuracy_std", "test_loss")  # metrics next to them
 
 
@@ -73,7 +75,10 @@ class WandbTracker(Tracker):
         offline = os.environ.get("WANDB_MODE") == "offline"
         if "WANDB_MODE" not in os.environ and not self._wandb.login(prompt=False):
             offline = True
-            print(f"fedbench: no login for wandb; `wandb sync {path / 'wandb'}/*` sends the run", file=sys.stderr)
+            print(
+                f"fedbench: no login for wandb; `wandb sync {path / 'wandb'}/*` sends the run",
+                file=sys.stderr,
+            )
         self._run = self._wandb.init(
             project=self.project,
             entity=self.entity,
@@ -99,8 +104,8 @@ class WandbTracker(Tracker):
 class TensorboardTracker(Tracker):
     """Writes every evaluated round to ``tensorboard/`` in the run's directory.
 
-    Charts are in groups (``accuracy/mean``, ``loss/train``), and the keys of method, local solver, data and model are
-    hyperparameters, by which TensorBoard compares runs.
+    Charts are in groups (``accuracy/mean``, ``loss/train``), and the keys of method, local solver,
+    data and model are hyperparameters, by which TensorBoard compares runs.
     """
 
     def __init__(self) -> None:
@@ -110,8 +115,14 @@ class TensorboardTracker(Tracker):
     def start(self, path: Path, name: str, config: Fields) -> None:
         """Open a further event file, from whose first round on the earlier ones no longer count."""
         last = last_row(path / "rounds.jsonl") or {"round": -1}
-        self._writer = self._events.SummaryWriter(str(path / "tensorboard"), purge_step=last["round"] + 1)
-        keys = {k: v for k, v in leaves(config).items() if k.startswith(_HYPERPARAMETERS) and v is not None}
+        self._writer = self._events.SummaryWriter(
+            str(path / "tensorboard"), purge_step=last["round"] + 1
+        )
+        keys = {
+            k: v
+            for k, v in leaves(config).items()
+            if k.startswith(_HYPERPARAMETERS) and v is not None
+        }
         typed = {k: v if isinstance(v, int | float) else config_value(v) for k, v in keys.items()}
         for part in self._events.summary.hparams(typed, dict.fromkeys(map(tag, _JUDGED), 0.0)):
             self._writer.file_writer.add_summary(part)
@@ -129,8 +140,8 @@ class TensorboardTracker(Tracker):
 class MlflowTracker(Tracker):
     """Logs every evaluated round to MLflow, on the server that MLflow is configured to use.
 
-    The configuration is logged as parameters (dotted keys, which can be searched) and as the artifact
-    ``config.json``; the tag ``setting`` has what the seeds of a setting share.
+    The configuration is logged as parameters (dotted keys, which can be searched) and as the
+    artifact ``config.json``; the tag ``setting`` has what the seeds of a setting share.
 
     Args:
         project: Name of the MLflow experiment.

@@ -39,7 +39,8 @@ from fedbench.simulation.scenario import Scenario, client_columns, round_columns
 from fedbench.simulation.task import Task
 
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
-_COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
+# fields of a snapshot in a checkpoint
+_COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")
 
 
 @dataclass(frozen=True)
@@ -85,16 +86,21 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
         recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
 
     Returns:
-        A signal that asked this process to end in the last round, which it did not change; else None.
+        A signal that asked this process to end in the last round, which it did not change; else
+        None.
 
     Raises:
-        Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
+        Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint
+            stays.
     """
     config, tracker, ranks = prepared.config, prepared.tracker, prepared.engine.ranks
-    # the first process has cut the files back to the checkpoint, or removed them, before the others read them
+    # the first process has cut the files back to the checkpoint, or removed them, before the others
+    # read them
     session = ranks.after_first(lambda: _open_session(prepared, recorder))
     if len(set(ranks.all_gather(session.last and session.last.round))) > 1:
-        raise RequestError(f"{recorder.path} must be the same directory for all processes, and is not")
+        raise RequestError(
+            f"{recorder.path} must be the same directory for all processes, and is not"
+        )
 
     facts = {**prepared.facts, **session.continues, **environment(prepared.task.device)}
     meta = {"status": "running", **facts, "started": utc_now(), "ended": None}
@@ -106,9 +112,12 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
             session.train(signal)
         status = session.finish(meta)
     except BaseException as error:
-        message = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+        message = (
+            str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+        )
         ended: Fields = {"ended": utc_now()}
-        if isinstance(error, KeyboardInterrupt | SystemExit | LostProcess):  # SystemExit: a scheduler requeues it
+        # SystemExit: a scheduler requeues it
+        if isinstance(error, KeyboardInterrupt | SystemExit | LostProcess):
             status = "interrupted"
         else:
             ended["error"] = message
@@ -145,7 +154,8 @@ def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_flush_denormal(True)
     if prepared.task.device.type == "cpu":
-        torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
+        # the operations are small: a second thread inside them costs more than it brings
+        torch.set_num_threads(1)
     try:
         yield
     finally:
@@ -211,7 +221,11 @@ class TrainingSession:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
         config = self.prepared.config
-        trace = traced(self.recorder.path / "trace.json") if config.engine.profile else nullcontext(lambda: None)
+        trace = (
+            traced(self.recorder.path / "trace.json")
+            if config.engine.profile
+            else nullcontext(lambda: None)
+        )
         display = RunDisplay(self.title, self.rounds, self.last.round if self.last else 0)
         with trace as step, display.bars:
             for snapshot in self.snapshots():
@@ -264,16 +278,22 @@ class TrainingSession:
         kept = (keep == "all" or last) if isinstance(keep, str) else round in keep
         with_train = kept or last or round % config.eval_train_every == 0
 
-        evaluation = evaluate(self.measurements, snapshot.data, deployed, with_train, prepared.sample)
+        evaluation = evaluate(
+            self.measurements, snapshot.data, deployed, with_train, prepared.sample
+        )
         columns = dict.fromkeys(COLUMNS)
         for diagnostic in self.diagnostics.values():
             if diagnostic.column is not None:
                 columns[diagnostic.column] = diagnostic.measure(snapshot, evaluation)
         own = {metric.name: metric.measure(evaluation) for metric in prepared.metrics}
         models = partial(self._deployed, snapshot)
-        attacks = prepared.scenario.attackers.measured(models, self.measurements, snapshot.data, evaluation.ids)
+        attacks = prepared.scenario.attackers.measured(
+            models, self.measurements, snapshot.data, evaluation.ids
+        )
         if kept:
-            table = evaluation.per_client(snapshot.data.names) | client_columns(snapshot.server, evaluation.ids)
+            table = evaluation.per_client(snapshot.data.names) | client_columns(
+                snapshot.server, evaluation.ids
+            )
             self.recorder.keep_clients(round, table)
         self.seconds["eval"] += time.perf_counter() - start
 
@@ -324,7 +344,10 @@ class TrainingSession:
         if deployed.dim() == 1:  # clients are judged on the global model
             models = {"model": layout.named(deployed)}
         else:
-            models = {"model": layout.named(snapshot.server["w"]), "personal": layout.named(deployed)}
+            models = {
+                "model": layout.named(snapshot.server["w"]),
+                "personal": layout.named(deployed),
+            }
         self.recorder.finish(models, written, meta)
         return status
 
@@ -339,12 +362,15 @@ class TrainingSession:
     def _diagnostics(self) -> dict[str, Diagnostic]:
         """Return the diagnostics of the run: those whose values its methods expose, and optional ones as configured."""
         prepared = self.prepared
-        run = Watched(prepared.stages, prepared.task, self.measurements, prepared.scenario.attackers.who)
+        run = Watched(
+            prepared.stages, prepared.task, self.measurements, prepared.scenario.attackers.who
+        )
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
         return {
             name: diagnostic(run)
             for name, diagnostic in DIAGNOSTICS.items()
-            if diagnostic.exposed in exposed and (not diagnostic.optional or getattr(prepared.config, name))
+            if diagnostic.exposed in exposed
+            and (not diagnostic.optional or getattr(prepared.config, name))
         }
 
     def _notify(self, sentence: str) -> None:
@@ -364,7 +390,9 @@ class TrainingSession:
         if due or signal is not None or (self.prepared.config.keep_state and last_but_one):
             self._save(snapshot)
         if signal is not None:
-            raise Interrupted(signal, f" at round {snapshot.round} of {self.rounds}: {self.recorder.path}")
+            raise Interrupted(
+                signal, f" at round {snapshot.round} of {self.rounds}: {self.recorder.path}"
+            )
 
     def _save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint."""
@@ -394,13 +422,19 @@ class TrainingSession:
         server = {name: v.to(device) for name, v in _section(tensors, "server/").items()}
         packed = _section(tensors, "clients/")
         algorithm = prepared.scenario.lasting(prepared.stages[progress["stage"]].algorithm)
-        states = self.allocator.unpacked(packed, algorithm.client_init(server["w"]), prepared.data.num_clients)
-        kept = {name: v.to(device) for name, v in packed.items() if name.partition("/")[0] not in states}
+        states = self.allocator.unpacked(
+            packed, algorithm.client_init(server["w"]), prepared.data.num_clients
+        )
+        kept = {
+            name: v.to(device) for name, v in packed.items() if name.partition("/")[0] not in states
+        }
         data = prepared.data
         if "labels" in tensors:
             data = data.relabelled(tensors["labels"].to(device))
         counted = {name: progress[name] for name in _COUNTED}
-        return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)
+        return Snapshot(
+            server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted
+        )
 
 
 def _section(tensors: State, prefix: str) -> State:

@@ -39,9 +39,13 @@ class Reason(Enum):
     SECOND_COHORT = "its second cohort is drawn apart"
     VISITS = "its first stage visits every client once, alone"
     TRIALS = "trials start at the server's model, losses at the one that was sent"
-    UNKNOWN = "the method does not declare how its server step uses client uploads (kinds of Algorithm)"
+    UNKNOWN = (
+        "the method does not declare how its server step uses client uploads (kinds of Algorithm)"
+    )
     SUM_1 = "it needs weights of sum 1"
-    EQUAL_STEPS = "its exchange before the first round needs the same number of steps from every client"
+    EQUAL_STEPS = (
+        "its exchange before the first round needs the same number of steps from every client"
+    )
     COIN = "who can be sampled depends on more than a coin of known rate"
 
 
@@ -59,7 +63,9 @@ _REFUSED: dict[str, dict[Demand, Reason]] = {
     "moments down": {"down": Reason.MOMENTS},
     "equal steps": {"partial": Reason.EQUAL_STEPS},
     "visits": dict.fromkeys(("away", "partial", "rule", "privacy"), Reason.VISITS),
-    "unknown": dict.fromkeys(("rule", "norm_clip", "privacy", "up", "down", "weights"), Reason.UNKNOWN),
+    "unknown": dict.fromkeys(
+        ("rule", "norm_clip", "privacy", "up", "down", "weights"), Reason.UNKNOWN
+    ),
 }
 # scenarios that exclude each other
 _APART: dict[tuple[Demand, Demand], str] = {
@@ -76,7 +82,8 @@ def refusals(stage: Stage, own: bool = False) -> dict[Demand, Reason]:
 
     Args:
         stage: The stage.
-        own: Whether the method is the user's own, of whose step nothing is assumed that it neither shows nor declares.
+        own: Whether the method is the user's own, of whose step nothing is assumed that it neither
+            shows nor declares.
     """
     algo = stage.algorithm
     refused: dict[Demand, Reason] = {}
@@ -125,10 +132,14 @@ def refuse(name: str, stage: Stage, needs: Mapping[Demand, str], own: bool = Fal
     for demand, key in needs.items():
         if demand in refused:
             remedy = "set compression.up.feedback=ef" if demand == "unsent" else "remove it"
-            raise RequestError(f"{key} does not go with algo={name}: {refused[demand].value}; {remedy}")
+            raise RequestError(
+                f"{key} does not go with algo={name}: {refused[demand].value}; {remedy}"
+            )
     uniform = needs.get("privacy") or needs.get("uniform")
     if uniform and stage.algorithm.weights != "uniform":
-        raise RequestError(f"{uniform} needs weights that do not depend on the clients; set algo.weights=uniform")
+        raise RequestError(
+            f"{uniform} needs weights that do not depend on the clients; set algo.weights=uniform"
+        )
     for (one, other), why in _APART.items():
         if {one, other} <= needs.keys():
             raise RequestError(f"{needs[other]} does not go with {needs[one]}: {why}; remove one")

@@ -37,19 +37,21 @@ class Attack(Layer, Attackers):
 
     Attributes:
         population: All clients.
-        clients: Attackers among the clients with training examples, drawn once: a fraction in [0, 0.5), rounded down,
-            or a number of clients.
+        clients: Attackers among the clients with training examples, drawn once: a fraction in [0,
+            0.5), rounded down, or a number of clients.
         ids: The attackers, instead of drawing them.
-        data: Labels of their training examples: y -> K-1-y ("flip"; Fang et al., USENIX Security 2020), the next class
-            ("next"), ``source`` -> ``target`` ("pair"), or drawn ("random").
-        message: What replaces each of their vectors. "sign_flip": -scale times it; "gaussian": noise of scale times its
-            length; "alie": μ - ζ s (Baruch et al., NeurIPS 2019); "ipm": -scale · μ (Xie et al., UAI 2020); "scale":
-            scale times it (Bagdasaryan et al., AISTATS 2020, Eq. 3). μ and s are the mean and the standard deviation of
-            the honest vectors.
-        scale: Factor; "auto" is 1, of "ipm" 0.5, of "scale" 1 over the attackers' weight in the round.
+        data: Labels of their training examples: y -> K-1-y ("flip"; Fang et al., USENIX Security
+            2020), the next class ("next"), ``source`` -> ``target`` ("pair"), or drawn ("random").
+        message: What replaces each of their vectors. "sign_flip": -scale times it; "gaussian":
+            noise of scale times its length; "alie": μ - ζ s (Baruch et al., NeurIPS 2019); "ipm":
+            -scale · μ (Xie et al., UAI 2020); "scale": scale times it (Bagdasaryan et al., AISTATS
+            2020, Eq. 3). μ and s are the mean and the standard deviation of the honest vectors.
+        scale: Factor; "auto" is 1, of "ipm" 0.5, of "scale" 1 over the attackers' weight in the
+            round.
         add: Whether the noise of "gaussian" is added to the attacker's own vector.
         zeta: ζ; "auto" is the largest value at which enough honest clients are further away from μ.
-        source: Class that "pair" changes; with ``target``, ``attack_success`` is measured, whatever ``data`` is.
+        source: Class that "pair" changes; with ``target``, ``attack_success`` is measured, whatever
+            ``data`` is.
         target: Class that it is changed into.
         loss_scale: Factor of every loss that an attacker reports.
 
@@ -82,7 +84,9 @@ class Attack(Layer, Attackers):
         pair = {k for k in (self.source, self.target) if k is not None}
         if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= classes):
             pair_given = f"{typed(self.source)} and {typed(self.target)}"
-            raise WrongValue("source and target", f"must be two of {classes} classes, got {pair_given}")
+            raise WrongValue(
+                "source and target", f"must be two of {classes} classes, got {pair_given}"
+            )
 
     @cached_property
     def who(self) -> np.ndarray:
@@ -91,13 +95,16 @@ class Attack(Layer, Attackers):
         if self.ids is None:
             count = self.clients
             if isinstance(count, float):
-                count = int(count * len(able) + 1e-9)  # 0.29 * 100 is a little less than 29 in floating point
+                # 0.29 * 100 is a little less than 29 in floating point
+                count = int(count * len(able) + 1e-9)
             return np.sort(shuffled(key(self.population.seed, Purpose.ATTACKERS), able)[:count])
 
         chosen = np.unique(np.array(self.ids, dtype=np.int64))
         unknown = np.setdiff1d(chosen, able)
         if len(unknown):
-            raise WrongValue("ids", f"must be clients with training examples, got {unknown[0]}; remove it")
+            raise WrongValue(
+                "ids", f"must be clients with training examples, got {unknown[0]}; remove it"
+            )
         return chosen
 
     @property
@@ -121,7 +128,9 @@ class Attack(Layer, Attackers):
         last = data.classes - 1
         if data.y.dim() > 1 or data.shares_examples or last == 0:
             unfit = "labels per token, a single class or examples of several clients"
-            message = f"must be none for data with {unfit}, got {self.data}; set attack.message instead"
+            message = (
+                f"must be none for data with {unfit}, got {self.data}; set attack.message instead"
+            )
             raise WrongValue("attack.data", message)
 
         rows = data.train.of_clients(self.who)
@@ -134,7 +143,9 @@ class Attack(Layer, Attackers):
             case "pair":
                 new = old.masked_fill(old.eq(self.source or 0), self.target or 0)
             case _:
-                drawn = integers(key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last)
+                drawn = integers(
+                    key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last
+                )
                 new = to_device(drawn, rows.device)
         return data.relabelled(data.y.index_copy(0, rows, new))
 
@@ -144,7 +155,8 @@ class Attack(Layer, Attackers):
         """Return the mean accuracy of the attackers, and how often models of honest clients take source for target."""
         if not len(self.who):
             return {}
-        plans = Measurements(measurements.task, measurements.engine)  # of a few clients, which nothing else asks for
+        # of a few clients, which nothing else asks for
+        plans = Measurements(measurements.task, measurements.engine)
         data = replace(data, validation=None)
 
         def tested(data: FederatedDataset, ids: np.ndarray) -> Evaluation:
@@ -158,7 +170,9 @@ class Attack(Layer, Attackers):
             as_target = replace(data, y=torch.full_like(data.y, self.target), test=of_source)
             taken = tested(as_target, judged)
             examples = taken.test.n.sum()
-            columns["attack_success"] = float(taken.test.correct.sum() / examples) if examples else float("nan")
+            columns["attack_success"] = (
+                float(taken.test.correct.sum() / examples) if examples else float("nan")
+            )
         return columns
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
@@ -172,7 +186,9 @@ class Attack(Layer, Attackers):
             return algo
         attacks = np.isin(plan.ids, self.who)
 
-        def deliver(server: State, uploads: State, states: State, cohort: ClientInfo) -> tuple[State, State]:
+        def deliver(
+            server: State, uploads: State, states: State, cohort: ClientInfo
+        ) -> tuple[State, State]:
             if attacks.all() or not attacks.any():
                 return uploads, states
             rows = to_device(np.flatnonzero(attacks), cohort.id.device)
@@ -184,7 +200,9 @@ class Attack(Layer, Attackers):
 
         return replace(algo, deliver=deliver)
 
-    def _forged(self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan) -> Tensor:
+    def _forged(
+        self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan
+    ) -> Tensor:
         """Return the vectors that the attackers send instead of their own, [a, P].
 
         Args:
@@ -207,7 +225,9 @@ class Attack(Layer, Attackers):
             coordinate = torch.arange(size, device=rows.device) + place * size
             ids = cohort.id[bad][:, None]
             radii = (scale * lengths(own) / size**0.5)[:, None]
-            noise = [radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)]
+            noise = [
+                radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)
+            ]
             return torch.cat([z.to(rows.dtype) for z in noise], 1) + own * self.add
 
         honest = rows[to_device(~np.isin(plan.ids, self.who), rows.device)]
@@ -215,7 +235,9 @@ class Attack(Layer, Attackers):
 
         def forged(block: Tensor) -> Tensor:
             mean = block.mean(0)
-            return -scale * mean if self.message == "ipm" else mean - zeta * block.std(0, correction=0)
+            return (
+                -scale * mean if self.message == "ipm" else mean - zeta * block.std(0, correction=0)
+            )
 
         return by_columns(forged, honest).to(rows.dtype).expand_as(own)
 
@@ -225,16 +247,21 @@ class Attack(Layer, Attackers):
         algo = plan.algorithm
         notes = {"attackers": float(attacks.sum())}
         if not len(plan.ids):  # the last ones would stay
-            notes |= {k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in plan.server}
+            notes |= {
+                k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in plan.server
+            }
         if algo.deliver is not None:
-            algo = replace(algo, update=replace(algo.averaging, rule=_observed(algo.averaging, attacks)))
+            algo = replace(
+                algo, update=replace(algo.averaging, rule=_observed(algo.averaging, attacks))
+            )
         return replace(plan, notes=plan.notes | notes, algorithm=algo)
 
 
 def supported(n: int, m: int) -> float:
     """Return ζ of ALIE for n clients of whom m attack (Baruch et al., NeurIPS 2019, Alg. 3).
 
-    The attackers need s = ⌊n/2 + 1⌋ - m honest supporters: ζ = Φ⁻¹((n - m - s) / (n - m)), 0 if that share is <= 0.
+    The attackers need s = ⌊n/2 + 1⌋ - m honest supporters: ζ = Φ⁻¹((n - m - s) / (n - m)), 0 if
+    that share is <= 0.
     """
     supporters = n // 2 + 1 - m
     if supporters <= 0:
@@ -246,7 +273,8 @@ def supported(n: int, m: int) -> float:
 def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
     """Return a rule with the same sums, and with how far they are from the mean of the clients that do not attack.
 
-    That is ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of attackers among those that a rule chose.
+    That is ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of attackers among those
+    that a rule chose.
     """
 
     def observed(server: State, uploads: State, cohort: ClientInfo) -> State:
@@ -286,5 +314,7 @@ def _reporting(algo: Algorithm, who: Tensor, scale: float) -> Algorithm:
         algo,
         instruct=algo.instruct and told(algo.instruct),
         trials=algo.trials and replace(algo.trials, propose=told(algo.trials.propose)),
-        update=replace(update, step=told(update.step), weights={k: told(f) for k, f in update.weights.items()}),
+        update=replace(
+            update, step=told(update.step), weights={k: told(f) for k, f in update.weights.items()}
+        ),
     )

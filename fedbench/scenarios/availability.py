@@ -10,7 +10,14 @@ from pydantic import Field
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
-from fedbench.core.options import Count, HalfOpenUnit, NonNegative, Positive, PositiveShare, UnitInterval
+from fedbench.core.options import (
+    Count,
+    HalfOpenUnit,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    UnitInterval,
+)
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator, hashes, key
 from fedbench.core.types import State, Weighting
 from fedbench.scenarios.allowed import Demand
@@ -19,10 +26,12 @@ from fedbench.scenarios.population import Population, normal, shuffled, traits, 
 from fedbench.simulation.scenario import OWN, REPORTS, RoundPlan
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
-# which clients do not finish in time [S], the steps that all of them make until then [S], and columns of the record
+# which clients do not finish in time [S], the steps that all of them make until then [S], and
+# columns of the record
 Late: TypeAlias = tuple[np.ndarray, np.ndarray, dict[str, float]]
 
-EMPTY_ROUNDS = f"{OWN}empty_rounds"  # entry of the server's state: rounds in which no result has arrived
+# entry of the server's state: rounds in which no result has arrived
+EMPTY_ROUNDS = f"{OWN}empty_rounds"
 
 
 @dataclass(frozen=True)
@@ -31,10 +40,12 @@ class Availability(Layer):
 
     Attributes:
         lost: Probability that a result is lost.
-        weights: Weights of the results that arrive: their p_k sum to 1 ("renormalise"), those of lost results count as
-            no change ("zero"), or they are divided by the probability of their arrival ("inverse").
+        weights: Weights of the results that arrive: their p_k sum to 1 ("renormalise"), those of
+            lost results count as no change ("zero"), or they are divided by the probability of
+            their arrival ("inverse").
         chances: The probabilities π_k of being reached after some rounds [N]; None is 1 for all.
-        late: The slow ones of the sampled clients, from (round, ids [S], planned steps [S]); None is none.
+        late: The slow ones of the sampled clients, from (round, ids [S], planned steps [S]); None
+            is none.
         partial: Whether late clients send what they have instead of nothing.
     """
 
@@ -76,7 +87,9 @@ class Availability(Layer):
                 steps = np.maximum(steps, 1)
             else:
                 arrived &= ~late
-        return replace(plan, ids=plan.ids[arrived], tau=steps[arrived], steps=int(steps.sum()), notes=notes)
+        return replace(
+            plan, ids=plan.ids[arrived], tau=steps[arrived], steps=int(steps.sum()), notes=notes
+        )
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """Return the method whose server counts results, with the weights of the clients whose results arrive."""
@@ -104,7 +117,10 @@ class Availability(Layer):
         """Return the round with the counts of clients and results."""
         reports = plan.server[REPORTS]
         arrivals = torch.from_numpy(np.isin(np.arange(len(plan.able)), plan.ids)).to(reports.device)
-        counts = {REPORTS: reports + arrivals, EMPTY_ROUNDS: plan.server[EMPTY_ROUNDS] + (not len(plan.ids))}
+        counts = {
+            REPORTS: reports + arrivals,
+            EMPTY_ROUNDS: plan.server[EMPTY_ROUNDS] + (not len(plan.ids)),
+        }
         notes = {
             "sampled": len(plan.receivers),
             "reported": len(plan.ids),
@@ -118,7 +134,8 @@ def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Ava
 
     Args:
         p: Probability, in [0, 1).
-        weights: ``renormalise``, ``zero`` or ``inverse`` (Horvitz and Thompson: unbiased for the sampled cohort).
+        weights: ``renormalise``, ``zero`` or ``inverse`` (Horvitz and Thompson: unbiased for the
+            sampled cohort).
     """
     return Availability(p, weights)
 
@@ -139,12 +156,14 @@ def clients(
     """Return the availability of clients with a probability of being reached, the same in all rounds.
 
     Args:
-        by: ``beta``: drawn from Beta(a, b); ``size``: grows with n_k^power; ``labels``: by the client's labels, classes
-            being available to different degrees (form of FedAU, Wang and Ji, ICLR 2024).
+        by: ``beta``: drawn from Beta(a, b); ``size``: grows with n_k^power; ``labels``: by the
+            client's labels, classes being available to different degrees (form of FedAU, Wang and
+            Ji, ICLR 2024).
         a: First parameter of the distribution.
         b: Second parameter.
         power: Exponent of the size; above 0 large clients are reached more often.
-        concentration: Of the Dirichlet distribution from which the degrees of the classes are drawn.
+        concentration: Of the Dirichlet distribution from which the degrees of the classes are
+            drawn.
         mean: Mean probability over the clients, for size and labels.
         floor: Lowest probability, in [0, 1]; None is 0 for beta and 0.02 otherwise.
         p: Probability that a result is lost on top of it.
@@ -163,7 +182,9 @@ def clients(
         log_s = power * np.log(n[able] / n[able].mean())
     else:
         counts = population.labels()[able]
-        degrees = data_generator(seed, DataPurpose.AVAILABILITY).dirichlet([concentration] * counts.shape[1])
+        degrees = data_generator(seed, DataPurpose.AVAILABILITY).dirichlet(
+            [concentration] * counts.shape[1]
+        )
         with np.errstate(divide="ignore"):  # the logarithm of 0
             log_s = np.log((counts / counts.sum(1, keepdims=True)) @ degrees)
     chances = np.ones(len(n))
@@ -182,13 +203,18 @@ def _scaled(log_s: np.ndarray, mean: float, floor: float) -> np.ndarray:
         return np.maximum(np.exp(np.minimum(log_s + log_c, 0)), floor)
 
     if mean < floor:
-        raise WrongValue("mean", f"must be at least availability.floor, got {mean} and {floor}; lower floor")
+        raise WrongValue(
+            "mean", f"must be at least availability.floor, got {mean} and {floor}; lower floor"
+        )
     known = log_s[np.isfinite(log_s)]
     if not len(known):
         return np.full(len(log_s), mean)
-    low, high = np.log(mean) - known.max(), -known.min()  # no value is above the mean; all that can be are 1
+    # no value is above the mean; all that can be are 1
+    low, high = np.log(mean) - known.max(), -known.min()
     if (most := scaled(high).mean()) < mean:
-        raise WrongValue("mean", f"must be at most {most:.3g} for these labels, got {mean}; lower it")
+        raise WrongValue(
+            "mean", f"must be at most {most:.3g} for these labels, got {mean}; lower it"
+        )
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if scaled(middle).mean() < mean else (low, middle)
@@ -213,11 +239,13 @@ def cyclic(
         pattern: ``groups`` or ``sine``.
         groups: Number of groups, of which one is reached at a time.
         block: Rounds until the next group's turn.
-        assign: How clients are cut into groups: in random order, by id, or by their most frequent label.
+        assign: How clients are cut into groups: in random order, by id, or by their most frequent
+            label.
         mean: Highest probability of being reached over a period of the sine.
         amplitude: Depth of the sine, in [0, 0.5].
         period: Rounds of a period, above 0.
-        spread: Share of the period over which the clients' nights are spread, in [0, 1]; 0 is one night for all.
+        spread: Share of the period over which the clients' nights are spread, in [0, 1]; 0 is one
+            night for all.
         population: All clients.
     """
     able, seed = population.able, population.seed
@@ -225,11 +253,15 @@ def cyclic(
     if pattern == "sine":
         phase = spread * period * uniform(traits(seed, everybody, 1))
         return Availability(
-            chances=lambda t: mean * ((1 - amplitude) + amplitude * np.sin(2 * np.pi * (t + phase) / period))
+            chances=lambda t: (
+                mean * ((1 - amplitude) + amplitude * np.sin(2 * np.pi * (t + phase) / period))
+            )
         )
 
     if groups > len(able):
-        raise WrongValue("groups", f"must be at most the number of clients, {len(able)}, got {groups}")
+        raise WrongValue(
+            "groups", f"must be at most the number of clients, {len(able)}, got {groups}"
+        )
     if assign == "random":
         order = shuffled(key(seed, Purpose.TRAITS), able)
     elif assign == "label":
@@ -256,11 +288,13 @@ def stragglers(
     """Return the availability of slow clients, which are left out or send what they have.
 
     Args:
-        kind: ``speed``: clients have log-normal speeds, and a round has a deadline; ``share``: a share of the sampled
-            clients does fewer epochs (Li et al., FedProx, MLSys 2020, Sec. 5.2).
+        kind: ``speed``: clients have log-normal speeds, and a round has a deadline; ``share``: a
+            share of the sampled clients does fewer epochs (Li et al., FedProx, MLSys 2020, Sec.
+            5.2).
         sigma: Deviation of the logarithm of a client's speed.
         jitter: Deviation of that of a round, on top of it.
-        deadline: Time of a round over the mean number of planned steps, where a step takes 1 at speed 1.
+        deadline: Time of a round over the mean number of planned steps, where a step takes 1 at
+            speed 1.
         share: Share of late clients, in [0, 1].
         late: ``drop``: late clients are left out; ``partial``: they send what they have.
         weights: ``renormalise`` or ``zero``, of the clients that are not left out.
@@ -285,4 +319,6 @@ def stragglers(
         drawn = hashes(key(seed, Purpose.JITTER, round), ids) % (tau // unit)
         return slow, np.where(slow, unit * (1 + drawn), tau), {}
 
-    return Availability(weights=weights, late=by_speed if kind == "speed" else by_share, partial=late == "partial")
+    return Availability(
+        weights=weights, late=by_speed if kind == "speed" else by_share, partial=late == "partial"
+    )

@@ -1,6 +1,7 @@
 """Compression: clients and server send vectors in fewer bytes, and the other side decodes them.
 
-Messages are simulated by what is decoded from them; their sizes are those of packed values, indices and levels.
+Messages are simulated by what is decoded from them; their sizes are those of packed values, indices
+and levels.
 """
 
 from collections.abc import Mapping
@@ -27,9 +28,12 @@ from fedbench.scenarios.vectors import vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 _BIASED = ("top_k", "sign", "power")
-_ERROR = f"{OWN}compression_error"  # of a client's upload [C, 1], and in the server's state their mean
-_MISSED = f"{OWN}missed"  # messages since each client's last broadcast [N] float64, on the host; inf: it has had none
-_HELD, _FACTORS = f"{OWN}held.", f"{OWN}factors."  # with a vector's name: what feedback and ``power`` keep of it
+# of a client's upload [C, 1], and in the server's state their mean
+_ERROR = f"{OWN}compression_error"
+# messages since each client's last broadcast [N] float64, on the host; inf: it has had none
+_MISSED = f"{OWN}missed"
+# with a vector's name: what feedback and ``power`` keep of it
+_HELD, _FACTORS = f"{OWN}held.", f"{OWN}factors."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +41,15 @@ class Codec:
     """A compressor of vectors [P].
 
     Attributes:
-        kind: ``top_k``: the largest values; ``random_k``: random ones, both Stich et al. (NeurIPS 2018); ``qsgd``:
-            random rounding to few levels (Alistarh et al., NeurIPS 2017, Sec. 3.1); ``sign``: signs and one scale
-            (Karimireddy et al., ICML 2019, Alg. 1); ``power``: matrices of low rank, PowerSGD (Vogels et al., NeurIPS
-            2019, Alg. 1); ``none``.
-        feedback: What becomes of what an upload has lost. ``ef``: it is added to the client's next one (Seide et al.,
-            Interspeech 2014); ``ef21``: clients send how far their vector is from the sum of what they have sent, which
-            the server takes for it (Richtárik et al., NeurIPS 2021, Alg. 2); ``none``; ``auto``: ``ef`` for ``top_k``,
-            ``sign`` and ``power``, which are biased. The broadcast has ``none``: it has a reference instead.
+        kind: ``top_k``: the largest values; ``random_k``: random ones, both Stich et al. (NeurIPS
+            2018); ``qsgd``: random rounding to few levels (Alistarh et al., NeurIPS 2017, Sec.
+            3.1); ``sign``: signs and one scale (Karimireddy et al., ICML 2019, Alg. 1); ``power``:
+            matrices of low rank, PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1); ``none``.
+        feedback: What becomes of what an upload has lost. ``ef``: it is added to the client's next
+            one (Seide et al., Interspeech 2014); ``ef21``: clients send how far their vector is
+            from the sum of what they have sent, which the server takes for it (Richtárik et al.,
+            NeurIPS 2021, Alg. 2); ``none``; ``auto``: ``ef`` for ``top_k``, ``sign`` and ``power``,
+            which are biased. The broadcast has ``none``: it has a reference instead.
         ratio: Share of the values that ``top_k`` and ``random_k`` send, in (0, 1].
         levels: Levels s of ``qsgd``, without 0 and the sign.
         bucket: Values with a norm of their own, of ``qsgd``; None is the whole vector.
@@ -121,24 +126,28 @@ class Codec:
 
     def entries(self, count: int) -> int:
         """Return the number of ``count`` values that ``top_k`` and ``random_k`` send."""
-        return max(1, ceil(self.ratio * count - 1e-9))  # 1e-9: 0.07 * 100 is a little more than 7 in floating point
+        # 1e-9: 0.07 * 100 is a little more than 7 in floating point
+        return max(1, ceil(self.ratio * count - 1e-9))
 
     def _scales(self, count: int) -> list[int]:
         """Return the numbers of values that share a scale of ``sign``."""
         return [n * m for n, m, _ in self.matrices] if self.per == "tensor" else [count]
 
-    def passed(self, sent: State, kept: State, draw: int, *at: Tensor) -> tuple[State, State, Tensor]:
+    def passed(
+        self, sent: State, kept: State, draw: int, *at: Tensor
+    ) -> tuple[State, State, Tensor]:
         """Pass vectors through the compressor.
 
         Args:
             sent: The vectors of some senders [c, P], by name.
             kept: Their states [c, ...].
             draw: The key of the draws.
-            at: Further coordinates of the draws [c, 1], before that of the name and of a value in its vector.
+            at: Further coordinates of the draws [c, 1], before that of the name and of a value in
+                its vector.
 
         Returns:
-            The vectors at the receiver; their new states; and the part of a vector that its message loses, the mean
-            over the vectors [c] float64.
+            The vectors at the receiver; their new states; and the part of a vector that its message
+            loses, the mean over the vectors [c] float64.
         """
         received, states, errors = {}, {}, []
         for place, (name, x) in enumerate(sent.items()):
@@ -195,7 +204,9 @@ class Compression(Layer):
     def needs(self) -> dict[Demand, str]:
         """Demands on the method, each with the key that makes it."""
         codecs = [codec for codec in (self.up, self.down) if codec is not None]
-        needs: dict[Demand, str] = {codec.side: f"compression.{codec.side}.kind={codec.kind}" for codec in codecs}
+        needs: dict[Demand, str] = {
+            codec.side: f"compression.{codec.side}.kind={codec.kind}" for codec in codecs
+        }
         if self.up is not None and self.up.memory != "ef":
             needs["unsent"] = f"compression.up.feedback={self.up.memory}"
         return needs
@@ -250,7 +261,9 @@ def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
 
     return replace(
         sending(algo, send),
-        client_init=lambda w: algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w))),
+        client_init=lambda w: (
+            algo.client_init(w) | codec.fresh(dict.fromkeys(names, torch.zeros_like(w)))
+        ),
         update=replace(averaging, step=step),
     )
 
@@ -282,13 +295,15 @@ def _sent(algo: Algorithm) -> list[str]:
     return sorted(algo.averaging.weights) or ["delta"]
 
 
-def compression(*, up: Mapping[str, Any], down: Mapping[str, Any], population: Population) -> Compression:
+def compression(
+    *, up: Mapping[str, Any], down: Mapping[str, Any], population: Population
+) -> Compression:
     """Return the layer that sends vectors of uploads and of the broadcast in fewer bytes.
 
     Args:
         up: Options of ``Codec`` for uploads: every client compresses each of its vectors by itself.
-        down: Options for the broadcast: server and clients share a reference x̂, and the server sends what takes it
-            nearer to its model (EF21-P, Gruntkowska et al., ICML 2023).
+        down: Options for the broadcast: server and clients share a reference x̂, and the server
+            sends what takes it nearer to its model (EF21-P, Gruntkowska et al., ICML 2023).
         population: All clients.
     """
     return Compression(_codec("up", up, population), _codec("down", down, population))

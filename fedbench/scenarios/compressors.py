@@ -41,13 +41,16 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
         sizes: Numbers of values that share a scale.
     """
     scales = [
-        part.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(part) for part in x.split(sizes, 1)
+        part.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(part)
+        for part in x.split(sizes, 1)
     ]
     scale = torch.cat(scales, 1)
     return torch.where(x >= 0, scale, -scale)
 
 
-def qsgd(x: Tensor, levels: int, bucket: int, norm: Literal["l2", "max"], hashes: Tensor, unbiased: bool) -> Tensor:
+def qsgd(
+    x: Tensor, levels: int, bucket: int, norm: Literal["l2", "max"], hashes: Tensor, unbiased: bool
+) -> Tensor:
     """Return values rounded at random to levels of their bucket's norm (Alistarh et al., NeurIPS 2017, Sec. 3.1).
 
     Args:

@@ -33,18 +33,21 @@ class Defence(Layer):
     Attributes:
         population: All clients.
         attackers: Number of attackers among them.
-        rule: "median" or "trimmed_mean" per coordinate (Yin et al., ICML 2018); "krum" or "multi_krum" (Blanchard et
-            al., NeurIPS 2017); "geometric_median" (RFA, Pillutla et al., 2022); "centered_clipping" (Karimireddy et
-            al., ICML 2021); "bulyan" (El Mhamdi et al., ICML 2018); "norm_clip": every vector is clipped to ``radius``
-            before the method's own sum; "mean".
+        rule: "median" or "trimmed_mean" per coordinate (Yin et al., ICML 2018); "krum" or
+            "multi_krum" (Blanchard et al., NeurIPS 2017); "geometric_median" (RFA, Pillutla et al.,
+            2022); "centered_clipping" (Karimireddy et al., ICML 2021); "bulyan" (El Mhamdi et al.,
+            ICML 2018); "norm_clip": every vector is clipped to ``radius`` before the method's own
+            sum; "mean".
         f: Attackers in a round that the server expects; "auto" is their mean number, rounded up.
         m: Number of vectors that "multi_krum" averages; None is C - f.
         iterations: Most iterations of "geometric_median".
         nu: Its smoothing, as a share of the largest distance from the mean.
-        radius: Of the two kinds of clipping, in the unit of the vectors; "median" is that of the lengths in the round.
+        radius: Of the two kinds of clipping, in the unit of the vectors; "median" is that of the
+            lengths in the round.
         steps: Steps of "centered_clipping" in a round.
-        before: "bucketing": means of random groups of ``bucket`` clients (Karimireddy et al., ICLR 2022, Alg. 1);
-            "nnm": means of the C - f nearest vectors (Allouah et al., AISTATS 2023, Alg. 2); "both", in this order.
+        before: "bucketing": means of random groups of ``bucket`` clients (Karimireddy et al., ICLR
+            2022, Alg. 1); "nnm": means of the C - f nearest vectors (Allouah et al., AISTATS 2023,
+            Alg. 2); "both", in this order.
         bucket: Clients of a group.
 
     Raises:
@@ -68,13 +71,17 @@ class Defence(Layer):
 
     def __post_init__(self) -> None:
         if self.rule == "norm_clip" and self.before != "none":
-            raise WrongValue("before", f"must be none for rule=norm_clip, got {self.before}; choose another rule")
+            raise WrongValue(
+                "before", f"must be none for rule=norm_clip, got {self.before}; choose another rule"
+            )
         count = -(-self.population.planned // (self.bucket if "bucketing" in self.parts else 1))
         if (most := rules.allowed(self.assumed, count, self.parts)) < self.assumed:
             fault = f"must be at most {most} for {' and '.join(self.parts)} of {count} vectors, got {self.assumed}"
             raise WrongValue("f", f"{fault}; lower it, or use a larger participation")
         if self.m is not None and self.m > count:
-            raise WrongValue("m", f"must be at most the number of vectors in a round, {count}, got {self.m}")
+            raise WrongValue(
+                "m", f"must be at most the number of vectors in a round, {count}, got {self.m}"
+            )
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -85,7 +92,11 @@ class Defence(Layer):
     def assumed(self) -> int:
         """The number of attackers in a round that the server assumes; by default their mean number, rounded up."""
         everybody = len(self.population.able)
-        return -(-self.attackers * self.population.planned // everybody) if self.f == "auto" else self.f
+        return (
+            -(-self.attackers * self.population.planned // everybody)
+            if self.f == "auto"
+            else self.f
+        )
 
     @property
     def needs(self) -> dict[Demand, str]:
@@ -94,7 +105,9 @@ class Defence(Layer):
             return {"norm_clip": "defence.rule=norm_clip"}
         if self.parts == ("mean",):
             return {}
-        key = f"defence.before={self.before}" if self.rule == "mean" else f"defence.rule={self.rule}"
+        key = (
+            f"defence.before={self.before}" if self.rule == "mean" else f"defence.rule={self.rule}"
+        )
         if self.parts == ("geometric_median",):  # it has weights
             return {"rule": key}
         return {"rule": key, "uniform": key}
@@ -124,7 +137,9 @@ class Defence(Layer):
 
         return replace(whole, server_init=server_init, update=replace(algo.averaging, rule=rule))
 
-    def _clipped(self, state: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
+    def _clipped(
+        self, state: State, uploads: State, states: State, ids: Tensor
+    ) -> tuple[State, State]:
         """Return the uploads with vectors of at most the radius, and the clients' states."""
         clipped = dict(uploads)
         for name, v in vectors(uploads, state["w"].shape).items():
@@ -145,9 +160,10 @@ class Defence(Layer):
             centre: The centre of clipping [P].
 
         Returns:
-            The result [P] float64; which clients were chosen for it [C], None for rules that choose none; and counts:
-            whether there were too few vectors for the number of attackers that is assumed ("lowered"), and how many
-            vectors were left out since they are not finite ("nonfinite").
+            The result [P] float64; which clients were chosen for it [C], None for rules that choose
+            none; and counts: whether there were too few vectors for the number of attackers that is
+            assumed ("lowered"), and how many vectors were left out since they are not finite
+            ("nonfinite").
         """
         clients = len(rows)
         finite = rows.isfinite().all(1).nonzero()[:, 0]
@@ -157,7 +173,8 @@ class Defence(Layer):
         if nonfinite:
             rows, p, drawn = rows[finite], p[finite], drawn[finite.numpy(force=True)]
 
-        members = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]  # weights of clients in each row
+        # weights of clients in each row
+        members = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]
         if "bucketing" in self.parts:
             groups = to_device(rules.buckets(drawn, self.bucket), rows.device)
             rows, members = weighted_sum(groups, rows), groups @ members
@@ -171,7 +188,9 @@ class Defence(Layer):
         counts = {_LOWERED: int(f < self.assumed), _NONFINITE: nonfinite}
         return vector, None if chosen is None else members[chosen].any(0), counts
 
-    def _ruled(self, rows: Tensor, p: Tensor, f: int, centre: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _ruled(
+        self, rows: Tensor, p: Tensor, f: int, centre: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the result of the rule on finite rows [P] float64, and the rows that were chosen, if it chooses."""
         count = len(rows)
         match self.rule:
@@ -180,13 +199,17 @@ class Defence(Layer):
             case "trimmed_mean":
                 return by_columns(lambda block: rules.trimmed_mean(block, f), rows), None
             case "geometric_median":
-                shares = rules.geometric_median(squared_distances(rows), p, self.iterations, self.nu)
+                shares = rules.geometric_median(
+                    squared_distances(rows), p, self.iterations, self.nu
+                )
                 return weighted_sum(shares, rows), None
             case "centered_clipping" if count > 1:
                 return rules.centered_clipping(rows, centre, self.radius, self.steps), None
             case "bulyan":
                 chosen = rules.bulyan(squared_distances(rows), f)
-                return by_columns(lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]), chosen
+                return by_columns(
+                    lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]
+                ), chosen
             case "krum" | "multi_krum":
                 size = 1 if self.rule == "krum" else self.m or count - f
                 chosen = rules.krum(squared_distances(rows), f)[:size].sort().values

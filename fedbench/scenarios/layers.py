@@ -13,7 +13,8 @@ from fedbench.core.types import State
 from fedbench.scenarios.allowed import Demand
 from fedbench.simulation.scenario import OWN, RoundPlan
 
-# (message or server state, uploads [c, ...], states of the senders [c, ...], their ids [c]) -> uploads, states
+# (message or server state, uploads [c, ...], states of the senders [c, ...], their ids [c]) ->
+# uploads, states
 Send: TypeAlias = Callable[[State, State, State, Tensor], tuple[State, State]]
 
 
@@ -49,14 +50,16 @@ class Layer:
 def sending(algo: Algorithm, send: Send) -> Algorithm:
     """Return the method whose messages pass ``send`` on their way to the server, with the senders' states.
 
-    Where a layer needs the messages of the whole cohort (``Algorithm.deliver``), they pass after it; otherwise as
-    each part of the cohort ends its work.
+    Where a layer needs the messages of the whole cohort (``Algorithm.deliver``), they pass after
+    it; otherwise as each part of the cohort ends its work.
     """
     finish, deliver = algo.finish, algo.deliver
     if deliver is None:
         return replace(
             algo,
-            finish=lambda msg, client, local, info: send(msg, *finish(msg, client, local, info), info.id.squeeze(1)),
+            finish=lambda msg, client, local, info: send(
+                msg, *finish(msg, client, local, info), info.id.squeeze(1)
+            ),
         )
     return replace(
         algo,

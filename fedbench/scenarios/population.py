@@ -62,7 +62,9 @@ class Population:
         classes = self.data.classes
         clients = np.repeat(np.arange(len(self.n)), self.n)
         y = self.data.y[self.data.train.index].numpy(force=True)
-        return np.bincount(clients * classes + y, minlength=len(self.n) * classes).reshape(-1, classes)
+        return np.bincount(clients * classes + y, minlength=len(self.n) * classes).reshape(
+            -1, classes
+        )
 
 
 def uniform(h: np.ndarray) -> np.ndarray:

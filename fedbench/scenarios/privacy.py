@@ -1,10 +1,12 @@
 """Central differential privacy at the level of clients: clipped updates, Gaussian noise on their sum, and its cost.
 
-A trusted server releases the sequence of its models. What the harness measures is not covered, and draws come from a
-seeded hash: a run shows what the mechanism costs in accuracy and must not be deployed as one.
+A trusted server releases the sequence of its models. What the harness measures is not covered, and
+draws come from a seeded hash: a run shows what the mechanism costs in accuracy and must not be
+deployed as one.
 
-Sources: McMahan et al., ICLR 2018 (DP-FedAvg, fixed denominator); Andrew et al., NeurIPS 2021, Alg. 1 (adaptive
-clipping); Mironov, Talwar and Zhang 2019, and Canonne, Kamath and Steinke, NeurIPS 2020 (accounting, by dp-accounting).
+Sources: McMahan et al., ICLR 2018 (DP-FedAvg, fixed denominator); Andrew et al., NeurIPS 2021, Alg.
+1 (adaptive clipping); Mironov, Talwar and Zhang 2019, and Canonne, Kamath and Steinke, NeurIPS 2020
+(accounting, by dp-accounting).
 """
 
 import logging
@@ -35,8 +37,10 @@ from fedbench.simulation.scenario import OWN, RoundPlan
 _BOUND = f"{OWN}bound"  # of the server: the bound of the next round, [1] so that it is no column
 _SHARE = f"{OWN}unclipped"  # b_k of clients [C], then b̃
 _EPSILON = f"{OWN}epsilon"  # ε spent so far
-_RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}  # what the guarantee holds for
-logging.getLogger("absl").setLevel(logging.ERROR)  # dp-accounting warns of orders that it leaves out; others give ε
+# what the guarantee holds for
+_RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}
+# dp-accounting warns of orders that it leaves out; others give ε
+logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +50,12 @@ class Privacy(Layer):
     Attributes:
         population: All clients.
         noise: Noise multiplier z; 0 is no guarantee, None is 1, or what ``epsilon`` needs.
-        epsilon: What the planned rounds are to spend, instead of ``noise``; more than 1000 would need next to none.
+        epsilon: What the planned rounds are to spend, instead of ``noise``; more than 1000 would
+            need next to none.
         delta: δ; None is 1/N^1.1.
         clip: Bound on the norm of an update; ``adaptive``; or infinity, for no noise.
-        sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one size.
+        sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one
+            size.
         quantile: Share γ of the updates that an adaptive bound leaves as they are.
         clip_lr: Rate η_C of its logarithm.
         clip_start: The first bound.
@@ -73,16 +79,22 @@ class Privacy(Layer):
     def __post_init__(self) -> None:
         if self.population.by_size:
             why = "Poisson sampling at one rate is what is accounted for"
-            raise RequestError(f"privacy does not go with sampling=size: {why}; use sampling=uniform")
+            raise RequestError(
+                f"privacy does not go with sampling=size: {why}; use sampling=uniform"
+            )
         if self.noise is not None and self.epsilon is not None:
-            raise WrongValue("noise", f"must be null with privacy.epsilon, got {self.noise}; set one of the two")
+            raise WrongValue(
+                "noise", f"must be null with privacy.epsilon, got {self.noise}; set one of the two"
+            )
         validate("delta", self.failure, OpenUnit)
         z, limit = self.multiplier, 2 * self.deviation
         if z and self.clip == "adaptive" and limit <= z:
             fault = f"must be below 2·count_noise = {limit:g}, got {z:g}; raise privacy.count_noise or the cohort"
             raise WrongValue("noise", fault)
         if z and self.clip == math.inf:
-            raise WrongValue("noise", f"needs a finite clip, got {z:g}; set privacy.clip to a number")
+            raise WrongValue(
+                "noise", f"needs a finite clip, got {z:g}; set privacy.clip to a number"
+            )
 
     @property
     def clients(self) -> int:
@@ -116,9 +128,14 @@ class Privacy(Layer):
         if self.epsilon is None:
             return 1.0 if self.noise is None else self.noise
         planned = partial(self.event, rounds=max(1, self.population.rounds))
-        start = dp.LowerEndpointAndGuess(1e-3, 1)  # with 0 the accounting of fixed cohorts divides by it
+        # with 0 the accounting of fixed cohorts divides by it
+        start = dp.LowerEndpointAndGuess(1e-3, 1)
         try:
-            return float(dp.calibrate_dp_mechanism(self.accountant, planned, self.epsilon, self.failure, start))
+            return float(
+                dp.calibrate_dp_mechanism(
+                    self.accountant, planned, self.epsilon, self.failure, start
+                )
+            )
         except (ValueError, dp.mechanism_calibration.NoBracketIntervalFoundError) as error:
             fault = f"must be what some noise >= 0.001 spends in {self.population.rounds} rounds, got {self.epsilon:g}"
             raise WrongValue("epsilon", f"{fault}; set privacy.noise instead") from error
@@ -138,7 +155,9 @@ class Privacy(Layer):
         """Return the event of some rounds with noise multiplier z, for the accountant."""
         if self.sampling == "fixed":
             # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
-            event = dp.SampledWithoutReplacementDpEvent(self.clients, int(self.size), dp.GaussianDpEvent(z / 2))
+            event = dp.SampledWithoutReplacementDpEvent(
+                self.clients, int(self.size), dp.GaussianDpEvent(z / 2)
+            )
         else:
             event = dp.PoissonSampledDpEvent(self.size / self.clients, dp.GaussianDpEvent(z))
         return dp.SelfComposedDpEvent(event, rounds)
@@ -152,7 +171,9 @@ class Privacy(Layer):
         """Return ε of a number of rounds; infinite without noise."""
         if not self.multiplier:
             return math.inf
-        return float(dp.rdp.compute_epsilon(self._once.orders, rounds * self._once.rdp, self.failure)[0])
+        return float(
+            dp.rdp.compute_epsilon(self._once.orders, rounds * self._once.rdp, self.failure)[0]
+        )
 
     @property
     def needs(self) -> dict[Demand, str]:
@@ -190,9 +211,13 @@ class Privacy(Layer):
         adaptive = self.clip == "adaptive"
         bound: Any = plan.server.get(_BOUND, self.clip)  # a number, or [1]
 
-        def clipped(server: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
+        def clipped(
+            server: State, uploads: State, states: State, ids: Tensor
+        ) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
-                raise RequestError(f"privacy covers one vector, and this method also uploads {', '.join(sorted(more))}")
+                raise RequestError(
+                    f"privacy covers one vector, and this method also uploads {', '.join(sorted(more))}"
+                )
             v = uploads[name]
             norm = lengths(v)
             uploads = uploads | {name: v * shrunk(norm, bound)[:, None].to(v.dtype)}
@@ -220,8 +245,12 @@ class Privacy(Layer):
                 spent += f"; δ is not below 1/N = {1 / self.clients:.3g}"
             return [*algo.remarks(server), f"privacy: {spent}"]
 
-        update = Averaging(step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)})
-        return replace(sending(algo, clipped), update=update, server_init=server_init, remarks=remarks)
+        update = Averaging(
+            step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)}
+        )
+        return replace(
+            sending(algo, clipped), update=update, server_init=server_init, remarks=remarks
+        )
 
     def _noisy(self, mean: Tensor, bound: Any, plan: RoundPlan) -> Tensor:
         """Return the mean update [P] with noise."""
@@ -234,9 +263,13 @@ class Privacy(Layer):
 
     def _adapted(self, unclipped: Tensor, bound: Tensor, plan: RoundPlan) -> tuple[Tensor, Tensor]:
         """Return the noisy share b̃ of unclipped updates, from b_k [C], and the bound of the next round [1]."""
-        zeta = normal(torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=bound.device))
+        zeta = normal(
+            torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=bound.device)
+        )
         share = 0.5 + ((unclipped.double() - 0.5).sum() + self.deviation * zeta) / self.size
-        return share, (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(1e-20, 1e20)
+        return share, (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(
+            1e-20, 1e20
+        )
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round with the ε spent after it, and with the noise alone if nothing arrives."""
@@ -246,7 +279,9 @@ class Privacy(Layer):
             w = server["w"]
             none = torch.zeros(0, dtype=torch.int64, device=w.device)
             uploads = {_SHARE: none, **{name: torch.zeros_like(w) for name in averaging.weights}}
-            nobody = ClientInfo(id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none)
+            nobody = ClientInfo(
+                id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none
+            )
             return averaging.step(plan.idle(server), uploads, nobody)
 
         notes = plan.notes | {"epsilon": self.spent(plan.round + 1)}

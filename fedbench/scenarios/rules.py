@@ -11,8 +11,15 @@ from fedbench.core.types import lengths, weighted_sum
 from fedbench.scenarios.vectors import columns, shrunk
 
 # (a, b): among C vectors there may be f of attackers if C >= a f + b
-_BOUNDS = {"trimmed_mean": (2, 1), "krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "nnm": (1, 1)}
-_STILL = 1e-9  # the geometric median has been reached if it moves by less, of the largest distance at the start
+_BOUNDS = {
+    "trimmed_mean": (2, 1),
+    "krum": (2, 3),
+    "multi_krum": (2, 3),
+    "bulyan": (4, 3),
+    "nnm": (1, 1),
+}
+# the geometric median has been reached if it moves by less, of the largest distance at the start
+_STILL = 1e-9
 
 
 def allowed(f: int, count: int, parts: Sequence[str]) -> int:
@@ -71,7 +78,8 @@ def bulyan(squared: Tensor, f: int) -> Tensor:
 def nearest_rows(squared: Tensor, count: int) -> Tensor:
     """Return weights [C, C] that put the mean of the ``count`` nearest rows in the place of every row.
 
-    A row is one of its own nearest ones; ties go to the first (NNM; Allouah et al., AISTATS 2023, Alg. 2).
+    A row is one of its own nearest ones; ties go to the first (NNM; Allouah et al., AISTATS 2023,
+    Alg. 2).
     """
     nearest = squared.sort(dim=1, stable=True).indices[:, :count]
     return torch.zeros_like(squared).scatter(1, nearest, 1 / count)
@@ -96,8 +104,8 @@ def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
 def geometric_median(squared: Tensor, p: Tensor, iterations: int, nu: float) -> Tensor:
     """Return weights b [C] for which z = Σ b_k v_k is the argmin of Σ p_k ‖v_k - z‖.
 
-    Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which need no vectors: as Σ b_k = 1,
-    ‖v_k - z‖² = (D b)_k - b' D b / 2.
+    Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which need no vectors: as Σ
+    b_k = 1, ‖v_k - z‖² = (D b)_k - b' D b / 2.
 
     Args:
         squared: The squared distances D between the v_k, [C, C].
@@ -120,7 +128,9 @@ def geometric_median(squared: Tensor, p: Tensor, iterations: int, nu: float) -> 
     return b
 
 
-def centered_clipping(rows: Tensor, centre: Tensor, radius: float | Tensor | Literal["median"], steps: int) -> Tensor:
+def centered_clipping(
+    rows: Tensor, centre: Tensor, radius: float | Tensor | Literal["median"], steps: int
+) -> Tensor:
     """Return the centre [P] after ``steps`` steps by the mean of the clipped differences (Karimireddy et al., 2021).
 
     Args:
@@ -130,7 +140,9 @@ def centered_clipping(rows: Tensor, centre: Tensor, radius: float | Tensor | Lit
         steps: Number of steps.
     """
     for _ in range(steps):
-        parts = [lengths(rows[:, block].double() - centre[block]).square() for block in columns(rows)]
+        parts = [
+            lengths(rows[:, block].double() - centre[block]).square() for block in columns(rows)
+        ]
         apart = torch.stack(parts).sum(0).sqrt()
         radius = median(apart[:, None]) if isinstance(radius, str) else radius
         share = shrunk(apart, radius) / len(rows)

@@ -1,7 +1,8 @@
 """The scenarios of a run around its method: one round in the order in which things happen to clients and messages.
 
-Reached, sampled, reported; broadcast; local work; messages of attackers; compression, after which the server sees
-decoded vectors; clipping; what is done before the sum; the rule in its place, or noise; the method's step.
+Reached, sampled, reported; broadcast; local work; messages of attackers; compression, after which
+the server sees decoded vectors; clipping; what is done before the sum; the rule in its place, or
+noise; the method's step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ from fedbench.scenarios.layers import Layer, hidden, shown
 from fedbench.scenarios.population import Population
 from fedbench.simulation.scenario import REPORTS, Attackers, RoundPlan, Scenario
 
-_ORDER = ("attack", "compression", "privacy", "defence", "availability")  # from the client's message to the server
+# from the client's message to the server
+_ORDER = ("attack", "compression", "privacy", "defence", "availability")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class ScenarioStack(Scenario):
     @cached_property
     def availability(self) -> Availability:
         """Who takes part; by default every client that is sampled."""
-        return next((layer for layer in self.layers if isinstance(layer, Availability)), Availability())
+        return next(
+            (layer for layer in self.layers if isinstance(layer, Availability)), Availability()
+        )
 
     @cached_property
     def attackers(self) -> Attackers:
@@ -95,7 +99,10 @@ class ScenarioStack(Scenario):
 
 
 def build_scenarios(
-    choices: Mapping[str, Component], algo: Component, stages: Sequence[Stage], population: Population
+    choices: Mapping[str, Component],
+    algo: Component,
+    stages: Sequence[Stage],
+    population: Population,
 ) -> ScenarioStack:
     """Return the scenarios around a method.
 
@@ -106,7 +113,8 @@ def build_scenarios(
         population: All clients.
 
     Raises:
-        RequestError: If a value is wrong, or a scenario does not go with the method or with another one.
+        RequestError: If a value is wrong, or a scenario does not go with the method or with another
+            one.
     """
     stack = ScenarioStack(population)
     for group in _ORDER:
@@ -130,7 +138,8 @@ def _size(uploads: State) -> int:
 def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
     """Return the method, which neither sees nor loses the states that scenarios keep beside its own.
 
-    Of what scenarios have added to the uploads, numbers and what is in the server's state get there.
+    Of what scenarios have added to the uploads, numbers and what is in the server's state get
+    there.
 
     Args:
         algo: The method, or its second local phase or first exchange.

@@ -18,7 +18,8 @@ def vectors(sent: State, shape: torch.Size) -> State:
     """Return the vectors [P] or [c, P] of floating point among what is sent, in the order of their names.
 
     Args:
-        sent: A message or uploads; numbers are [c, 1], masks are packed, and entries of scenarios are no vectors.
+        sent: A message or uploads; numbers are [c, 1], masks are packed, and entries of scenarios
+            are no vectors.
         shape: Shape [P] of the model.
     """
     return {

@@ -1,7 +1,7 @@
 """Steps on a GPU as CUDA graphs: the same kernels on the same numbers, handed over at once instead of one by one.
 
-A step of a small model is hundreds of kernels of a few microseconds, and the host takes longer to launch each of them;
-docs/gpu.md has measurements.
+A step of a small model is hundreds of kernels of a few microseconds, and the host takes longer to
+launch each of them; docs/gpu.md has measurements.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ class Graph(NamedTuple):
 class CapturedOracle:
     """An oracle that replays what it has done twice with tensors of the same shapes.
 
-    Every call reads its tensors from the same memory, which is that of the largest step, so that no bit depends on
-    whether it is captured. After a step that cannot be captured, such as one of a model that looks at a number on the
-    host, none is any more.
+    Every call reads its tensors from the same memory, which is that of the largest step, so that no
+    bit depends on whether it is captured. After a step that cannot be captured, such as one of a
+    model that looks at a number on the host, none is any more.
 
     Args:
         oracle: Computes losses and gradients on the GPU.
@@ -72,9 +72,12 @@ class CapturedOracle:
         """Return the logits [A, B, classes]; they are of large blocks."""
         return self.oracle.logits(w, x)
 
-    def _run(self, name: str, step: Step, w: Tensor, batch: Batch, *more: Tensor) -> Sequence[Tensor]:
+    def _run(
+        self, name: str, step: Step, w: Tensor, batch: Batch, *more: Tensor
+    ) -> Sequence[Tensor]:
         """Return what a step returns, replayed if it is captured; its first argument stays in the shared memory."""
-        tensors = [v for v in (w, *batch[:-1], *more) if v is not None]  # all but the number of the step
+        # all but the number of the step
+        tensors = [v for v in (w, *batch[:-1], *more) if v is not None]
         signature = (name, *((v.shape, v.dtype) for v in tensors))
         graph = self.graphs.get(signature)
         if graph is not None:
@@ -93,7 +96,10 @@ class CapturedOracle:
         if len(self.graphs) < self.most:
             self._calls[signature] += 1
             if self._calls[signature] > _OFTEN:
-                outputs = [v if v is inputs[0] else self._place(f"out {k}", v) for k, v in enumerate(results)]
+                outputs = [
+                    v if v is inputs[0] else self._place(f"out {k}", v)
+                    for k, v in enumerate(results)
+                ]
                 replay = self._captured(run, outputs)
                 if replay is None:
                     self.most = 0
@@ -111,9 +117,12 @@ class CapturedOracle:
             memory = self._memory[name, v.dtype] = v.new_empty(v.numel())
         return memory[: v.numel()].view(v.shape)
 
-    def _captured(self, run: Callable[[], Sequence[Tensor]], outputs: list[Tensor]) -> Callable[[], None] | None:
+    def _captured(
+        self, run: Callable[[], Sequence[Tensor]], outputs: list[Tensor]
+    ) -> Callable[[], None] | None:
         """Return a function that runs again and writes ``outputs``; None if a run waits for the GPU or lacks memory."""
-        if not self.graphs:  # a pool and a stream of their own, since libraries have memory for each stream
+        # a pool and a stream of their own, since libraries have memory for each stream
+        if not self.graphs:
             self._pool = {"pool": torch.cuda.graph_pool_handle(), "stream": torch.cuda.Stream()}
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:

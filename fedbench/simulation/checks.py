@@ -16,19 +16,21 @@ from fedbench.core.types import ClientInfo, all_finite
 from fedbench.core.user_code import is_own, place_of, raised
 from fedbench.simulation.memory import allocation_failed
 
-_MODERATE = 1e6  # numbers above this are a run that diverges, from which no function can be asked for finite results
+# numbers above this are a run that diverges, from which no function can be asked for finite results
+_MODERATE = 1e6
 
 
 class Rule(NamedTuple):
     """A result that a function must return: a tensor, or a dictionary of tensors.
 
-    A shape has a letter for each dimension, alternatives apart by "|": "P | C P". P is the number of parameters, C of
-    clients in the call; "*" is any size, "..." any further dimensions.
+    A shape has a letter for each dimension, alternatives apart by "|": "P | C P". P is the number
+    of parameters, C of clients in the call; "*" is any size, "..." any further dimensions.
 
     Attributes:
         meaning: The result in words.
         shape: Shape of the tensor, or of every entry of the dictionary without a shape of its own.
-        entries: Shapes of entries of a dictionary that must be there, of the type of the model; None is a tensor.
+        entries: Shapes of entries of a dictionary that must be there, of the type of the model;
+            None is a tensor.
         like: Position of the argument whose keys, shapes and types must come back.
     """
 
@@ -104,7 +106,8 @@ class FirstCall:
     Args:
         function: The function.
         role: What it is for the user, such as ``update`` or ``metrics.gini``.
-        fault: Returns what is wrong with a result, given the arguments and the result; None if nothing is.
+        fault: Returns what is wrong with a result, given the arguments and the result; None if
+            nothing is.
         named: The function that messages name; None is ``function``.
     """
 
@@ -122,7 +125,8 @@ class FirstCall:
         """Return the result of the function.
 
         Raises:
-            RequestError: If the first result does not fit, or the function raises an error in its first call.
+            RequestError: If the first result does not fit, or the function raises an error in its
+                first call.
         """
         if self._done:
             return self.function(*args)
@@ -134,7 +138,9 @@ class FirstCall:
             if isinstance(error, RequestError) or allocation_failed(error):
                 raise
             shapes = "; ".join(kind(a) for a in args if isinstance(a, Tensor | dict | ClientInfo))
-            raise RequestError(f"{self._place} {raised(error)} (its arguments: {shapes})") from error
+            raise RequestError(
+                f"{self._place} {raised(error)} (its arguments: {shapes})"
+            ) from error
 
         fault = self._fault(args, result)
         changed = [name for name, v, version in versions if v._version != version]
@@ -199,7 +205,9 @@ def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] |
             dtype, shape = before[name].dtype, " ".join(str(n or "*") for n in before[name].shape)
         fits = any(_fits(v, form.split(), sizes) for form in shape.split("|"))
         if not fits or v.dtype != (dtype or v.dtype):
-            return returned, f"{dtype} {_shape_text(shape, sizes)}".removeprefix("None ").removeprefix("torch.")
+            return returned, f"{dtype} {_shape_text(shape, sizes)}".removeprefix(
+                "None "
+            ).removeprefix("torch.")
     return None
 
 
@@ -208,7 +216,9 @@ def _fits(v: Tensor, letters: list[str], sizes: Mapping[str, int]) -> bool:
     if letters[-1:] == ["..."]:
         letters = letters[:-1] + ["*"] * (v.dim() - len(letters) + 1)
     lengths = [int(letter) if letter.isdigit() else sizes.get(letter) for letter in letters]
-    return len(lengths) == v.dim() and all(n in (None, size) for n, size in zip(lengths, v.shape, strict=True))
+    return len(lengths) == v.dim() and all(
+        n in (None, size) for n, size in zip(lengths, v.shape, strict=True)
+    )
 
 
 def _shape_text(shape: str, sizes: Mapping[str, int]) -> str:
@@ -245,7 +255,11 @@ def kind(value: object) -> str:
         case Tensor() | np.ndarray():
             return f"{list(value.shape)} {value.dtype}".replace("torch.", "")
         case {}:
-            return "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}" if value else "an empty dict"
+            return (
+                "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}"
+                if value
+                else "an empty dict"
+            )
         case tuple():
             return "tuple of " + (", ".join(map(kind, value)) or "nothing")
         case ClientInfo():

@@ -57,7 +57,9 @@ class StateAllocator:
         self.place = self._choose() if self.bytes else None
         if self.place == "file":
             assert self._folder is not None
-            return {name: _in_file(self._folder / f"{name}.bin", v, count) for name, v in one.items()}
+            return {
+                name: _in_file(self._folder / f"{name}.bin", v, count) for name, v in one.items()
+            }
         device = torch.device("cpu") if self.place == "host" else self._device
         return {name: _in_memory(v.to(device), count) for name, v in one.items()}
 
@@ -75,7 +77,8 @@ class StateAllocator:
     def packed(self, states: State) -> State:
         """Return the states [N, ...] as a checkpoint has them: those that are not the first, if these are at most half.
 
-        ``NAME`` then has their rows, ``NAME/rows`` the clients, and ``NAME/first`` the state of the others.
+        ``NAME`` then has their rows, ``NAME/rows`` the clients, and ``NAME/first`` the state of the
+        others.
         """
         packed = dict(states)
         for name, first in self.first.items():

@@ -17,10 +17,18 @@ from fedbench.core.types import ClientInfo, State, nbytes, to_device, weighted_s
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel
 from fedbench.simulation.engine import Limits
-from fedbench.simulation.local_work import LocalWork, Plan, balanced, chunks, start_local, train_chunk
+from fedbench.simulation.local_work import (
+    LocalWork,
+    Plan,
+    balanced,
+    chunks,
+    start_local,
+    train_chunk,
+)
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 
-_HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up part by part above it
+# uploads of a cohort up to this size are held at once; they are added up part by part above it
+_HELD_BYTES = 2**28
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
 
 
@@ -42,7 +50,8 @@ class CohortResult:
 
     Args:
         ids: The clients of the cohort [C].
-        home: The states of all clients [N, ...], in which new states replace the old ones; None keeps them apart.
+        home: The states of all clients [N, ...], in which new states replace the old ones; None
+            keeps them apart.
 
     Attributes:
         uploads: The uploads, [C, ...]; at the end also those that are added up, [P].
@@ -70,7 +79,8 @@ class CohortResult:
         """Copy what the clients at ``rows`` have to their places in ``total``."""
         for name, v in some.items():
             if name not in total:
-                total.setdefault(name, v.new_empty(len(self._ids), *v.shape[1:]))  # of two threads', one is kept
+                # of two threads', one is kept
+                total.setdefault(name, v.new_empty(len(self._ids), *v.shape[1:]))
             total[name][rows] = v
 
     def add(self, item: tuple[int, Part], result: PartResult) -> None:
@@ -127,12 +137,21 @@ class Cohort:
         purpose: Purpose,
     ) -> None:
         self.ids, self.tau, self.data, self.work = ids, tau, data, work
-        self.measurements, self.engine, self.seed, self.purpose = measurements, measurements.engine, seed, purpose
+        self.measurements, self.engine, self.seed, self.purpose = (
+            measurements,
+            measurements.engine,
+            seed,
+            purpose,
+        )
         self._parts: tuple[bool, Limits, list[Part]] | None = None
 
     def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
-        device, dtype, counts = self.data.x.device, self.data.dtype, self.data.train.counts[self.ids]
+        device, dtype, counts = (
+            self.data.x.device,
+            self.data.dtype,
+            self.data.train.counts[self.ids],
+        )
         n = to_device(counts, device, dtype)
         return ClientInfo(
             id=to_device(self.ids, device),
@@ -165,8 +184,8 @@ class Cohort:
             clients: States of all clients, [N, ...].
             info: Facts of the cohort; leaves [C].
             round: Rounds done before this one.
-            weights: Weights [C] of the uploads that may be added up as clients finish, by name. They are if holding
-                them all would take much memory.
+            weights: Weights [C] of the uploads that may be added up as clients finish, by name.
+                They are if holding them all would take much memory.
             in_place: Whether the new states of the clients replace the old ones in ``clients``.
             size: The size of uploads as they are sent.
 
@@ -174,7 +193,9 @@ class Cohort:
             OutOfMemory: If the local phase of one client does not fit.
         """
         kernel, plain = self.engine.kernel, not self.work.random and not self.work.augment
-        compiled = plain and kernel is not None and kernel.supports(algo.step) and kernel.reads(self.data)
+        compiled = (
+            plain and kernel is not None and kernel.supports(algo.step) and kernel.reads(self.data)
+        )
         held_bytes = len(self.ids) * msg["w"].nbytes
         holds = held_bytes <= (SHARE_BYTES if compiled else _HELD_BYTES)
         summed = {} if holds or weights is None else weights
@@ -185,7 +206,9 @@ class Cohort:
             part = item[1]
             part_info = info.take(part.rows)
             ids = part_info.id
-            states = {k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()}
+            states = {
+                k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()
+            }
             uploads, states, local = part.local_phase(algo, msg, states, part_info, round)
             return PartResult(
                 uploads={k: v for k, v in uploads.items() if k not in summed},
@@ -241,10 +264,12 @@ class Cohort:
         most = min(kernel.most_clients, self.engine.limits.clients)
         if len(cost) <= most:
             return balanced(cost, kernel.threads(int(cost.sum()), self.engine.all_workers))
-        # sums over a large cohort depend on its shares, which must be the same for any number of workers
+        # sums over a large cohort depend on its shares, which must be the same for any number of
+        # workers
         count = max(-(-len(cost) // most), _LEAST_SHARES)
         shares = np.array_split(np.arange(len(cost)), min(len(cost), count))
-        return sorted(shares, key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
+        # the longest first, so that no thread waits for it alone
+        return sorted(shares, key=lambda p: -cost[p].sum())
 
 
 class Part:
@@ -252,7 +277,8 @@ class Part:
 
     Args:
         cohort: The cohort.
-        positions: Their positions in it [c]; ordered by falling number of steps, unless the code is compiled.
+        positions: Their positions in it [c]; ordered by falling number of steps, unless the code is
+            compiled.
         compiled: Whether the engine's compiled code carries it out.
 
     Attributes:

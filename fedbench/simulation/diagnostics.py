@@ -1,7 +1,8 @@
 """Diagnostics: what a run measures besides accuracies and losses.
 
-The loop and the trainer know no diagnostic by name. A new one is a subclass of ``Diagnostic`` in ``DIAGNOSTICS``. What
-diagnostics may look at inside a round is declared by the method, in ``Algorithm.exposes``.
+The loop and the trainer know no diagnostic by name. A new one is a subclass of ``Diagnostic`` in
+``DIAGNOSTICS``. What diagnostics may look at inside a round is declared by the method, in
+``Algorithm.exposes``.
 """
 
 import inspect
@@ -111,7 +112,8 @@ class ImprovedClients(Diagnostic):
         cohort = np.setdiff1d(snapshot.cohort, self.run.ignored)
         if self._before is None or not len(cohort):
             return None
-        # both from the same blocks of examples: a loss that did not change is not a rounding error away
+        # both from the same blocks of examples: a loss that did not change is not a rounding error
+        # away
         models = (self._before, (snapshot.data, snapshot.server["w"]))
         before, after = (self.run.measurements.mean_losses(data, cohort, w) for data, w in models)
         return float((after <= before).double().mean())
@@ -160,8 +162,8 @@ COLUMNS = tuple(d.column for d in DIAGNOSTICS.values() if d.column is not None)
 def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
     """Return the similarity of the clients' first moments (FedCAda, Zhou et al. 2024, Eq. 2), [K, K].
 
-    The linear CKA of each weight tensor, reshaped to [out, rest], averaged over the tensors. Vectors, such as biases,
-    are left out, and so are tensors without variance.
+    The linear CKA of each weight tensor, reshaped to [out, rest], averaged over the tensors.
+    Vectors, such as biases, are left out, and so are tensors without variance.
 
     Args:
         task: The model.
@@ -180,8 +182,9 @@ def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     """Return the linear CKA of two matrices with the same number of rows (Kornblith et al., ICML 2019; FedCAda, Eq. 2).
 
-    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] after centring their columns. It is 1 for
-    matrices that are equal up to scale, and NaN if one of them has no variance.
+    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] after centring their
+    columns. It is 1 for matrices that are equal up to scale, and NaN if one of them has no
+    variance.
     """
     x, y = _centred(x), _centred(y)
     if min(x.shape[1], y.shape[1]) <= len(x):
@@ -209,12 +212,13 @@ class CustomMetric:
 
     Args:
         name: Its column in ``rounds.jsonl``.
-        function: The function. Of the arrays ``accuracy``, ``loss`` and ``weights`` [N] it takes those that it has
-            parameters for.
+        function: The function. Of the arrays ``accuracy``, ``loss`` and ``weights`` [N] it takes
+            those that it has parameters for.
         options: Its other arguments.
 
     Raises:
-        RequestError: If the name is taken or cannot name a column, or the function has other parameters.
+        RequestError: If the name is taken or cannot name a column, or the function has other
+            parameters.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -235,7 +239,10 @@ class CustomMetric:
             ) from error
         self.name = name
         self._call = FirstCall(
-            lambda arrays: function(**arrays, **options), f"metrics.{name}", _not_a_number, named=function
+            lambda arrays: function(**arrays, **options),
+            f"metrics.{name}",
+            _not_a_number,
+            named=function,
         )
 
     def measure(self, evaluation: Evaluation) -> float | None:

@@ -106,13 +106,14 @@ class Engine:
     ) -> list[U]:
         """Apply ``f`` to every item, on all worker threads of all processes, and keep the order.
 
-        Worker threads record no gradients; the caller switches them off for the case that there are none. When an error
-        is raised, no thread is at work any more.
+        Worker threads record no gradients; the caller switches them off for the case that there are
+        none. When an error is raised, no thread is at work any more.
 
         Args:
             f: What is applied.
             items: The items; the longest work first.
-            store: Stores the result of an item as soon as it is there, on any thread; results are not returned then.
+            store: Stores the result of an item as soon as it is there, on any thread; results are
+                not returned then.
             threads: Whether to use other threads and processes, which a worker thread must not.
         """
         ranks = self.ranks if threads else ALONE
@@ -133,18 +134,24 @@ class Engine:
             wait(futures)
 
     def within_memory(
-        self, work: Callable[[], T], unit: Literal["clients", "examples"], used: Callable[[], int], smallest: str
+        self,
+        work: Callable[[], T],
+        unit: Literal["clients", "examples"],
+        used: Callable[[], int],
+        smallest: str,
     ) -> T:
         """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
 
-        What is done at once is halved down to one client or example per thread, then the threads are halved.
+        What is done at once is halved down to one client or example per thread, then the threads
+        are halved.
 
         Args:
-            work: A function that follows the limits and can be called again: what it has finished it does not repeat,
-                and what it has not finished it has not changed.
+            work: A function that follows the limits and can be called again: what it has finished
+                it does not repeat, and what it has not finished it has not changed.
             unit: What it does several of at once.
             used: Returns how many of them a thread does at once.
-            smallest: What remains to be done at once in the end, and how to make it smaller, for the message.
+            smallest: What remains to be done at once in the end, and how to make it smaller, for
+                the message.
 
         Raises:
             OutOfMemory: If one client or example does not fit on a single thread.
@@ -153,7 +160,9 @@ class Engine:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                if not allocation_failed(error) or (self.ranks.world_size > 1 and error is not self.ranks.raised):
+                if not allocation_failed(error) or (
+                    self.ranks.world_size > 1 and error is not self.ranks.raised
+                ):
                     raise  # of several processes all do less at once, or all end
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
@@ -183,5 +192,6 @@ class Engine:
 
 def _prepare_thread() -> None:
     """Set a worker thread up as the main thread is: these settings belong to a thread."""
-    torch.set_flush_denormal(True)  # they take a CPU several times as long, and decaying moments are full of them
+    # they take a CPU several times as long, and decaying moments are full of them
+    torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)

@@ -1,6 +1,7 @@
 """Losses and accuracies of one model, or of each client's own, on the data of every client; fairness over clients.
 
-Accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and percent².
+Accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and
+percent².
 """
 
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class Evaluation:
     Attributes:
         ids: The clients, ascending; here N is their number.
         n_train: Number of training examples.
-        train_loss: Sum of the losses of the training examples, in nats; NaN if they were not evaluated.
+        train_loss: Sum of the losses of the training examples, in nats; NaN if they were not
+            evaluated.
         test: Measurements on the test examples.
         per_token: Whether an example is a sequence with a label per token.
         validation: Measurements on the validation examples; None if the run has none.
@@ -63,8 +65,9 @@ class Evaluation:
     def summary(self) -> dict[str, float]:
         """Return the metrics of the federation; losses are means over all examples of all clients.
 
-        Clients without test examples are left out of the accuracies, which are NaN if no client has any. With
-        validation examples, all metrics of the test examples are measured on them too, under ``val_...``.
+        Clients without test examples are left out of the accuracies, which are NaN if no client has
+        any. With validation examples, all metrics of the test examples are measured on them too,
+        under ``val_...``.
         """
         with np.errstate(invalid="ignore"):
             metrics = {"train_loss": float(self.train_loss.sum() / self.n_train.sum())}
@@ -93,7 +96,11 @@ class Evaluation:
 
 
 def evaluate(
-    measurements: Measurements, data: FederatedDataset, w: Tensor, train: bool = True, ids: np.ndarray | None = None
+    measurements: Measurements,
+    data: FederatedDataset,
+    w: Tensor,
+    train: bool = True,
+    ids: np.ndarray | None = None,
 ) -> Evaluation:
     """Evaluate the model w [P], or each client's own [N, P], on the examples of every client, in all splits.
 
@@ -124,8 +131,9 @@ def evaluate(
 def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> float:
     """Return the weighted mean of the lowest max(1, floor(p N / 100)) values.
 
-    Clients that are tied at the edge of the tail share the places that are left: all of them belong to it, each with
-    the same fraction of its weight, so that the result does not depend on their order.
+    Clients that are tied at the edge of the tail share the places that are left: all of them belong
+    to it, each with the same fraction of its weight, so that the result does not depend on their
+    order.
     """
     count = tail_size(len(values), percent)
     edge = np.partition(values, count - 1)[count - 1]
@@ -145,8 +153,8 @@ def tail_size(clients: int, percent: float) -> int:
 def angle_degrees(values: np.ndarray) -> float:
     """Return the angle between the values and (1, ..., 1): arccos(Σ a / (√N ||a||)) = atan(STD / mean), in degrees.
 
-    If all values are 0 there is no direction, and the angle is 90. (Fairness as in Li et al., ICLR 2020, Definition 2
-    of its appendix.)
+    If all values are 0 there is no direction, and the angle is 90. (Fairness as in Li et al., ICLR
+    2020, Definition 2 of its appendix.)
     """
     mean = _mean(values)
     return float(np.degrees(np.arctan2(_deviation(values), mean))) if mean > 0 else 90.0
@@ -167,9 +175,11 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
 
     Args:
         accuracy: Fraction of correct test examples of each client, [N].
-        n_test: Number of test examples of each client, > 0, [N]; the weights of the ``_weighted`` columns.
+        n_test: Number of test examples of each client, > 0, [N]; the weights of the ``_weighted``
+            columns.
 
-    Standard deviation and variance are those of the population (ddof 0). Without any client all are NaN.
+    Standard deviation and variance are those of the population (ddof 0). Without any client all are
+    NaN.
     """
     if not len(accuracy):
         return dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))
@@ -193,7 +203,8 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
 
 
 def _mean(values: np.ndarray) -> float:
-    return float(np.add.reduce(values)) / len(values)  # as ``values.mean()``, which takes four times as long
+    # as ``values.mean()``, which takes four times as long
+    return float(np.add.reduce(values)) / len(values)
 
 
 def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:

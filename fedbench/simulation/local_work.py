@@ -1,7 +1,7 @@
 """The local work of a whole chunk of clients at once: the examples of each client at each step, and the steps.
 
-The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a pure function, the
-same for every algorithm, engine mode, cohort size and device.
+The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a
+pure function, the same for every algorithm, engine mode, cohort size and device.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,8 @@ from fedbench.core.types import Batch, ClientInfo, Descending, Extra, Oracle, St
 from fedbench.data.augmentation import Augmentation
 from fedbench.data.dataset import FederatedDataset
 
-_SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
+# a chunk's batches differ in size by at most this factor, plus this many examples
+_SIMILAR, _SLACK = 1.25, 8
 _BLOCK_BYTES = 32 * 2**20  # features gathered at once; more takes memory and is not faster
 
 
@@ -31,8 +32,10 @@ class LocalWork:
 
     Attributes:
         lr: η_l, the learning rate of the local solver, in the first round.
-        batch_size: Number of examples of a batch; None is one batch of all examples of a client, in stored order.
-        epochs: Range (lo, hi) from which the number of epochs is drawn per client and round; lo = hi is a fixed number.
+        batch_size: Number of examples of a batch; None is one batch of all examples of a client, in
+            stored order.
+        epochs: Range (lo, hi) from which the number of epochs is drawn per client and round; lo =
+            hi is a fixed number.
         steps: Fixed number of steps instead of epochs, or None.
         random: Whether training steps draw random numbers (dropout).
         augment: Augmentation of training images, or None.
@@ -55,7 +58,9 @@ class LocalWork:
         """Return the size of each client's largest batch."""
         return n if self.batch_size is None else np.minimum(n, self.batch_size)
 
-    def tau(self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None) -> np.ndarray:
+    def tau(
+        self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None
+    ) -> np.ndarray:
         """Return τ_k, the number of local steps of each client in this round; a short last batch of an epoch counts.
 
         Args:
@@ -83,8 +88,9 @@ class LocalWork:
 def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
     """Cut a cohort into chunks of at most ``size`` clients that have similar work.
 
-    Clients are ordered by falling steps, then by falling batch width, so that those that finish leave the batch of
-    their chunk; a chunk ends early where padding to its widest batch would waste more than a quarter.
+    Clients are ordered by falling steps, then by falling batch width, so that those that finish
+    leave the batch of their chunk; a chunk ends early where padding to its widest batch would waste
+    more than a quarter.
 
     Args:
         ids: The clients [C].
@@ -97,7 +103,8 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
     """
     order = np.lexsort((ids, -widths, -tau))
     ordered_widths = widths[order]
-    changes = np.flatnonzero(np.diff(ordered_widths, prepend=-1))  # a loop over widths, not over clients
+    # a loop over widths, not over clients
+    changes = np.flatnonzero(np.diff(ordered_widths, prepend=-1))
     cuts: list[int] = []
     low = high = 0
     for start in changes.tolist():
@@ -112,7 +119,8 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
 def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
     """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
 
-    The items in order of falling cost are cut where the sum of the costs passes the next equal share.
+    The items in order of falling cost are cut where the sum of the costs passes the next equal
+    share.
 
     Args:
         cost: Costs [C], whole numbers of 0 or more.
@@ -143,8 +151,8 @@ def ragged_arange(counts: np.ndarray) -> np.ndarray:
 class Plan:
     """The places of the examples of a chunk in its batches, which do not depend on the examples' order.
 
-    A plan is computed once for each set of clients. Batches are packed step by step; the clients are ordered by falling
-    τ, so that those still at work at step t are the first active[t].
+    A plan is computed once for each set of clients. Batches are packed step by step; the clients
+    are ordered by falling τ, so that those still at work at step t are the first active[t].
 
     Args:
         ids: The clients [c], ordered by falling ``tau``.
@@ -153,7 +161,9 @@ class Plan:
         work: The local work.
     """
 
-    def __init__(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork) -> None:
+    def __init__(
+        self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork
+    ) -> None:
         n = data.train.counts[ids]
         width = int(work.widths(n).max())
         per_epoch = -(-n // width)
@@ -170,7 +180,8 @@ class Plan:
         place = ragged_arange(n[client])  # of an example in its epoch
         step = epoch * per_epoch[owner] + place // width
         slot = (starts[np.minimum(step, len(steps))] + owner) * width + place % width
-        slot[step >= tau[owner]] = starts[-1] * width  # a spare place takes the examples cut off by a limit on steps
+        # a spare place takes the examples cut off by a limit on steps
+        slot[step >= tau[owner]] = starts[-1] * width
         in_batch = np.minimum(width, n[owner] - place // width * width)
 
         device = data.x.device
@@ -178,23 +189,33 @@ class Plan:
         self.shuffled = work.batch_size is not None
         self.epoch, self.segment, self.slot = (to_device(v, device) for v in (epoch, segment, slot))
         first = np.cumsum(n) - n
-        self.rows = data.train.of_clients(ids).index_select(0, to_device(first[owner] + place, device))
+        self.rows = data.train.of_clients(ids).index_select(
+            0, to_device(first[owner] + place, device)
+        )
         self.weight = self._pack(to_device(1.0 / in_batch, device, data.dtype))
-        self.bits = 62 - len(client).bit_length()  # bits of a hash that fit into int64 with a segment's number
+        # bits of a hash that fit into int64 with a segment's number
+        self.bits = 62 - len(client).bit_length()
         # examples in the batch of a client that is alone, by step: its short batches are not padded
         self.lone = np.minimum(width, n[0] - steps % per_epoch[0] * width).tolist()
         self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch
         if work.random:
             clients = np.concatenate([ids[:k] for k in self.active])
-            self.drawing = to_device(clients, device), to_device(np.repeat(steps, self.active), device)
+            self.drawing = (
+                to_device(clients, device),
+                to_device(np.repeat(steps, self.active), device),
+            )
 
-    def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
+    def batches(
+        self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES
+    ) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, number of clients still at work) for every step of the round."""
         order = self._shuffle(key(seed, purpose, round)) if self.shuffled else self.rows
         rows = self._pack(order)
         views = keys = None
         if self.augment is not None:
-            views = self._pack(fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order))
+            views = self._pack(
+                fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order)
+            )
         if self.drawing is not None:
             keys = fold_in(key(seed, Purpose.MODEL, purpose, round), *self.drawing)
 
@@ -223,7 +244,9 @@ class Plan:
 
     def _shuffle(self, base: int) -> Tensor:
         hashes = fold_in(base, self.epoch, self.rows)
-        order = torch.argsort((self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True)
+        order = torch.argsort(
+            (self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True
+        )
         return self.rows.index_select(0, order)
 
     def _pack(self, values: Tensor) -> Tensor:

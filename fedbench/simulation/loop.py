@@ -1,7 +1,8 @@
 """The round loop and the exchange of clients and server in a round. It prints and writes nothing and knows no method.
 
-Most methods select, broadcast, train and aggregate. A set-up exchange, numbers made for the clients, trials, a second
-local phase and a change of the labels are fields of ``Algorithm`` and ``Stage`` that are empty for other methods.
+Most methods select, broadcast, train and aggregate. A set-up exchange, numbers made for the
+clients, trials, a second local phase and a change of the labels are fields of ``Algorithm`` and
+``Stage`` that are empty for other methods.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator
     """
     snapshot = resume
     if snapshot is None:
-        initial = Snapshot(round=0, stage=0, server={"w": simulation.w}, clients={}, data=simulation.data)
+        initial = Snapshot(
+            round=0, stage=0, server={"w": simulation.w}, clients={}, data=simulation.data
+        )
         snapshot = begin_stage(simulation, 0, initial)
         yield snapshot
 
@@ -72,7 +75,8 @@ def run_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) 
     if algo.trials is not None:
         uploads, info = participants.run_trials(algo.trials, uploads, info)
 
-    server = algo.averaging.step(server, uploads, info)  # where uploads are averaged, they are averages by now
+    # where uploads are averaged, they are averages by now
+    server = algo.averaging.step(server, uploads, info)
     snapshot = end_round(participants, stage, server)
     return snapshot if stage.after is None else change_labels(simulation, stage.after, t, snapshot)
 
@@ -107,7 +111,8 @@ class Exchange(NamedTuple):
 class Observer(NamedTuple):
     """Looks at what clients and server exchange; only for it are all uploads of a cohort held at once."""
 
-    wants: Callable[[int], bool]  # whether to look at a round, by its number over all stages, from 1
+    # whether to look at a round, by its number over all stages, from 1
+    wants: Callable[[int], bool]
     observe: Callable[[Exchange], None]
 
 
@@ -119,13 +124,14 @@ class Simulation:
         stages: The stages; the model passes from one to the next.
         data: The federated data set.
         work: The local work of a client in a round.
-        measurements: Measures losses with the model and the engine of the run, and shares them with those who evaluate
-            the snapshots.
+        measurements: Measures losses with the model and the engine of the run, and shares them with
+            those who evaluate the snapshots.
         w: The initial model [P].
         seed: Random seed of the run.
         sampler: Draws the cohorts of stages that have no sampler of their own.
         allocator: Allocates the client states.
-        observers: Look at the uploads and client states of the cohort, in the rounds that they want.
+        observers: Look at the uploads and client states of the cohort, in the rounds that they
+            want.
         scenario: What surrounds the method.
     """
 
@@ -141,10 +147,16 @@ class Simulation:
     scenario: Scenario = field(default_factory=Scenario)
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
-    def cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
+    def cohort(
+        self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset
+    ) -> Cohort:
         """Return the clients ``ids`` with ``tau`` local steps each: the last cohort of this purpose if it is equal."""
         cohort = self.cohorts.get(purpose)
-        if cohort is None or cohort.data is not data or not np.array_equal((cohort.ids, cohort.tau), (ids, tau)):
+        if (
+            cohort is None
+            or cohort.data is not data
+            or not np.array_equal((cohort.ids, cohort.tau), (ids, tau))
+        ):
             cohort = Cohort(ids, tau, data, self.work, self.measurements, self.seed, purpose)
             self.cohorts[purpose] = cohort
         return cohort
@@ -240,7 +252,9 @@ class Participants:
     @cached_property
     def cohort(self) -> Cohort:
         """The clients whose results arrive, with the plan of their local work."""
-        return self.simulation.cohort(Purpose.BATCHES, self.plan.ids, self.plan.tau, self.before.data)
+        return self.simulation.cohort(
+            Purpose.BATCHES, self.plan.ids, self.plan.tau, self.before.data
+        )
 
     def idle(self) -> State:
         """Return the server's state after a round without results, whose broadcast is sent all the same."""
@@ -251,7 +265,8 @@ class Participants:
         """Return the facts of the cohort, with measurements at the broadcast model ``w`` and the server's numbers."""
         algo, cohort, measurements = self.algo, self.cohort, self.simulation.measurements
         probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
-        self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # gradients are uploads
+        # gradients are uploads
+        self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})
         if "loss_init" in algo.needs:
             probe["loss_init"] = self.simulation.initial_losses[to_device(cohort.ids, w.device)]
         info = cohort.info(algo.weights, self.plan.round, probe)
@@ -265,17 +280,22 @@ class Participants:
         """Carry out the local work, and write the new client states to their places.
 
         Returns:
-            The uploads as ``update`` sees them, and the facts with what was measured at the local models. Entries that
-            the method averages (``Averaging``) are their weighted sums [P], however the cohort was trained.
+            The uploads as ``update`` sees them, and the facts with what was measured at the local
+            models. Entries that the method averages (``Averaging``) are their weighted sums [P],
+            however the cohort was trained.
         """
         algo, server, round, clients = self.algo, self.server, self.plan.round, self.before.clients
         observers = [o for o in self.simulation.observers if o.wants(round + 1)]
         weights = None
         if not observers and algo.deliver is None:  # which need all uploads
-            weights = {k: weighting(server, info) for k, weighting in algo.averaging.weights.items()}
+            weights = {
+                k: weighting(server, info) for k, weighting in algo.averaging.weights.items()
+            }
         in_place = weights is not None and algo.personal is None
 
-        trained = self.cohort.train(algo, message, clients, info, round, weights, in_place, self.plan.bytes_up)
+        trained = self.cohort.train(
+            algo, message, clients, info, round, weights, in_place, self.plan.bytes_up
+        )
         uploads = trained.uploads
         self.bytes_up += trained.bytes_up + nbytes(trained.after)
         self._receive(message)
@@ -299,16 +319,22 @@ class Participants:
         algo, ids, round = self.algo, self.plan.ids, self.plan.round
         if algo.personal is None:
             return {}
-        cohort = self.simulation.cohort(Purpose.PERSONAL, ids, self._personal_steps(ids), self.before.data)
+        cohort = self.simulation.cohort(
+            Purpose.PERSONAL, ids, self._personal_steps(ids), self.before.data
+        )
         info = cohort.info(algo.weights, round)
         return cohort.train(algo.personal, message, self.before.clients, info, round).client_states
 
     def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
         """Return the steps of clients in the second local phase, which no deadline ends."""
         plan, counts = self.plan, self.before.data.train.counts[ids]
-        return self.simulation.work.tau(ids, counts, plan.seed, plan.round, self.algo.personal_epochs)
+        return self.simulation.work.tau(
+            ids, counts, plan.seed, plan.round, self.algo.personal_epochs
+        )
 
-    def run_trials(self, trials: Trials, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+    def run_trials(
+        self, trials: Trials, uploads: State, info: ClientInfo
+    ) -> tuple[State, ClientInfo]:
         """Return the uploads and facts with the losses of models that the server makes and clients measure."""
         proposed = trials.propose(self.server, uploads, info)
         models, ids, data = proposed["trials"], self.plan.ids, self.before.data
@@ -346,7 +372,8 @@ def change_labels(simulation: Simulation, after: After, t: int, snapshot: Snapsh
     data, clients = snapshot.data, snapshot.clients
     predict_fn = partial(simulation.measurements.predictions, data)
     server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, data.y, predict_fn)
-    for name, v in clients.items():  # which stay where they are: a checkpoint may hold that place, not the tensor
+    # which stay where they are: a checkpoint may hold that place, not the tensor
+    for name, v in clients.items():
         if changed[name] is not v:
             v.copy_(changed[name])
     return snapshot._replace(server=server, data=data if y is data.y else data.relabelled(y))

@@ -21,12 +21,15 @@ from fedbench.simulation.task import Task, example_losses, over_tokens
 
 T = TypeVar("T")
 
-_BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
-_FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
+# values of the features in one block: what is computed from them should stay in the cache
+_BLOCK_VALUES = 2**19
+# a block has at least this many examples, unless they take more values than that
+_FEW_ROWS, _MOST_VALUES = 64, 2**25
 _GROUP = 8  # blocks' worth of examples of several clients, each with a model of its own
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 _PIECE = 4096  # examples of a client that one call of compiled code measures
-_PLANS = 4  # that are kept: training, test and validation examples of all clients, and those of a cohort
+# that are kept: training, test and validation examples of all clients, and those of a cohort
+_PLANS = 4
 _MODELS = 2  # whose sums a plan keeps: those before and after a round
 
 
@@ -53,11 +56,15 @@ class Measurements:
         self._plans = [plan, *self._plans][:_PLANS]
         return plan
 
-    def new_plan(self, data: FederatedDataset, ids: np.ndarray, threads: bool = True) -> ExamplePlan:
+    def new_plan(
+        self, data: FederatedDataset, ids: np.ndarray, threads: bool = True
+    ) -> ExamplePlan:
         """Return a plan of the training examples of the clients ``ids`` [C] that is not shared with others."""
         return ExamplePlan(self.task, data, data.train, ids, self.engine, threads)
 
-    def at_broadcast(self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]) -> State:
+    def at_broadcast(
+        self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]
+    ) -> State:
         """Return those of "loss", "accuracy" and "grad" that are in ``needs``, leaves [C] (a gradient [C, P])."""
         plan, probe = self.plan(data, data.train, ids), State()
         if "grad" in needs:
@@ -76,7 +83,9 @@ class Measurements:
         return torch.stack([plan.means(w)["loss"] for w in models], 1)
 
     @torch.no_grad()
-    def predictions(self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor) -> Predictions:
+    def predictions(
+        self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor
+    ) -> Predictions:
         """Return the logits of a model w [P] on the training examples of the clients ``ids``; y [T] are the labels."""
         plan = self.new_plan(data, ids)
         return Predictions(plan.index, plan.logits(w), y.index_select(0, plan.index))
@@ -93,8 +102,8 @@ class _Group(NamedTuple):
 class ExamplePlan:
     """The examples of each of C clients, on which models are measured any number of times.
 
-    Compiled code measures what it can read. One model takes a flat pass over the examples of all clients; models of
-    their own are measured in groups of clients with blocks of similar size.
+    Compiled code measures what it can read. One model takes a flat pass over the examples of all
+    clients; models of their own are measured in groups of clients with blocks of similar size.
 
     Args:
         task: The model and its loss.
@@ -102,7 +111,8 @@ class ExamplePlan:
         rows: Its training, test or validation rows.
         ids: The clients [C].
         engine: How the measurement is carried out.
-        threads: Whether to use the engine's worker threads; without them allocation errors are the caller's.
+        threads: Whether to use the engine's worker threads; without them allocation errors are the
+            caller's.
     """
 
     def __init__(
@@ -119,7 +129,8 @@ class ExamplePlan:
         kernel = engine.kernel
         self._kernel = kernel if kernel is not None and kernel.reads(data) else None
         self._cut: tuple[Limits, list[_Group]] | None = None
-        self._known: list[tuple[ref[Tensor], list[Tensor]]] = []  # models are not kept alive for this
+        # models are not kept alive for this
+        self._known: list[tuple[ref[Tensor], list[Tensor]]] = []
 
     @cached_property
     def index(self) -> Tensor:
@@ -139,8 +150,8 @@ class ExamplePlan:
     def sums(self, w: Tensor, hits: bool = False) -> list[Tensor]:
         """Return the sums of the losses and, with ``hits`` or if known, the correct examples of each client.
 
-        They are [C] float64 each. The sums of one model are computed once. It is recognised as an object, which must
-        not be changed in place, as the clients' own models are by the loop.
+        They are [C] float64 each. The sums of one model are computed once. It is recognised as an
+        object, which must not be changed in place, as the clients' own models are by the loop.
 
         Args:
             w: One model [P], or a model of each client's own [C, P], on any device.
@@ -197,11 +208,15 @@ class ExamplePlan:
             logits = self.task.predict(w, self.data.features(rows))
             return _per_example(logits, self.data.labels(rows), hits, 1)
 
-        blocks = self.index.tensor_split(_number_of_blocks(len(self.index), self._examples_at_once(1)))
+        blocks = self.index.tensor_split(
+            _number_of_blocks(len(self.index), self._examples_at_once(1))
+        )
         measured = self.engine.map(measure, blocks, threads=self._threads)
         lengths = to_device(self.counts, self.index.device)
         return [
-            torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
+            torch.segment_reduce(
+                torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True
+            )
             for values in zip(*measured, strict=True)
         ]
 
@@ -222,13 +237,17 @@ class ExamplePlan:
         gradients = w.new_zeros(len(self.ids), len(w))
 
         def measure(group: _Group) -> tuple[Tensor, Tensor]:
-            batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
+            batch = Batch(
+                self.data.features(group.rows), self.data.labels(group.rows), group.weight
+            )
             return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
 
         self._add_up([losses, gradients], measure)
         return losses.squeeze(1), gradients
 
-    def _add_up(self, totals: list[Tensor], measure: Callable[[_Group], Sequence[Tensor]]) -> list[Tensor]:
+    def _add_up(
+        self, totals: list[Tensor], measure: Callable[[_Group], Sequence[Tensor]]
+    ) -> list[Tensor]:
         """Add what is measured of every group to ``totals``, [C, ...] each, and return them."""
         groups = self._groups()
         measured = self.engine.map(measure, groups, threads=self._threads)
@@ -259,7 +278,8 @@ class ExamplePlan:
             )
 
         one_model = w.dim() == 1 and not gradients
-        most = None if one_model else self._clients_at_once(kernel)  # the vectors of a share are held
+        # the vectors of a share are held
+        most = None if one_model else self._clients_at_once(kernel)
         workers = kernel.threads(int(counts.sum()), self.engine.all_workers if self._threads else 1)
         shares = balanced(counts, workers, most)
         if len(shares) == 1:
@@ -268,20 +288,23 @@ class ExamplePlan:
             sums = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
             rows = w.new_empty(len(owner) if gradients else 0, w.shape[-1])
 
-            def store(share: np.ndarray, measured: tuple[Tensor, Tensor]) -> None:  # no piece is in two shares
+            # no piece is in two shares
+            def store(share: np.ndarray, measured: tuple[Tensor, Tensor]) -> None:
                 sums[:, share] = measured[0]
                 if gradients:
                     rows[share] = measured[1]
 
             self.engine.map(measure, shares, store, self._threads)
-        return [torch.from_numpy(np.bincount(owner, values, len(self.ids))) for values in sums], rows
+        return [
+            torch.from_numpy(np.bincount(owner, values, len(self.ids))) for values in sums
+        ], rows
 
     @cached_property
     def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The examples of clients, cut where they are very many, so that threads can share them.
 
-        The client of each piece as a position in ``ids``, where its rows begin, and its number of examples; clients
-        without examples have no piece.
+        The client of each piece as a position in ``ids``, where its rows begin, and its number of
+        examples; clients without examples have no piece.
         """
         pieces = -(-self.counts // _PIECE)
         owner = np.repeat(np.arange(len(pieces)), pieces)
@@ -298,7 +321,10 @@ class ExamplePlan:
                 work, "clients", lambda: self._clients_at_once(kernel), "one model does not fit"
             )
         return self.engine.within_memory(
-            work, "examples", lambda: self._examples_at_once(blocks), "measuring one example does not fit into memory"
+            work,
+            "examples",
+            lambda: self._examples_at_once(blocks),
+            "measuring one example does not fit into memory",
         )
 
     def _clients_at_once(self, kernel: DenseKernel) -> int:
@@ -321,17 +347,24 @@ class ExamplePlan:
         groups: list[_Group] = []
         device = self.data.x.device
         size = min(_MOST_ROWS, self._examples_at_once(1))
-        for start in range(0, int(self.counts.max(initial=0)), size):  # the next block of every client that has one
+        # the next block of every client that has one
+        for start in range(0, int(self.counts.max(initial=0)), size):
             clients = np.flatnonzero(self.counts > start)
             length = np.minimum(self.counts[clients] - start, size)
-            most = max(1, min(self.engine.cohort_size, self._examples_at_once(_GROUP) // int(length.max())))
+            most = max(
+                1, min(self.engine.cohort_size, self._examples_at_once(_GROUP) // int(length.max()))
+            )
             for chunk in chunks(clients, np.ones_like(length), length, most):
                 members, count = clients[chunk], length[chunk][:, None]
                 column = np.arange(count.max())
                 place = (self._starts[members] + start)[:, None] + np.minimum(column, count - 1)
                 weight = (column < count) / self.counts[members][:, None]
                 rows = self.rows.index[to_device(place, device)]
-                groups.append(_Group(to_device(members, device), rows, to_device(weight, device, self.data.dtype)))
+                groups.append(
+                    _Group(
+                        to_device(members, device), rows, to_device(weight, device, self.data.dtype)
+                    )
+                )
         self._cut = self.engine.limits, groups
         return groups
 

@@ -29,7 +29,9 @@ def allocation_failed(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(message in str(error).lower() for message in _MESSAGES)
+    return isinstance(error, RuntimeError) and any(
+        message in str(error).lower() for message in _MESSAGES
+    )
 
 
 def free_bytes(device: torch.device) -> int:
@@ -43,8 +45,9 @@ def free_bytes(device: torch.device) -> int:
 def keep_memory() -> None:
     """Keep freed memory in this process instead of returning it to the system, if the allocator is glibc's.
 
-    Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared every time;
-    docs/performance.md has measurements. Settings in MALLOC_* environment variables take precedence.
+    Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared
+    every time; docs/performance.md has measurements. Settings in MALLOC_* environment variables
+    take precedence.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return

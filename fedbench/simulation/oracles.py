@@ -1,6 +1,7 @@
 """How the losses and gradients of a cohort are computed: the only code that differs by model family and device.
 
-Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests show that all agree up to rounding.
+Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests show that all agree up
+to rounding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,8 @@ class VmapOracle:
     def _differentiate(self, w: Tensor, batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the losses [A, 1] and the gradients of the parameters [A, ...].
 
-        Clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
+        Clients do not interact, so the gradient of the sum of their losses contains the gradient of
+        each.
         """
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
@@ -82,7 +84,8 @@ class LoopOracle:
 
     def _differentiate(self, w: Tensor, batch: Batch, k: int) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
-        # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
+        # the leaves are the parameters, not w: differentiating through slices of w costs a full
+        # buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         key = None if batch.key is None else batch.key[k]
         with torch.enable_grad():
@@ -95,7 +98,8 @@ class LoopOracle:
 class DenseOracle:
     """Chains of linear layers with ReLU, the whole cohort at once, forward and backward written out.
 
-    Three batched matrix products per layer and no autograd: on small models the calls cost more than the arithmetic.
+    Three batched matrix products per layer and no autograd: on small models the calls cost more
+    than the arithmetic.
     """
 
     task: Task
@@ -113,7 +117,8 @@ class DenseOracle:
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
 
-        The update uses the products that would give the gradient; the gradient itself is not stored.
+        The update uses the products that would give the gradient; the gradient itself is not
+        stored.
         """
         views, inputs, logits = self._forward(w, batch.x)
         last = _residual(logits, batch.y, batch.weight * lr)
@@ -137,7 +142,9 @@ class DenseOracle:
             h = torch.baddbmm(bias.unsqueeze(1), h, weight.transpose(1, 2))
         return views, inputs, h
 
-    def _gradient(self, views: list[Tensor], inputs: list[Tensor], logits: Tensor, batch: Batch) -> Tensor:
+    def _gradient(
+        self, views: list[Tensor], inputs: list[Tensor], logits: Tensor, batch: Batch
+    ) -> Tensor:
         """Return the gradients [A, P]."""
         grads: list[Tensor] = []
         for _, h, d in _backward(views, inputs, _residual(logits, batch.y, batch.weight)):
@@ -146,7 +153,9 @@ class DenseOracle:
         return torch.cat(grads, 1)
 
 
-def _backward(views: list[Tensor], inputs: list[Tensor], d: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _backward(
+    views: list[Tensor], inputs: list[Tensor], d: Tensor
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield every layer from the last on, its input, and the derivative of the loss by its output.
 
     A layer's weights may be changed once it has been yielded.
@@ -162,7 +171,9 @@ def _residual(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Return the derivative of the loss by the logits [A, B, K], with weights [A, B] of the examples."""
     label = y.unsqueeze(2)
     d = _softmax(logits)
-    return d.scatter_add_(2, label, d.new_full((), -1).expand(label.shape)).mul_(weight.unsqueeze(2))
+    return d.scatter_add_(2, label, d.new_full((), -1).expand(label.shape)).mul_(
+        weight.unsqueeze(2)
+    )
 
 
 def _softmax(logits: Tensor) -> Tensor:

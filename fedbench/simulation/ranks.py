@@ -1,8 +1,8 @@
 """One run in several processes: all run the same loop, and what is worked out for a part of it is shared out.
 
-Every process draws the same cohorts and takes the same steps of the server, so that only outcomes of local work and of
-measurements travel. What the parts are, and in which order they are added up, does not depend on the number of
-processes: neither do the results.
+Every process draws the same cohorts and takes the same steps of the server, so that only outcomes
+of local work and of measurements travel. What the parts are, and in which order they are added up,
+does not depend on the number of processes: neither do the results.
 """
 
 import atexit
@@ -25,15 +25,16 @@ from fedbench.simulation.memory import allocation_failed
 T = TypeVar("T")
 U = TypeVar("U")
 
-_HELD = 4  # results that are held for each thread before they are exchanged, where they are not all kept
+# results that are held for each thread before they are exchanged, where they are not all kept
+_HELD = 4
 
 
 class Ranks:
     """The processes that share a run, of which this is one: those that torchrun has started, or this one alone.
 
     Args:
-        device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and by gloo if not. None
-            if it is alone: then nothing is exchanged.
+        device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and
+            by gloo if not. None if it is alone: then nothing is exchanged.
 
     Attributes:
         world_size: Number of processes.
@@ -52,7 +53,8 @@ class Ranks:
             return
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            # data or a round may take any time; a process that has ended is noticed by its connections
+            # data or a round may take any time; a process that has ended is noticed by its
+            # connections
             dist.init_process_group(backend, timeout=timedelta(days=7))
             atexit.register(dist.destroy_process_group)
         self.world_size, self.rank = dist.get_world_size(), dist.get_rank()
@@ -101,7 +103,10 @@ class Ranks:
         for start in range(0, len(items), size):
             batch = dealt[start : start + size]
             local = run(attempt, [item for rank, item in batch if rank == self.rank])
-            failures = [(allocation_failed(error), f"{type(error).__name__}: {error}") for error in errors[:1]]
+            failures = [
+                (allocation_failed(error), f"{type(error).__name__}: {error}")
+                for error in errors[:1]
+            ]
             gathered = self._exchange((local, failures))
             queues = [iter(part) for part, _ in gathered]
             for rank, item in batch:
@@ -125,7 +130,11 @@ class Ranks:
                 if out_of_memory:
                     self.raised = MemoryError(message)
                     raise self.raised
-                raise errors[0] if errors else FailedElsewhere(f"process {rank} of {self.world_size}: {message}")
+                raise (
+                    errors[0]
+                    if errors
+                    else FailedElsewhere(f"process {rank} of {self.world_size}: {message}")
+                )
 
     def broadcast(self, value: T) -> T:
         """Return in every process the value of the first."""
@@ -151,7 +160,9 @@ class Ranks:
 
     def facts(self) -> dict[str, int]:
         """Return the number of processes and the bytes that this one has sent; nothing if it is alone."""
-        return {"processes": self.world_size, "bytes_sent": self.sent} if self.world_size > 1 else {}
+        return (
+            {"processes": self.world_size, "bytes_sent": self.sent} if self.world_size > 1 else {}
+        )
 
     def all_gather(self, value: T) -> list[T]:
         """Return the values of the processes, in their order."""
@@ -196,12 +207,16 @@ class Ranks:
         for rank, (pickled, forms) in enumerate(self.all_gather(header)):
             tensors = local
             if rank != self.rank:
-                tensors = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forms]
+                tensors = [
+                    torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forms
+                ]
             for v in tensors:
                 if v.nbytes:
                     with _reached():
                         dist.broadcast(v.view(-1).view(torch.uint8), rank)
-            values.append(value if rank == self.rank else _Unpacker(BytesIO(pickled), tensors).load())
+            values.append(
+                value if rank == self.rank else _Unpacker(BytesIO(pickled), tensors).load()
+            )
         return values
 
 

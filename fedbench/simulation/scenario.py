@@ -14,8 +14,10 @@ from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.measurements import Measurements
 
-OWN = "~"  # the first character of entries of states and messages that belong to a scenario, not to the method
-REPORTS = f"{OWN}reports"  # entry of the server's state: rounds in which the result of each client has arrived [N]
+# the first character of entries of states and messages that belong to a scenario, not to the method
+OWN = "~"
+# entry of the server's state: rounds in which the result of each client has arrived [N]
+REPORTS = f"{OWN}reports"
 
 # ids [n] -> the model that they are judged on, [P], or each one's own, [n, P]
 Models: TypeAlias = Callable[[np.ndarray], torch.Tensor]
@@ -34,7 +36,8 @@ class RoundPlan:
         ids: The clients whose results arrive [C], ascending.
         receivers: The clients that get the broadcast [S].
         tau: Numbers of local steps of ``ids`` [C].
-        steps: Local steps of all clients, also of those whose results are lost; without those of a second local phase.
+        steps: Local steps of all clients, also of those whose results are lost; without those of a
+            second local phase.
         bytes_down: The size of a broadcast to a number of clients.
         bytes_up: The size of uploads of some clients.
         idle: The server's state after a round without results.
@@ -60,7 +63,10 @@ class RoundPlan:
     def remembered(self, server: State) -> State:
         """Return the server's state after the round with what the scenario keeps and records."""
         device = server["w"].device
-        notes = {OWN + k: torch.tensor(v, dtype=torch.float64, device=device) for k, v in self.notes.items()}
+        notes = {
+            OWN + k: torch.tensor(v, dtype=torch.float64, device=device)
+            for k, v in self.notes.items()
+        }
         return server | self.kept | notes
 
 

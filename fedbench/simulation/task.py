@@ -15,8 +15,8 @@ from torch.func import functional_call
 from fedbench.core.errors import RequestError
 from fedbench.models.base import FusedLayer, initial, traits_of
 
-# below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
-# the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
+# below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs
+# at [8264, 10] for the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
 FEW_CLASSES = 16
 
 
@@ -55,7 +55,9 @@ class Layout:
         got = {k: v.shape for k, v in parameters.items()}
         if got != want:
             show = [{k: list(s) for k, s in d.items()} for d in (got, want)]
-            raise RequestError(f"the parameters do not match the model: got {show[0]}, expected {show[1]}")
+            raise RequestError(
+                f"the parameters do not match the model: got {show[0]}, expected {show[1]}"
+            )
         return torch.cat([parameters[k].flatten() for k in self.names])
 
 
@@ -63,17 +65,21 @@ class Task:
     """Classification with cross-entropy by a model of flat parameters.
 
     Args:
-        model: A module without buffers. Its own parameters are never read, so it may be on the meta device.
+        model: A module without buffers. Its own parameters are never read, so it may be on the meta
+            device.
         device: Device of w.
         dtype: Type of w.
         bf16: Whether to run forward and backward passes under bfloat16 autocast.
 
     Raises:
-        RequestError: If the model has buffers (such as the running statistics of BatchNorm), draws from a global
-            generator, has no parameters or frozen ones, or has traits of another type.
+        RequestError: If the model has buffers (such as the running statistics of BatchNorm), draws
+            from a global generator, has no parameters or frozen ones, or has traits of another
+            type.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False
+    ) -> None:
         buffers = [k for k, _ in model.named_buffers()]
         if buffers:
             raise RequestError(
@@ -108,7 +114,8 @@ class Task:
     def images(self, x: Tensor) -> Tensor:
         """Return images [B, channels, height, width] channels last on a CPU; other examples unchanged.
 
-        A training step of the 3-block network took 0.55 of the time channels last, a forward pass 0.25.
+        A training step of the 3-block network took 0.55 of the time channels last, a forward pass
+        0.25.
         """
         return channels_last(x) if x.dim() == 4 and not x.is_cuda else x
 
@@ -139,7 +146,9 @@ class Task:
             self._copies.model = copy.deepcopy(self.model)
         return self._call(self._copies.model, parameters, x, key)
 
-    def apply_each(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
+    def apply_each(
+        self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None
+    ) -> Tensor:
         """Return the logits [A, B, ...] of x [A, B, ...] under each of A clients' parameters [A, ...], vectorised.
 
         Args:
@@ -149,7 +158,9 @@ class Task:
         """
         if not hasattr(self._copies, "each"):
             self._copies.each = self._vectorised()
-        call = torch.vmap(partial(self._call, self._copies.each), in_dims=(0, 0, None if key is None else 0))
+        call = torch.vmap(
+            partial(self._call, self._copies.each), in_dims=(0, 0, None if key is None else 0)
+        )
         logits: Tensor = call(parameters, x, key)
         return logits
 
@@ -161,7 +172,9 @@ class Task:
                 module.elementary = True
         return model
 
-    def _call(self, model: nn.Module, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None) -> Tensor:
+    def _call(
+        self, model: nn.Module, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None
+    ) -> Tensor:
         named = dict(zip(self.layout.names, parameters, strict=True))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             logits: Tensor = functional_call(model, named, (x,) if key is None else (x, key))
@@ -171,7 +184,8 @@ class Task:
 def channels_last(x: Tensor) -> Tensor:
     """Return images [B, channels, height, width] in channels-last memory format.
 
-    With one channel both layouts are the same bytes, and only the strides show torch which one is meant.
+    With one channel both layouts are the same bytes, and only the strides show torch which one is
+    meant.
     """
     if x.shape[1] > 1:
         return x.contiguous(memory_format=torch.channels_last)

@@ -18,21 +18,30 @@ _GROUPS = ("data", "data/partition", "model")
 def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
     """Return the text of a config file with the chosen values of all methods as presets, and the tuning seeds.
 
-    Runs under it train on all training examples, as without ``data.validation``, and refuse the tuning seeds.
+    Runs under it train on all training examples, as without ``data.validation``, and refuse the
+    tuning seeds.
 
     Args:
-        searches: The results of the searches of one request; methods without a chosen trial are left out.
+        searches: The results of the searches of one request; methods without a chosen trial are
+            left out.
         command: The command, for the comment on top.
     """
     study = searches[0].study
     tree, choices = study.composer.composed(study.after)
-    defaults: list[Tree] = [{f"override /{group}": choices[group]} for group in _GROUPS if choices.get(group)]
+    defaults: list[Tree] = [
+        {f"override /{group}": choices[group]} for group in _GROUPS if choices.get(group)
+    ]
     if len(searches) == 1:
         defaults.append({"override /algo": study.method})
-    content: Tree = {"defaults": defaults, **{key: value for key, value in tree.items() if key not in _LEFT_OUT}}
+    content: Tree = {
+        "defaults": defaults,
+        **{key: value for key, value in tree.items() if key not in _LEFT_OUT},
+    }
     content["engine"] = {"precision": tree["engine"]["precision"]}
     content["tuned_on"] = list(study.request.seeds)
-    content["presets"] = {tuned.study.method: _preset(tuned) for tuned in searches if tuned.best is not None}
+    content["presets"] = {
+        tuned.study.method: _preset(tuned) for tuned in searches if tuned.best is not None
+    }
     about = f"# @package _global_\n# Values chosen on validation examples by: {command}\n"
     return about + yaml.safe_dump(content, sort_keys=False)
 

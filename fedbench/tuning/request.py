@@ -15,7 +15,10 @@ FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
 _THIS_MACHINE = LocalExecutor()
 _SEARCH = ("budget", "seeds", "sampler", "pruning")
-_KEYS = {"tune": ("algo", *_SEARCH), "compare": ("methods", "tuning_seeds", "metric", "baseline", *_SEARCH)}
+_KEYS = {
+    "tune": ("algo", *_SEARCH),
+    "compare": ("methods", "tuning_seeds", "metric", "baseline", *_SEARCH),
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class TuningRequest:
 
     Attributes:
         methods: The methods, as choices of ``algo``.
-        overrides: The overrides of every run, without ``algo``; those with several values are axes of the search.
+        overrides: The overrides of every run, without ``algo``; those with several values are axes
+            of the search.
         budget: Number of trials per method.
         seeds: The tuning seeds, over which a trial is averaged.
         sampler: Where trials come from.
@@ -69,20 +73,28 @@ def read_request(
             overrides.append(o)
     seed_hint = "seeds=2"
     if command == "compare":
-        seed_hint = f"seeds={TABLE_SEEDS} for those of the table, tuning_seeds=1 for those of tuning"
+        seed_hint = (
+            f"seeds={TABLE_SEEDS} for those of the table, tuning_seeds=1 for those of tuning"
+        )
     for o in overrides:
         if o.key == "algo":
             raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
         if o.key == "seed":
-            raise RequestError(f"{o.text}: tuning has seeds of its own; type a number of them, such as {seed_hint}")
+            raise RequestError(
+                f"{o.text}: tuning has seeds of its own; type a number of them, such as {seed_hint}"
+            )
         if o.key == "rounds" and o.sweeps:
-            raise RequestError(f"{o.text}: trials are compared after the same number of rounds; type one value")
+            raise RequestError(
+                f"{o.text}: trials are compared after the same number of rounds; type one value"
+            )
 
     named = keys.get("algo" if command == "tune" else "methods", [])
     methods = [str(method) for method in (named if isinstance(named, list) else [named])]
     least, example = (1, "algo=fedprox") if command == "tune" else (2, "methods=fedavg,fedprox")
     if len(methods) < least or len(set(methods)) < len(methods):
-        raise RequestError(f"{command} needs {'different methods' if methods else 'a method'}, such as {example}")
+        raise RequestError(
+            f"{command} needs {'different methods' if methods else 'a method'}, such as {example}"
+        )
 
     table: tuple[int, ...] = ()
     if command == "tune":
@@ -91,7 +103,9 @@ def read_request(
         tuning = _seeds("tuning_seeds", keys.get("tuning_seeds", 1), FIRST_TUNING_SEED)
         table = _seeds("seeds", keys.get("seeds", TABLE_SEEDS), 0)
     if both := sorted(set(tuning) & set(table)):
-        raise RequestError(f"seed {both[0]} is one of the table and one of tuning; they must be apart")
+        raise RequestError(
+            f"seed {both[0]} is one of the table and one of tuning; they must be apart"
+        )
     baseline = keys.get("baseline")
     return TuningRequest(
         methods=tuple(methods),
@@ -112,5 +126,7 @@ def _seeds(name: str, given: object, first: int) -> tuple[int, ...]:
     if isinstance(given, list) and all(str(seed).isdecimal() for seed in given):
         return tuple(dict.fromkeys(map(int, given)))
     if not isinstance(given, int):
-        raise RequestError(f"{name} must be a number of seeds, such as {name}=3, or a list, such as {name}=[7,8]")
+        raise RequestError(
+            f"{name} must be a number of seeds, such as {name}=3, or a list, such as {name}=[7,8]"
+        )
     return tuple(range(first, first + validate(name, given, Count)))

@@ -39,7 +39,8 @@ _AT_ONCE = 4  # trials that the estimator suggests before it sees their results
 _STARTUP = 8  # trials of the estimator that are drawn at random
 _KEPT = 3  # of this many trials one goes on, with this many times the rounds
 _NAME = "search"
-_ONLY_HERE = ("data.validation", "objective", "keep_state")  # typed for the search, not for what follows it
+# typed for the search, not for what follows it
+_ONLY_HERE = ("data.validation", "objective", "keep_state")
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Trial:
     Attributes:
         number: Its number, from 0.
         values: The values by key.
-        scores: For each number of rounds that it was trained for, the metric per tuning seed; None where a run diverged
-            or failed.
+        scores: For each number of rounds that it was trained for, the metric per tuning seed; None
+            where a run diverged or failed.
     """
 
     number: int
@@ -120,16 +121,38 @@ class Study:
         """The metric that trials are judged by."""
         name = self.config.objective
         # metrics on validation examples
-        known = [f"val_{key}" for key, metric in CATALOGUE.items() if over_clients(key) and not metric.needs]
-        return metric_info(choice("objective", "val_accuracy_mean" if name == "auto" else name, ["val_loss", *known]))
+        known = [
+            f"val_{key}"
+            for key, metric in CATALOGUE.items()
+            if over_clients(key) and not metric.needs
+        ]
+        return metric_info(
+            choice(
+                "objective", "val_accuracy_mean" if name == "auto" else name, ["val_loss", *known]
+            )
+        )
 
     @cached_property
     def folder(self) -> Path:
         """The directory of the study; a larger budget goes on in the same one."""
         request = self.request
-        facts = [self.config.digest, [axis.text for axis in self.space], list(request.seeds), self.metric.name]
-        digest = hashlib.sha256(json.dumps([*facts, request.sampler, request.pruning]).encode()).hexdigest()[:10]
-        return self.config.results_dir / TUNING / "studies" / self.config.task_name / self.method / digest
+        facts = [
+            self.config.digest,
+            [axis.text for axis in self.space],
+            list(request.seeds),
+            self.metric.name,
+        ]
+        digest = hashlib.sha256(
+            json.dumps([*facts, request.sampler, request.pruning]).encode()
+        ).hexdigest()[:10]
+        return (
+            self.config.results_dir
+            / TUNING
+            / "studies"
+            / self.config.task_name
+            / self.method
+            / digest
+        )
 
     @property
     def after(self) -> list[str]:
@@ -140,7 +163,8 @@ class Study:
     @cached_property
     def _base(self) -> list[str]:
         held_out = self.composer.config(self.after).data.validation or _VALIDATION
-        fixed = [o.text for o in self.request.overrides if not o.sweeps]  # which may hold out another fraction
+        # which may hold out another fraction
+        fixed = [o.text for o in self.request.overrides if not o.sweeps]
         return [f"algo={self.method}", f"data.validation={held_out}", *fixed]
 
     @property
@@ -156,20 +180,32 @@ class Study:
         """Refuse a search that cannot be carried out, before anything is trained.
 
         Raises:
-            RequestError: If a key is wrong, a tuning seed has results, or the method cannot be pruned.
+            RequestError: If a key is wrong, a tuning seed has results, or the method cannot be
+                pruned.
         """
         seeds = self.request.seeds
         if not self.config.data.validation:
-            raise RequestError("data.validation=0 leaves no examples to choose by; set a fraction above 0, such as 0.2")
-        self.composer.config(self.overrides({axis.key: axis.ends[0] for axis in self.space}, seeds[0]))
+            raise RequestError(
+                "data.validation=0 leaves no examples to choose by; set a fraction above 0, such as 0.2"
+            )
+        self.composer.config(
+            self.overrides({axis.key: axis.ends[0] for axis in self.space}, seeds[0])
+        )
         schedules = next((axis.grid for axis in self.space if axis.key == "local.schedule"), ())
-        if self.request.pruning == "halving" and ("cosine" in schedules or depends_on_rounds(self.config)):
+        if self.request.pruning == "halving" and (
+            "cosine" in schedules or depends_on_rounds(self.config)
+        ):
             raise RequestError(
                 f"pruning=halving compares trials after fewer rounds, and algo={self.method} or local.schedule is made "
                 "for the total number of rounds; use pruning=none"
             )
         folder = self.config.results_dir / self.config.task_name / self.method
-        done = [path for seed in seeds for path in sorted(folder.glob(f"*/seed_{seed}")) if is_done(path)]
+        done = [
+            path
+            for seed in seeds
+            for path in sorted(folder.glob(f"*/seed_{seed}"))
+            if is_done(path)
+        ]
         if done:
             raise RequestError(
                 f"{done[0].name.replace('_', ' ')} has results in {done[0]}; tuning seeds must be apart from those of "
@@ -200,7 +236,10 @@ class Study:
         budget = self.request.budget
         points = self._points() if random else None
         if points is not None and len(points) < budget:
-            print(f"{self.method}: its space has {len(points)} points, fewer than the budget", file=sys.stderr)
+            print(
+                f"{self.method}: its space has {len(points)} points, fewer than the budget",
+                file=sys.stderr,
+            )
             budget = len(points)
 
         self._climb([trial for trial in study.trials if trial.state == TrialState.RUNNING])
@@ -215,7 +254,11 @@ class Study:
 
         # an earlier command may have had a larger budget
         trials = [self._trial(trial) for trial in study.trials[: self.request.budget]]
-        whole = [trial for trial in trials if trial.rounds == self.config.rounds and trial.mean() is not None]
+        whole = [
+            trial
+            for trial in trials
+            if trial.rounds == self.config.rounds and trial.mean() is not None
+        ]
         best = max(whole, key=lambda trial: self.metric.sign * (trial.mean() or 0.0), default=None)
         return Tuned(self, tuple(trials), best)
 
@@ -247,7 +290,8 @@ class Study:
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
         """Return the source of a trial: its values depend on the space, its number and the results before it.
 
-        So a search that is resumed has the same trials, and a range that methods share gives them the same values.
+        So a search that is resumed has the same trials, and a range that methods share gives them
+        the same values.
         """
         seed = crc32(f"trial {number}".encode())
         if self.request.sampler == "random":
@@ -267,22 +311,37 @@ class Study:
             return None
         points = list(product(*(range(len(axis.grid)) for axis in self.space)))
         keys = [axis.key for axis in self.space]
-        return [dict(zip(keys, points[i], strict=True)) for i in np.random.default_rng(0).permutation(len(points))]
+        return [
+            dict(zip(keys, points[i], strict=True))
+            for i in np.random.default_rng(0).permutation(len(points))
+        ]
 
     def _trial(self, trial: FrozenTrial) -> Trial:
-        scores = {int(rounds): values for rounds, values in trial.user_attrs.get("scores", {}).items()}
-        return Trial(trial.number, {axis.key: axis.value(trial.params[axis.key]) for axis in self.space}, scores)
+        scores = {
+            int(rounds): values for rounds, values in trial.user_attrs.get("scores", {}).items()
+        }
+        return Trial(
+            trial.number,
+            {axis.key: axis.value(trial.params[axis.key]) for axis in self.space},
+            scores,
+        )
 
     def _climb(self, batch: Sequence[FrozenTrial]) -> None:
         """Train trials on every rung that they reach."""
         study_id = self._storage.get_study_id_from_name(_NAME)
         active: list[tuple[optuna.Trial, Trial]] = []
         for frozen in batch:
-            trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, frozen.number)
-            active.append((optuna.Trial(self._study, trial_id), replace(self._trial(frozen), scores={})))
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(
+                study_id, frozen.number
+            )
+            active.append(
+                (optuna.Trial(self._study, trial_id), replace(self._trial(frozen), scores={}))
+            )
         for rounds in self._rungs:
             self._train([trial for _, trial in active], rounds)
-            active = [(handle, trial) for handle, trial in active if self._goes_on(handle, trial, rounds)]
+            active = [
+                (handle, trial) for handle, trial in active if self._goes_on(handle, trial, rounds)
+            ]
 
     def _goes_on(self, handle: optuna.Trial, trial: Trial, rounds: int) -> bool:
         """Report the scores of a trial after a number of rounds; unless it is trained for longer, end and print it."""
@@ -307,9 +366,15 @@ class Study:
 
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
-        tasks = [(trial, self.overrides(trial.values, seed, rounds)) for trial in trials for seed in self.request.seeds]
+        tasks = [
+            (trial, self.overrides(trial.values, seed, rounds))
+            for trial in trials
+            for seed in self.request.seeds
+        ]
         runs = [run for _, run in tasks]
-        batch = RunBatch(runs, self.composer.config, self.composer.config_dir, self.debug, quiet=True)
+        batch = RunBatch(
+            runs, self.composer.config, self.composer.config_dir, self.debug, quiet=True
+        )
         if tasks:
             self.request.executor.execute(batch, [self.config] * len(tasks))
         results = {result.overrides: result for result in batch.results}
@@ -325,7 +390,9 @@ class Study:
         if result.status == "refused":
             raise RequestError(result.error)
         if result.status == "failed":
-            print(f"fedbench: failed: {' '.join(result.overrides)}: {result.error}", file=sys.stderr)
+            print(
+                f"fedbench: failed: {' '.join(result.overrides)}: {result.error}", file=sys.stderr
+            )
         if result.status != "done" or result.path is None:
             return None
         value = read_run(result.path).last_round().get(self.metric.name)

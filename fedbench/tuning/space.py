@@ -41,7 +41,9 @@ class Axis:
 
     def value(self, drawn: Any) -> Any:
         """Return the value that was drawn: of a grid, its place; of a range, a number, here to three digits."""
-        return self.grid[drawn] if self.grid else min(self.high, max(self.low, float(f"{drawn:.3g}")))
+        return (
+            self.grid[drawn] if self.grid else min(self.high, max(self.low, float(f"{drawn:.3g}")))
+        )
 
     def edge(self, value: Any) -> Literal["lower", "upper"] | None:
         """Return at which end of the axis a value lies: the first or last of a grid of numbers, or 5 % of a range.
@@ -49,7 +51,9 @@ class Axis:
         A better value may then lie outside. None inside, and for grids of words or of two values.
         """
         if self.grid:
-            ordered = [v for v in self.grid if isinstance(v, int | float) and not isinstance(v, bool)]
+            ordered = [
+                v for v in self.grid if isinstance(v, int | float) and not isinstance(v, bool)
+            ]
             if len(ordered) < max(3, len(self.grid)):
                 return None
             return "lower" if value == min(ordered) else "upper" if value == max(ordered) else None
@@ -66,12 +70,15 @@ class Axis:
         return f"{self.key}={f'tag(log,{interval})' if self.log else interval}"
 
 
-def search_space(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> tuple[Axis, ...]:
+def search_space(
+    algo: str, config_dir: Path | None, overrides: Sequence[Override]
+) -> tuple[Axis, ...]:
     """Return the axes along which a method is tuned.
 
-    They are those that all methods share and those of the method's file ``tune/<algo>.yaml``, in the user's own config
-    tree or in fedbench's. A file and the command line have the same syntax: several values or an interval are the axis
-    of their key, and one value fixes it. What is typed comes last.
+    They are those that all methods share and those of the method's file ``tune/<algo>.yaml``, in
+    the user's own config tree or in fedbench's. A file and the command line have the same syntax:
+    several values or an interval are the axis of their key, and one value fixes it. What is typed
+    comes last.
 
     Args:
         algo: The method.
@@ -79,10 +86,13 @@ def search_space(algo: str, config_dir: Path | None, overrides: Sequence[Overrid
         overrides: What was typed.
 
     Raises:
-        RequestError: If the method has no space, a file is malformed, or several values are given of a key that cannot
-            be tuned.
+        RequestError: If the method has no space, a file is malformed, or several values are given
+            of a key that cannot be tuned.
     """
-    lines = [*_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"), *_method_lines(algo, config_dir, overrides)]
+    lines = [
+        *_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"),
+        *_method_lines(algo, config_dir, overrides),
+    ]
     axes: dict[str, Axis] = {}
     for o in [*parse_overrides(lines), *overrides]:
         if not o.sweeps:
@@ -91,7 +101,9 @@ def search_space(algo: str, config_dir: Path | None, overrides: Sequence[Overrid
         elif o.key.startswith(("local.", "algo.")):
             axes[o.key] = axis_of(o)
         else:
-            raise RequestError(f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}")
+            raise RequestError(
+                f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}"
+            )
     return tuple(axes.values())
 
 
@@ -132,5 +144,7 @@ def _read(file: Path) -> list[str]:
     with reading(file, "cannot be read as YAML"):
         tree = from_yaml(file.read_text(encoding="utf-8"))
     if not isinstance(tree, dict):
-        raise RequestError(f"{file} must be a mapping of keys to values, such as algo.mu: 0.01,0.1,1")
+        raise RequestError(
+            f"{file} must be a mapping of keys to values, such as algo.mu: 0.01,0.1,1"
+        )
     return [f"{key}={'null' if value is None else value}" for key, value in tree.items()]

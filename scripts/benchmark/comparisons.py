@@ -1,7 +1,8 @@
 """What the fairness benchmark has measured, as a table of runs and a record of the searches, which can be published.
 
-The results directory of a setting has the runs, the trials below ``tuning``, a file per table and method in
-``entries``, which says what was searched and chosen, and ``refused.json`` with the methods that cannot run in it.
+The results directory of a setting has the runs, the trials below ``tuning``, a file per table and
+method in ``entries``, which says what was searched and chosen, and ``refused.json`` with the
+methods that cannot run in it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from fedbench.runs.results import TUNING, Results
 from fedbench.runs.run import Fields, Run
 
 RUNS, TUNED, ENTRIES = "runs.parquet", "tuning.json", "entries"
-TABLES = {  # weights of the clients, and the metric on validation examples that values are chosen by
+# weights of the clients, and the metric on validation examples that values are chosen by
+TABLES = {
     "uniform": ("uniform", "val_accuracy_mean"),
     "size": ("size", "val_accuracy_mean"),
     "worst10": ("uniform", "val_accuracy_worst10"),
@@ -43,7 +45,8 @@ class Trial:
 
     Attributes:
         values: The values by key.
-        scores: The metrics of ``TABLES`` on validation examples after the last round; None if the run diverged.
+        scores: The metrics of ``TABLES`` on validation examples after the last round; None if the
+            run diverged.
     """
 
     values: dict[str, Any]
@@ -55,9 +58,11 @@ class Comparisons:
     """What has been measured.
 
     Attributes:
-        runs: A row per table and run: ``table``, ``setting``, ``method``, ``seed``, ``outcome``, ``rounds``, ``hash``,
-            and the columns ``MEASURED`` of the last round, which are missing unless the outcome is done.
-        searches: Per setting, its protocol, refusals, data, environment, hours, and per table and method its entry.
+        runs: A row per table and run: ``table``, ``setting``, ``method``, ``seed``, ``outcome``,
+            ``rounds``, ``hash``, and the columns ``MEASURED`` of the last round, which are missing
+            unless the outcome is done.
+        searches: Per setting, its protocol, refusals, data, environment, hours, and per table and
+            method its entry.
     """
 
     runs: pd.DataFrame
@@ -72,13 +77,21 @@ class Comparisons:
         """Return the methods of a table, in alphabetical order, with those that a setting refuses."""
         here = [search for search in self.searches.values() if table in search["tables"]]
         refused = [search["refused"] for search in here if table != "size"]
-        return sorted({method for found in (*(s["tables"][table] for s in here), *refused) for method in found})
+        return sorted(
+            {
+                method
+                for found in (*(s["tables"][table] for s in here), *refused)
+                for method in found
+            }
+        )
 
     def values(self, table: str, setting: str, metric: str, methods: Sequence[str]) -> np.ndarray:
         """Return a metric [S, M] of the last round per seed and method; NaN where there is no such number."""
         here = self.runs[(self.runs["table"] == table) & (self.runs["setting"] == setting)]
         seeds = sorted(self.runs["seed"][self.runs["setting"] == setting].unique())
-        wide = here.pivot(index="seed", columns="method", values=metric).reindex(index=seeds, columns=list(methods))
+        wide = here.pivot(index="seed", columns="method", values=metric).reindex(
+            index=seeds, columns=list(methods)
+        )
         return wide.to_numpy(dtype=float)
 
 
@@ -89,14 +102,20 @@ def collect(folders: Sequence[Path]) -> Comparisons:
         folders: The results directories, one setting each.
 
     Raises:
-        RequestError: If a directory has no entries, runs that cannot be read, or the setting of another.
+        RequestError: If a directory has no entries, runs that cannot be read, or the setting of
+            another.
     """
     rows: list[Fields] = []
     searches: dict[str, Fields] = {}
     for folder in folders:
-        entries = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((folder / ENTRIES).glob("*.json"))]
+        entries = [
+            json.loads(file.read_text(encoding="utf-8"))
+            for file in sorted((folder / ENTRIES).glob("*.json"))
+        ]
         if not entries:
-            raise RequestError(f"{folder} has no entries of a benchmark; scripts/fairness_benchmark.py makes them")
+            raise RequestError(
+                f"{folder} has no entries of a benchmark; scripts/fairness_benchmark.py makes them"
+            )
         store = Results(folder)
         runs: dict[tuple[str, str], list[Run]] = {}
         for run in store:
@@ -105,14 +124,17 @@ def collect(folders: Sequence[Path]) -> Comparisons:
             raise RequestError(f"{folder} has runs that cannot be read: {store.damaged[0]}")
         setting = str(next(iter(store)).meta["experiment"])
         if setting in searches:
-            raise RequestError(f"{folder} has the setting {setting} a second time; give one directory per setting")
+            raise RequestError(
+                f"{folder} has the setting {setting} a second time; give one directory per setting"
+            )
         used = [(e, run) for e in entries for run in runs.get((e["method"], e["digest"]), [])]
         rows += [_row(entry["table"], setting, run) for entry, run in used]
         searches[setting] = _searches(folder, [run for _, run in used], entries)
     frame = pd.DataFrame(rows)
     order = {name: i for i, name in enumerate((*TABLES, *searches))}
     frame = frame.sort_values(
-        ["table", "setting", "method", "seed"], key=lambda c: c.map(order) if c.name in _NAMED else c
+        ["table", "setting", "method", "seed"],
+        key=lambda c: c.map(order) if c.name in _NAMED else c,
     )
     return Comparisons(frame.reset_index(drop=True), searches)
 
@@ -136,16 +158,27 @@ def load(folder: Path) -> Comparisons:
         RequestError: If the files are missing or cannot be read.
     """
     try:
-        return Comparisons(pd.read_parquet(folder / RUNS), json.loads((folder / TUNED).read_text(encoding="utf-8")))
+        return Comparisons(
+            pd.read_parquet(folder / RUNS), json.loads((folder / TUNED).read_text(encoding="utf-8"))
+        )
     except (OSError, ValueError) as error:
         raise RequestError(f"{folder} needs {RUNS} and {TUNED} of a benchmark: {error}") from error
 
 
 def _row(table: str, setting: str, run: Run) -> Fields:
     last = run.last_round() if run.outcome == "done" else {}
-    named = {"table": table, "setting": setting, "method": str(run.meta["algo"]), "seed": int(run.meta["seed"])}
+    named = {
+        "table": table,
+        "setting": setting,
+        "method": str(run.meta["algo"]),
+        "seed": int(run.meta["seed"]),
+    }
     facts = {"outcome": run.outcome, **{k: run.meta.get(k) for k in ("hash", "rounds")}}
-    return {**named, **facts, **{k: None if (v := last.get(k)) is None or np.isnan(v) else float(v) for k in MEASURED}}
+    return {
+        **named,
+        **facts,
+        **{k: None if (v := last.get(k)) is None or np.isnan(v) else float(v) for k in MEASURED},
+    }
 
 
 def _searches(folder: Path, runs: Sequence[Run], entries: Sequence[Fields]) -> Fields:
@@ -182,7 +215,11 @@ def _environment(runs: Sequence[Run]) -> dict[str, str]:
     """Return versions, platform and commits of runs; several values are joined."""
     found: dict[str, set[str]] = {}
     for run in runs:
-        facts = {**run.meta.get("versions", {}), "platform": run.meta.get("platform"), "commit": run.meta["git_commit"]}
+        facts = {
+            **run.meta.get("versions", {}),
+            "platform": run.meta.get("platform"),
+            "commit": run.meta["git_commit"],
+        }
         for name, value in facts.items():
             found.setdefault(name, set()).add(str(value))
     return {name: ", ".join(sorted(values)) for name, values in found.items()}

@@ -25,7 +25,11 @@ from fedbench.tuning.space import axis_of
 
 NOTES = "notes.yaml"
 _SHOWN = ("accuracy_mean", "accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees")
-_SHORT = {"uniform": "uniform weights", "size": "weights by size", "worst10": "tuned for worst 10 %"}
+_SHORT = {
+    "uniform": "uniform weights",
+    "size": "weights by size",
+    "worst10": "tuned for worst 10 %",
+}
 _TITLES = {
     "uniform": "Uniform weights, tuned for the mean",
     "size": "Weights by size, tuned for the mean",
@@ -36,7 +40,11 @@ _LEADS = {
     "size": "The methods with a choice of weights, clients weighted by their number of training examples",
     "worst10": "As the first table, with values chosen by the worst 10 % of the clients on validation examples",
 }
-_DRAWN_RANKS = (("uniform", "accuracy_mean"), ("size", "accuracy_mean"), ("worst10", "accuracy_worst10"))
+_DRAWN_RANKS = (
+    ("uniform", "accuracy_mean"),
+    ("size", "accuracy_mean"),
+    ("worst10", "accuracy_worst10"),
+)
 
 
 _STATES = ("ahead", "behind", "open")
@@ -58,9 +66,12 @@ def read_notes(file: Path) -> dict[str, Any]:
         raise RequestError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     known = ("title", "lead", "command", "facts")
     if not isinstance(tree, dict) or "title" not in tree or set(tree) - {*known}:
-        raise RequestError(f"{file} must be a mapping with title and, optionally, {', '.join(known[1:])}")
+        raise RequestError(
+            f"{file} must be a mapping with title and, optionally, {', '.join(known[1:])}"
+        )
     return {
-        k: {n: str(t).strip() for n, t in v.items()} if isinstance(v, dict) else str(v).strip() for k, v in tree.items()
+        k: {n: str(t).strip() for n, t in v.items()} if isinstance(v, dict) else str(v).strip()
+        for k, v in tree.items()
     }
 
 
@@ -69,23 +80,37 @@ def write_benchmark(found: Comparisons, notes: Mapping[str, Any], folder: Path) 
     lines = {table: lines_of(found, table) for table in TABLES if found.methods(table)}
     chapters = [_picture(found, notes, folder / "figures"), _ahead(lines)]
     for table, those in lines.items():
-        grids = [_table(setting, [li for li in those if li.setting == setting]) for setting in found.settings]
+        grids = [
+            _table(setting, [li for li in those if li.setting == setting])
+            for setting in found.settings
+        ]
         chapters.append(Chapter(_TITLES[table], _LEADS[table], tuple(grids)))
     chapters += [*_ranks(found, folder / "figures"), _tuning(found, notes)]
     notes_of_page = tuple(
-        f"{s}: {text}" for s, t in found.searches.items() for text in (*t["sources"], *t["unofficial"])
+        f"{s}: {text}"
+        for s, t in found.searches.items()
+        for text in (*t["sources"], *t["unofficial"])
     )
     unique = tuple(dict.fromkeys(notes_of_page))
-    view = Content(notes["title"], environment=_environment(found), notes=unique, chapters=tuple(chapters))
+    view = Content(
+        notes["title"], environment=_environment(found), notes=unique, chapters=tuple(chapters)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "index.html", page(view))
-    replace_file(folder / "table.csv", csv_text([_csv(line) for those in lines.values() for line in those]))
+    replace_file(
+        folder / "table.csv", csv_text([_csv(line) for those in lines.values() for line in those])
+    )
     return folder / "index.html"
 
 
 def _picture(found: Comparisons, notes: Mapping[str, Any], figures: Path) -> Chapter:
     fronts = [front_of(found, "uniform", s, *COMPARED) for s in found.settings]
-    files = draw(figures / "mean_worst10", front_figure, fronts, "Mean accuracy against the worst 10 % of the clients")
+    files = draw(
+        figures / "mean_worst10",
+        front_figure,
+        fronts,
+        "Mean accuracy against the worst 10 % of the clients",
+    )
     figure = DrawnFigure(
         "mean_worst10",
         "Mean against worst 10 %",
@@ -112,7 +137,9 @@ def _ahead(lines: Mapping[str, Sequence[Line]]) -> Chapter:
         "methods",
         *(f"{metric_info(m).label}: {state}" for m in COMPARED for state in _STATES),
     )
-    caption = "methods that are ahead of FedAvg, behind it, or neither (open), as in the tables below"
+    caption = (
+        "methods that are ahead of FedAvg, behind it, or neither (open), as in the tables below"
+    )
     return Chapter("Who is ahead of FedAvg", _HOW, (table_of("Counts", heads, rows, caption),))
 
 
@@ -138,7 +165,9 @@ def _lead(line: Line, metric: str) -> Cell:
     if metric not in line.leads:
         return Cell("–")
     info, lead = metric_info(metric), line.leads[metric]
-    mean, low, high = (info.factor * v for v in (lead.found.mean, lead.found.low or 0.0, lead.found.high or 0.0))
+    mean, low, high = (
+        info.factor * v for v in (lead.found.mean, lead.found.low or 0.0, lead.found.high or 0.0)
+    )
     within = "" if lead.found.low is None else f" [{low:+.1f}, {high:+.1f}]"
     return Cell(f"{mean:+.1f}{within} {lead.state}", mean)
 
@@ -160,11 +189,17 @@ def _cell(line: Line, metric: str, best: float | None) -> Cell:
 
 def _plain(line: Line, name: str, factor: float, digits: int) -> Cell:
     number = line.numbers.get(name)
-    return Cell("–") if number is None else Cell(f"{factor * number.mean:.{digits}f}", factor * number.mean)
+    return (
+        Cell("–")
+        if number is None
+        else Cell(f"{factor * number.mean:.{digits}f}", factor * number.mean)
+    )
 
 
 def _ranks(found: Comparisons, figures: Path) -> list[Chapter]:
-    tests = {(t, m): test for t in TABLES for m in COMPARED if (test := ranked(found, t, m)) is not None}
+    tests = {
+        (t, m): test for t in TABLES for m in COMPARED if (test := ranked(found, t, m)) is not None
+    }
     if not tests:
         return []
     names = {(t, m): f"{_SHORT[t]}: {metric_info(m).label}" for t, m in tests}
@@ -184,10 +219,14 @@ def _ranks(found: Comparisons, figures: Path) -> list[Chapter]:
         for key, t in tests.items()
     ]  # fmt: skip
     ranks = {key: dict(test.ordered) for key, test in tests.items()}
-    rows: list[Values] = [(m, *(Cell(f"{r[m]:.2f}", r[m]) for r in ranks.values())) for m, _ in first.ordered]
+    rows: list[Values] = [
+        (m, *(Cell(f"{r[m]:.2f}", r[m]) for r in ranks.values())) for m, _ in first.ordered
+    ]
     left, own = without_ranks(found), sorted(set(first.methods) - set(found.methods("size")))
     notes = [f"left out, since a setting refuses them: {', '.join(left)}"] if left else []
-    notes.append(f"weights by a rule of their own, the same numbers under both weights: {', '.join(own)}")
+    notes.append(
+        f"weights by a rule of their own, the same numbers under both weights: {', '.join(own)}"
+    )
     caption = (
         f"1 is best; ties share the mean rank; critical difference (Nemenyi, 5 %) {first.test.critical_difference:.1f} "
         f"for {len(first.methods)} methods and {first.blocks} settings"
@@ -196,7 +235,9 @@ def _ranks(found: Comparisons, figures: Path) -> list[Chapter]:
         "Blocks are the settings, each with the means over its seeds (Demšar, 2006): seeds of one setting are no "
         "independent samples of settings. A method with a run that diverged is the last of its setting"
     )
-    grid = table_of("Average ranks over the settings", ("method", *names.values()), rows, caption, notes)
+    grid = table_of(
+        "Average ranks over the settings", ("method", *names.values()), rows, caption, notes
+    )
     return [Chapter("Average ranks under both weights", lead, (grid,), (figure,), tuple(facts))]
 
 
@@ -208,19 +249,33 @@ def _tuning(found: Comparisons, notes: Mapping[str, Any]) -> Chapter:
     rows, spaces = [], {}
     for setting, search in found.searches.items():
         protocol = ", ".join(f"{k}={config_value(v)}" for k, v in search["protocol"].items())
-        facts.append((setting, f"{search['clients']} clients, {search['parameters']} parameters: {protocol}"))
+        facts.append(
+            (setting, f"{search['clients']} clients, {search['parameters']} parameters: {protocol}")
+        )
         facts += [(f"{setting} without {method}", why) for method, why in search["refused"].items()]
         for table, entries in search["tables"].items():
             for method, entry in entries.items():
                 spaces[method] = " ".join(entry["space"])
                 rows.append(_search_row(setting, table, method, entry))
-    heads = ("method", "setting", "tuned for", "weights", "trials", "diverged", "chosen", "at the edge", "validation")
+    heads = (
+        "method",
+        "setting",
+        "tuned for",
+        "weights",
+        "trials",
+        "diverged",
+        "chosen",
+        "at the edge",
+        "validation",
+    )
     caption = (
         "every method has the same budget, judged on validation examples: rates with its own keys at their defaults, "
         "then its own keys at the best rate. A value at an end of its axis is named: a better one may lie beyond it"
     )
     trials = table_of("What was tuned", heads, rows, caption)
-    space = table_of("Spaces", ("method", "axes"), sorted(spaces.items()), "axes of the search per method")
+    space = table_of(
+        "Spaces", ("method", "axes"), sorted(spaces.items()), "axes of the search per method"
+    )
     return Chapter("Settings and tuning", "", (trials, space), facts=tuple(facts))
 
 
@@ -232,7 +287,9 @@ def _search_row(setting: str, table: str, method: str, entry: Mapping[str, Any])
     text = " ".join(f"{k}={config_value(v)}" for k, v in chosen.items()) or "none"
     axes = [axis_of(o) for o in parse_overrides(entry["space"])]
     edges = " ".join(
-        f"{axis.key} ({end})" for axis in axes if axis.key in chosen and (end := axis.edge(chosen[axis.key]))
+        f"{axis.key} ({end})"
+        for axis in axes
+        if axis.key in chosen and (end := axis.edge(chosen[axis.key]))
     )
     weights = entry["weights"][0].partition("=")[2] if entry["weights"] else "its own"
     score = Cell("–") if best is None else Cell(info.text(info.factor * best), info.factor * best)

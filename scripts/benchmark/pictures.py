@@ -21,7 +21,9 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
     """Draw the means of every method, one panel per setting; those on the front are named and joined."""
     methods = sorted({m for front in fronts for m in front.methods})
     shown = looks({m: m for m in methods})
-    panels = [Panel(front.setting, (), *(metric_info(m).axis for m in front.metrics)) for front in fronts]
+    panels = [
+        Panel(front.setting, (), *(metric_info(m).axis for m in front.metrics)) for front in fronts
+    ]
     legend = legend_lines(shown.items(), linestyle="")
     figure, places = sheet(title, panels, legend, size=(SIZE[0], 2.9))
     for front, axes in zip(fronts, places, strict=True):
@@ -29,11 +31,20 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
         across, up = x.factor * front.x, y.factor * front.y
         for i, method in enumerate(front.methods):
             look, member = shown[method], bool(front.member[i])
-            axes.plot(across[i], up[i], look.marker, color=look.colour, alpha=1 if member else 0.45, zorder=3 + member)
+            axes.plot(
+                across[i],
+                up[i],
+                look.marker,
+                color=look.colour,
+                alpha=1 if member else 0.45,
+                zorder=3 + member,
+            )
         ends = sorted(np.flatnonzero(front.member), key=lambda i: (across[i], up[i]))
         axes.plot(across[ends], up[ends], color="0.55", linewidth=0.8, zorder=1)
         bars = {"xerr": x.factor * front.spread[0][ends], "yerr": y.factor * front.spread[1][ends]}
-        axes.errorbar(across[ends], up[ends], **bars, fmt="none", ecolor="0.7", elinewidth=0.7, zorder=2)
+        axes.errorbar(
+            across[ends], up[ends], **bars, fmt="none", ecolor="0.7", elinewidth=0.7, zorder=2
+        )
         axes.margins(0.1)
         _name(axes, [(front.methods[k], across[k], up[k]) for k in ends])
     return figure

@@ -1,7 +1,8 @@
 """Methods ranked over data sets, with Friedman's test (``fedbench.analysis.stats.friedman``; Demšar, JMLR 7, 2006).
 
-Blocks are data sets. The seeds of one data set share its difficulty, are no independent samples of data sets, and are
-averaged before ranking (Demšar, Sec. 3.2: one score per data set, however often it was resampled).
+Blocks are data sets. The seeds of one data set share its difficulty, are no independent samples of
+data sets, and are averaged before ranking (Demšar, Sec. 3.2: one score per data set, however often
+it was resampled).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ class RankTest:
     Attributes:
         methods: Names of the K methods.
         blocks: Number B of blocks.
-        test: Average ranks, Friedman's test with its chi-square approximation, and Nemenyi's critical difference.
-        f: The statistic of Iman and Davenport, less conservative for few blocks; infinite if all blocks agree.
+        test: Average ranks, Friedman's test with its chi-square approximation, and Nemenyi's
+            critical difference.
+        f: The statistic of Iman and Davenport, less conservative for few blocks; infinite if all
+            blocks agree.
         f_p: Its p-value by the F distribution with K - 1 and (K - 1)(B - 1) degrees of freedom.
     """
 
@@ -36,18 +39,25 @@ class RankTest:
     @property
     def ordered(self) -> list[tuple[str, float]]:
         """The methods with their average ranks, the best first; equal ones by name."""
-        return sorted(zip(self.methods, self.test.ranks, strict=True), key=lambda pair: (pair[1], pair[0]))
+        return sorted(
+            zip(self.methods, self.test.ranks, strict=True), key=lambda pair: (pair[1], pair[0])
+        )
 
     def level_with_best(self) -> list[str]:
         """Return the methods whose rank differs from the best one by less than the critical difference."""
-        return [m for m, rank in self.ordered if rank - self.ordered[0][1] < self.test.critical_difference]
+        return [
+            m
+            for m, rank in self.ordered
+            if rank - self.ordered[0][1] < self.test.critical_difference
+        ]
 
 
 def ranks_of(values: np.ndarray, sign: int) -> np.ndarray:
     """Return the ranks [B, K] of values [B, K] within each block: 1 is best, ties share the mean of their ranks.
 
     Args:
-        values: One row per block; NaN is worse than every number, as the value of a run that diverged.
+        values: One row per block; NaN is worse than every number, as the value of a run that
+            diverged.
         sign: 1 if higher is better, -1 if lower is.
     """
     from scipy.stats import rankdata  # late: it takes a second
@@ -65,7 +75,8 @@ def rank_test(methods: Sequence[str], values: np.ndarray, sign: int) -> RankTest
         sign: 1 if higher is better, -1 if lower is.
 
     Raises:
-        ValueError: If there are fewer than 3 methods or 2 blocks, for which the test is not defined.
+        ValueError: If there are fewer than 3 methods or 2 blocks, for which the test is not
+            defined.
     """
     from scipy.stats import f as f_distribution
 

@@ -37,8 +37,8 @@ class Lead:
 
     Attributes:
         found: Mean difference with its interval, and p-values.
-        state: ``ahead`` or ``behind`` if the p-value for it is at most 5 %, adjusted for the number of methods by the
-            step-down procedure (``fedbench.analysis.stepdown``), else ``open``.
+        state: ``ahead`` or ``behind`` if the p-value for it is at most 5 %, adjusted for the number
+            of methods by the step-down procedure (``fedbench.analysis.stepdown``), else ``open``.
     """
 
     found: Paired
@@ -50,8 +50,10 @@ class Line:
     """What a method has reached in a setting.
 
     Attributes:
-        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run has.
-        leads: Per metric of ``COMPARED``, the lead over FedAvg; empty for FedAvg itself, and without runs.
+        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run
+            has.
+        leads: Per metric of ``COMPARED``, the lead over FedAvg; empty for FedAvg itself, and
+            without runs.
         done: Number of these seeds.
         reason: Why numbers or seeds are missing; empty if none are.
     """
@@ -73,7 +75,8 @@ class Front:
         methods: Names of the M methods.
         x: Mean of the first metric per method; NaN where a seed is missing.
         y: Mean of the second metric per method, likewise.
-        spread: Sample standard deviation of both metrics over the seeds [2, M]; NaN for a single seed.
+        spread: Sample standard deviation of both metrics over the seeds [2, M]; NaN for a single
+            seed.
         member: Whether the method's means are on the front.
     """
 
@@ -92,7 +95,11 @@ def lines_of(found: Comparisons, table: str) -> list[Line]:
     for setting in found.settings:
         leads = {metric: _leads(found, table, setting, metric) for metric in COMPARED}
         for method in found.methods(table):
-            mine = {metric: by_method[method] for metric, by_method in leads.items() if method in by_method}
+            mine = {
+                metric: by_method[method]
+                for metric, by_method in leads.items()
+                if method in by_method
+            }
             lines.append(_line(found, table, setting, method, mine))
     return lines
 
@@ -107,13 +114,23 @@ def _leads(found: Comparisons, table: str, setting: str, metric: str) -> dict[st
     sign, base = metric_info(metric).sign, values[:, 0]
     differences: dict[str, dict[int, float]] = {}
     for method, mine in zip(methods, values.T[1:], strict=True):
-        both = {s: sign * (a - b) for s, (a, b) in enumerate(zip(mine, base, strict=True)) if not np.isnan(a - b)}
+        both = {
+            s: sign * (a - b)
+            for s, (a, b) in enumerate(zip(mine, base, strict=True))
+            if not np.isnan(a - b)
+        }
         lost, won = (_only(a, b) for a, b in ((mine, base), (base, mine)))
         differences[method] = with_diverged(both, lost, won)
     tests = [Comparison(method, differences=d) for method, d in differences.items()]
     ahead, behind = adjusted(tests), adjusted(tests, ahead=False)
-    states = ["ahead" if a <= ALPHA else "behind" if b <= ALPHA else "open" for a, b in zip(ahead, behind, strict=True)]
-    return {m: Lead(paired(d.values()), s) for (m, d), s in zip(differences.items(), states, strict=True)}
+    states = [
+        "ahead" if a <= ALPHA else "behind" if b <= ALPHA else "open"
+        for a, b in zip(ahead, behind, strict=True)
+    ]
+    return {
+        m: Lead(paired(d.values()), s)
+        for (m, d), s in zip(differences.items(), states, strict=True)
+    }
 
 
 def _only(a: np.ndarray, b: np.ndarray) -> list[int]:
@@ -125,7 +142,8 @@ def on_front(x: np.ndarray, y: np.ndarray, sign_x: int = 1, sign_y: int = 1) -> 
     """Return which points are on the front: no other is at least as good in both metrics and better in one.
 
     Args:
-        x: The first metric [M]; a point with NaN in either metric is not on the front and dominates none.
+        x: The first metric [M]; a point with NaN in either metric is not on the front and dominates
+            none.
         y: The second metric [M].
         sign_x: 1 if higher is better, -1 if lower is.
         sign_y: Likewise for y.
@@ -147,7 +165,9 @@ def front_of(found: Comparisons, table: str, setting: str, x: str, y: str) -> Fr
     methods = sorted(set(here["method"]))
     a, b = (found.values(table, setting, metric, methods) for metric in (x, y))
     means = a.mean(0), b.mean(0)
-    spread = np.stack([v.std(0, ddof=1) if len(v) > 1 else np.full(v.shape[1], np.nan) for v in (a, b)])
+    spread = np.stack(
+        [v.std(0, ddof=1) if len(v) > 1 else np.full(v.shape[1], np.nan) for v in (a, b)]
+    )
     member = on_front(*means, metric_info(x).sign, metric_info(y).sign)
     return Front(setting, (x, y), tuple(methods), *means, spread, member)
 
@@ -155,9 +175,10 @@ def front_of(found: Comparisons, table: str, setting: str, x: str, y: str) -> Fr
 def ranked(found: Comparisons, table: str, metric: str) -> RankTest | None:
     """Return the ranks over settings, each a block with the means over its seeds; None if there are too few to test.
 
-    A method with a run that diverged, or none of whose trials ended well, is the worst of the setting, tied with
-    others like it. Methods that a setting refuses are left out: Friedman's test needs complete blocks. In the table
-    with weights by size, methods with a rule of their own have the numbers of the table with uniform weights.
+    A method with a run that diverged, or none of whose trials ended well, is the worst of the
+    setting, tied with others like it. Methods that a setting refuses are left out: Friedman's test
+    needs complete blocks. In the table with weights by size, methods with a rule of their own have
+    the numbers of the table with uniform weights.
     """
     left_out, own = without_ranks(found), found.methods("uniform")
     able = [m for m in own if m not in left_out]
@@ -165,7 +186,9 @@ def ranked(found: Comparisons, table: str, metric: str) -> RankTest | None:
         return None
     here = found.methods(table)
     place = {method: table if method in here else "uniform" for method in able}
-    columns = [[found.values(place[m], s, metric, [m]).mean() for m in able] for s in found.settings]
+    columns = [
+        [found.values(place[m], s, metric, [m]).mean() for m in able] for s in found.settings
+    ]
     return rank_test(able, np.array(columns), metric_info(metric).sign)
 
 
@@ -174,18 +197,24 @@ def without_ranks(found: Comparisons) -> list[str]:
     return sorted({method for search in found.searches.values() for method in search["refused"]})
 
 
-def _line(found: Comparisons, table: str, setting: str, method: str, leads: dict[str, Lead]) -> Line:
+def _line(
+    found: Comparisons, table: str, setting: str, method: str, leads: dict[str, Lead]
+) -> Line:
     here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
     runs = here[here["method"] == method]
     good = runs[runs["outcome"] == "done"]
     numbers = {}
     for metric in MEASURED:
         if len(known := good[metric].dropna()):
-            numbers[metric] = Number(float(known.mean()), float(known.std()) if len(known) > 1 else None)
+            numbers[metric] = Number(
+                float(known.mean()), float(known.std()) if len(known) > 1 else None
+            )
     if "bytes_up" in numbers:
         per_round = (good["bytes_up"] + good["bytes_down"]) / good["rounds"]
         numbers["bytes_per_round"] = Number(float(per_round.mean()), None)
-    reason = _missing(sorted(set(here["seed"])), dict(zip(runs["seed"], runs["outcome"], strict=True)))
+    reason = _missing(
+        sorted(set(here["seed"])), dict(zip(runs["seed"], runs["outcome"], strict=True))
+    )
     if runs.empty:
         refused = found.searches[setting]["refused"].get(method)
         reason = str(refused or "every trial of its rates diverged or failed")

@@ -62,12 +62,15 @@ def lid_by_loops(p, neighbours):
 def test_lid_is_the_one_by_loops(n, k, monkeypatch):
     monkeypatch.setattr("fedbench.algorithms.shared.label_noise_estimation._ROWS", 17)
     p = np.random.default_rng(0).dirichlet(np.ones(4), min(n, 120))
-    assert mean_lid(torch.from_numpy(p), k).item() == pytest.approx(lid_by_loops(p, min(k, len(p) - 1)), rel=1e-9)
+    assert mean_lid(torch.from_numpy(p), k).item() == pytest.approx(
+        lid_by_loops(p, min(k, len(p) - 1)), rel=1e-9
+    )
 
 
 def test_lid_of_too_few_or_equal_outputs_is_zero():
     assert mean_lid(torch.ones(1, 3), 20).item() == 0
-    assert mean_lid(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), 20).item() == 0  # its only ratio is 1 but for an offset
+    # its only ratio is 1 but for an offset
+    assert mean_lid(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), 20).item() == 0
     assert mean_lid(torch.full((5, 3), 1 / 3), 20).item() == 0
 
 
@@ -79,16 +82,22 @@ def test_high_component():
 
 
 @pytest.mark.parametrize(
-    ("level", "drawn"), [([0.1, 0.2, 0.0], [0]), ([0.5, 0.2, 0.3], [0, 1]), ([0.5, 0.2, 0.0], [0, 1])]
+    ("level", "drawn"),
+    [([0.1, 0.2, 0.0], [0]), ([0.5, 0.2, 0.3], [0, 1]), ([0.5, 0.2, 0.0], [0, 1])],
 )
 def test_everybody_is_drawn_when_nobody_is_clean(level, drawn):
     """Client 2 has no training examples, so that its level says nothing."""
     data = federation(sizes=(4, 9))
     first, second = data.train.split()
     data = replace(
-        data, train=Rows.of([first, second, first[:0]]), test=Rows.of([data.test.split()[0]] * 3), names=tuple("abc")
+        data,
+        train=Rows.of([first, second, first[:0]]),
+        test=Rows.of([data.test.split()[0]] * 3),
+        names=tuple("abc"),
     )
-    stage = Stage(make("fedavg"), 1, eligible=lambda server: nearly_clean({"level": torch.tensor(level)}))
+    stage = Stage(
+        make("fedavg"), 1, eligible=lambda server: nearly_clean({"level": torch.tensor(level)})
+    )
     assert snapshots(lambda **_: [stage], data, rounds=1)[-1].cohort.tolist() == drawn
 
 
@@ -122,7 +131,10 @@ def test_mixup_is_cross_entropy_with_mixed_labels():
     for k in range(3):
         wk = w[k].clone().requires_grad_()
         labels = share[k] * F.one_hot(one.y[k], 3) + (1 - share[k]) * F.one_hot(other.y[k], 3)
-        value = (F.cross_entropy(task.predict(wk, one.x[k]), labels.to(D), reduction="none") * batch.weight[k]).sum()
+        value = (
+            F.cross_entropy(task.predict(wk, one.x[k]), labels.to(D), reduction="none")
+            * batch.weight[k]
+        ).sum()
         assert loss[k].item() == pytest.approx(value.item(), rel=1e-12)
         assert close(grad[k], torch.autograd.grad(value, wk)[0], 1e-12)
 
@@ -161,7 +173,9 @@ def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
     length = 0.1 * 5 * 0.3
     want = [[0, 0], [-length * 0.6, -length * 0.8], [0, 0], [-length * 0.6, -length * 0.8]]
     assert moves == [pytest.approx(m) for m in want]
-    at_rest = step(still, msg, {**now, "w": torch.zeros(1, 2, dtype=D)}, mixed_batch()._replace(step=1), info)
+    at_rest = step(
+        still, msg, {**now, "w": torch.zeros(1, 2, dtype=D)}, mixed_batch()._replace(step=1), info
+    )
     assert not at_rest["w"].any()
 
 
@@ -178,11 +192,16 @@ def test_correction_takes_confident_examples_of_the_largest_losses():
     rows = data.train.of_clients(np.array([1]))
     data.x[rows] = torch.tensor([[9.0, 0], [0, 9], [9, 0], [0.01, 0]], dtype=D)
     w = task.layout.flatten(
-        {"weight": torch.tensor([[1.0, 0], [0, 1], [0, 0]], dtype=D), "bias": torch.zeros(3, dtype=D)}
+        {
+            "weight": torch.tensor([[1.0, 0], [0, 1], [0, 0]], dtype=D),
+            "bias": torch.zeros(3, dtype=D),
+        }
     )
     y = data.y.clone()
     y[rows] = torch.tensor([2, 2, 2, 2])
-    predict_fn = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data)
+    predict_fn = partial(
+        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data
+    )
     loss = torch.zeros(len(y), dtype=D)
     loss[rows] = torch.tensor([1.0, 3.0, 2.0, 4.0], dtype=D)
     server = {"w": w, "level": torch.tensor([0.0, 0.5], dtype=D), "loss": loss}
@@ -192,7 +211,8 @@ def test_correction_takes_confident_examples_of_the_largest_losses():
         2,
         2,
     ]  # the largest loss is not confident
-    assert corrected(server, y, predict_fn, 0.5, 1.0)[rows].tolist() == [2, 1, 2, 2]  # two largest: one is
+    # two largest: one is
+    assert corrected(server, y, predict_fn, 0.5, 1.0)[rows].tolist() == [2, 1, 2, 2]
     everything = corrected(server, y, predict_fn, 0.5, None)
     assert everything[rows].tolist() == [0, 1, 0, 2]
     others = torch.ones(len(y), dtype=torch.bool).index_fill(0, rows, False)
@@ -235,7 +255,9 @@ def by_definition(data, start, iterations, rounds1, rounds2, lr, seed, sure=0.5,
             levels[k] = high(losses[k]).mean()
         for k in np.flatnonzero(levels):
             p, rows = outputs(w, owned[k]), owned[k]
-            largest = set(np.argsort(-losses[k], kind="stable")[: int(len(rows) * levels[k] * ratio)])
+            largest = set(
+                np.argsort(-losses[k], kind="stable")[: int(len(rows) * levels[k] * ratio)]
+            )
             for j in range(len(rows)):
                 if j in largest and p[j].max() > sure:
                     y[rows[j]] = p[j].argmax()
@@ -243,7 +265,10 @@ def by_definition(data, start, iterations, rounds1, rounds2, lr, seed, sure=0.5,
 
     def fedavg(w, ids):
         n = np.array([len(owned[k]) for k in ids], dtype=float)
-        return sum(a / n.sum() * local_sgd(w, x[owned[k]], y[owned[k]], lr, 1) for a, k in zip(n, ids, strict=True))
+        return sum(
+            a / n.sum() * local_sgd(w, x[owned[k]], y[owned[k]], lr, 1)
+            for a, k in zip(n, ids, strict=True)
+        )
 
     for _ in range(rounds1):
         w = fedavg(w, clean if len(clean) else np.arange(count))
@@ -277,7 +302,9 @@ def test_the_three_stages_are_the_definition(iterations):
 
 def whole_run(data, **options):
     algo = make("fedcorr", iterations=2, rounds1=3)
-    return snapshots(algo, data, rounds=2 * len(SIZES) + 7, work=LocalWork(0.1, 10, epochs=(2, 2)), **options)[-1]
+    return snapshots(
+        algo, data, rounds=2 * len(SIZES) + 7, work=LocalWork(0.1, 10, epochs=(2, 2)), **options
+    )[-1]
 
 
 def test_modes_chunks_and_seeds():
@@ -314,7 +341,10 @@ def test_another_server_in_the_later_stages():
 
 
 def test_too_few_rounds_are_refused():
-    with pytest.raises(RequestError, match="rounds=50 is too few for fedcorr: 1 iterations of a round for each of 100"):
+    with pytest.raises(
+        RequestError,
+        match="rounds=50 is too few for fedcorr: 1 iterations of a round for each of 100",
+    ):
         make("fedcorr")(rounds=50, clients=100)
     with pytest.raises(RequestError, match="rounds=20 is too few"):
         make("fedcorr", iterations=1, rounds1=11)(rounds=20, clients=10)
@@ -324,11 +354,16 @@ def test_levels_by_hand():
     """Scores 1, .9, 0, 5, 1.1, 5.2: clients 3 and 5 are noisy; of their losses 4 of 10 and none stand apart."""
     data = federation(sizes=(3, 3, 1, 10, 3, 4))
     predict_fn = partial(
-        Measurements(task_for(data), Engine(make_oracle(task_for(data), "loop"), "loop", 1)).predictions, data
+        Measurements(
+            task_for(data), Engine(make_oracle(task_for(data), "loop"), "loop", 1)
+        ).predictions,
+        data,
     )
     lid = torch.tensor([1, 0.9, 0, 5, 1.1, 5.2], dtype=D)
     loss = torch.zeros(len(data.y), dtype=D)
-    loss[data.train.of_clients(np.array([3]))] = torch.tensor([0.1, 4, 0.11, 4.1, 0.1, 4, 0.12, 4.2, 0.1, 0.1], dtype=D)
+    loss[data.train.of_clients(np.array([3]))] = torch.tensor(
+        [0.1, 4, 0.11, 4.1, 0.1, 4, 0.12, 4.2, 0.1, 0.1], dtype=D
+    )
     w = torch.zeros(task_for(data).size, dtype=D)
     level = estimate_levels({"w": w, "lid": lid, "loss": loss}, data.y, predict_fn)["level"]
     assert level.tolist() == [0, 0, 0, 0.4, 0, 0]
@@ -338,9 +373,17 @@ def test_a_visit_notes_score_and_losses_of_its_client_alone():
     data = federation(sizes=(4, 6, 1))
     task = task_for(data)
     w = task.init(torch.Generator().manual_seed(0))
-    predict_fn = partial(Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data)
+    predict_fn = partial(
+        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data
+    )
     server = {"w": w, "lid": torch.tensor([1.0, 1, 1], dtype=D)}
-    noted = note_visit(note_visit(server, np.array([1]), data.y, predict_fn, 20), np.array([2]), data.y, predict_fn, 20)
+    noted = note_visit(
+        note_visit(server, np.array([1]), data.y, predict_fn, 20),
+        np.array([2]),
+        data.y,
+        predict_fn,
+        20,
+    )
     rows = data.train.of_clients(np.array([1]))
     p = task.predict(w, data.x[rows]).softmax(1)
     assert noted["lid"].tolist() == pytest.approx([1, 1 + lid_by_loops(p.numpy(), 5), 1])

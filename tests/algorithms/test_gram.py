@@ -23,7 +23,9 @@ def test_projection_is_the_one_found_by_bisection(values):
 def test_projection_by_hand():
     """(1.3, 0.2): θ = 0.3 with one entry, since 0.2 < (1.5 - 1)/2; a partial sum without the entry gives (1.05, 0)."""
     assert project_simplex(torch.tensor([1.3, 0.2])).tolist() == pytest.approx([1.0, 0.0])
-    assert project_simplex(torch.tensor([0.6, 0.6, -1.0])).tolist() == pytest.approx([0.5, 0.5, 0.0])
+    assert project_simplex(torch.tensor([0.6, 0.6, -1.0])).tolist() == pytest.approx(
+        [0.5, 0.5, 0.0]
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -46,7 +48,11 @@ def residual(k, x, low, high):
     slope = k @ x
     from_, to = slope[x > low + 1e-10], slope[x < high - 1e-10]
     worst = from_.max() - to.min() if len(from_) and len(to) else 0.0
-    return max(worst, 0) / (np.trace(k) / len(k)), abs(x.sum() - 1), max((low - x).max(), (x - high).max(), 0)
+    return (
+        max(worst, 0) / (np.trace(k) / len(k)),
+        abs(x.sum() - 1),
+        max((low - x).max(), (x - high).max(), 0),
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -64,26 +70,35 @@ def test_shortest_combination(seed):
     assert max(residual(k, x, low, high)) < 1e-8
     if size == 6:
         ridge = 1e-12 * np.trace(k) / size * np.eye(size)
-        assert x @ g == pytest.approx(box_simplex(k + ridge, low, high) @ g, abs=1e-6 * np.sqrt(np.trace(k)))
+        assert x @ g == pytest.approx(
+            box_simplex(k + ridge, low, high) @ g, abs=1e-6 * np.sqrt(np.trace(k))
+        )
 
 
-@pytest.mark.parametrize(("a", "b"), [((1, 0), (0, 1)), ((1, 0), (3, 0)), ((2, 1), (-1, 1)), ((1, 1), (1, 1))])
+@pytest.mark.parametrize(
+    ("a", "b"), [((1, 0), (0, 1)), ((1, 0), (3, 0)), ((2, 1), (-1, 1)), ((1, 1), (1, 1))]
+)
 def test_two_vectors_by_hand(a, b):
     """λ = clip((b - a)·b / ||a - b||², 0, 1)."""
     a, b = np.array(a, float), np.array(b, float)
     g = np.stack([a, b])
-    x = shortest_combination(torch.from_numpy(g @ g.T), torch.zeros(2, dtype=torch.float64), torch.ones(2).double())
+    x = shortest_combination(
+        torch.from_numpy(g @ g.T), torch.zeros(2, dtype=torch.float64), torch.ones(2).double()
+    )
     gap = (a - b) @ (a - b)
     want = np.clip((b - a) @ b / gap, 0, 1) if gap else 0.5
     assert x.tolist() == pytest.approx([want, 1 - want], abs=1e-8)
 
 
-@pytest.mark.parametrize(("seed", "noise"), [(seed, noise) for seed in range(4) for noise in (1.0, 0.03, 0.003)])
+@pytest.mark.parametrize(
+    ("seed", "noise"), [(seed, noise) for seed in range(4) for noise in (1.0, 0.03, 0.003)]
+)
 def test_shortest_in_the_hull_of_nearly_equal_vectors(seed, noise):
     """The shortest point is that of non-negative least squares, to 1e-9 also where clients hardly differ."""
     rng = np.random.default_rng(seed)
     g = rng.normal(size=40) + noise * rng.normal(size=(10, 40))
-    best = nnls(np.vstack([g.T, np.ones(10)]), np.append(np.zeros(40), 1.0))[0]  # Lawson and Hanson's active sets
+    # Lawson and Hanson's active sets
+    best = nnls(np.vstack([g.T, np.ones(10)]), np.append(np.zeros(40), 1.0))[0]
     on = np.flatnonzero(best)
     weight = np.linalg.solve(g[on] @ g[on].T, np.ones(len(on)))
     d = weight @ g[on] / weight.sum()
@@ -117,7 +132,9 @@ def test_bounds_that_leave_no_choice_are_the_prior(eps):
 
 def test_bounds_that_leave_nothing_are_an_error():
     with pytest.raises(ArithmeticError, match="quadratic program of 2 clients was not solved"):
-        shortest_combination(torch.eye(2).double(), torch.zeros(2).double(), torch.full((2,), 0.2).double())
+        shortest_combination(
+            torch.eye(2).double(), torch.zeros(2).double(), torch.full((2,), 0.2).double()
+        )
 
 
 def test_normalized_weights_are_uniform_if_all_are_0():

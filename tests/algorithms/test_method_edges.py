@@ -18,8 +18,12 @@ def cohort(n, lr=0.1, dtype=D, **probe):
     """Facts of a cohort with n examples each, and what was probed."""
     n = torch.tensor(n, dtype=dtype)
     facts = {"n": n, "p": n / n.sum(), "id": torch.arange(len(n)), "lr": torch.full_like(n, lr)}
-    rest = {f.name: torch.ones_like(n) for f in fields(ClientInfo) if f.name not in {*facts, "probe"}}
-    return ClientInfo(**facts, **rest, probe={k: torch.tensor(v, dtype=D) for k, v in probe.items()})
+    rest = {
+        f.name: torch.ones_like(n) for f in fields(ClientInfo) if f.name not in {*facts, "probe"}
+    }
+    return ClientInfo(
+        **facts, **rest, probe={k: torch.tensor(v, dtype=D) for k, v in probe.items()}
+    )
 
 
 def finished(algo, deltas, grads, lr=0.1):
@@ -31,7 +35,9 @@ def finished(algo, deltas, grads, lr=0.1):
 
 def test_adafedadam_client_that_did_not_move_or_has_no_gradient():
     """U = 0 and χ = 1 for each of the three; the fourth has r = 2/0.5 = 4, U = Δ/4 and χ = ln(4/0.1) + 1."""
-    up = finished(make("adafedadam"), [[0.0, 0], [3, 4], [0, 0], [0, 2]], [[1.0, 0], [0, 0], [0, 0], [0.5, 0]])
+    up = finished(
+        make("adafedadam"), [[0.0, 0], [3, 4], [0, 0], [0, 2]], [[1.0, 0], [0, 0], [0, 0], [0.5, 0]]
+    )
     assert up["update"].tolist() == [[0, 0], [0, 0], [0, 0], [0, 0.5]]
     assert up["certainty"].squeeze(1).tolist() == pytest.approx([1, 1, 1, np.log(40) + 1])
 
@@ -46,8 +52,11 @@ def test_adafedadam_certainty_has_a_floor_and_the_run_says_how_often():
     after = algo.update(server, up, cohort([3.0, 1.0], loss=[1.0, 1.0]))
     chi = 0.75 * 0.1 + 0.25 * 1
     assert after["c_m"].item() == pytest.approx(0.9**chi)
-    assert after["w"][0].item() == pytest.approx(-chi * 1e-3, rel=1e-6)  # the first step of Adam is one of sign
-    assert algo.remarks(after) == ["adafedadam: the certainty of a client was raised to 0.1 1 times"]
+    # the first step of Adam is one of sign
+    assert after["w"][0].item() == pytest.approx(-chi * 1e-3, rel=1e-6)
+    assert algo.remarks(after) == [
+        "adafedadam: the certainty of a client was raised to 0.1 1 times"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +65,16 @@ def test_adafedadam_certainty_has_a_floor_and_the_run_says_how_often():
         (1.0, [0.0, 0.0], 0.25),  # all losses 0: weights n_k
         (2.0, [0.0, 0.0], 0.25),
         (2.0, [2.0, 4.0], 0.25 * 4 / (0.25 * 4 + 0.75 * 16)),
-        (0.5, [0.0, 1.0], 1e-5 / (1e-5 + 3 * (1 + 1e-10) ** 0.5)),  # F + 1e-10 before a fractional power
+        # F + 1e-10 before a fractional power
+        (0.5, [0.0, 1.0], 1e-5 / (1e-5 + 3 * (1 + 1e-10) ** 0.5)),
     ],
 )
 def test_adafedadam_weights(alpha, losses, share):
     algo = make("adafedadam", alpha=alpha, beta1=0.0)
     up = {"update": torch.eye(2, dtype=D), "certainty": torch.ones(2, 1, dtype=D)}
-    m = algo.update(algo.server_init(torch.zeros(2, dtype=D), 2), up, cohort([1.0, 3.0], loss=losses))["m"]
+    m = algo.update(
+        algo.server_init(torch.zeros(2, dtype=D), 2), up, cohort([1.0, 3.0], loss=losses)
+    )["m"]
     assert m.tolist() == pytest.approx([share, 1 - share], rel=1e-9)
 
 
@@ -72,7 +84,9 @@ def test_qfedavg_with_a_large_q_does_not_overflow(scale):
     losses = np.array([1.0, 2.0]) * scale
     algo = make("qfedavg", q=50.0)
     w = algo.update(
-        algo.server_init(torch.zeros(2, dtype=D), 2), {"delta": torch.eye(2, dtype=D)}, cohort([1.0, 1.0], loss=losses)
+        algo.server_init(torch.zeros(2, dtype=D), 2),
+        {"delta": torch.eye(2, dtype=D)},
+        cohort([1.0, 1.0], loss=losses),
     )["w"]
     f, top = (losses + 1e-10) / (losses + 1e-10).max(), losses.max() + 1e-10
     h = 50 * f**49 * 100 / top + 10 * f**50
@@ -82,7 +96,10 @@ def test_qfedavg_with_a_large_q_does_not_overflow(scale):
 def test_cohorts_drawn_by_size_prefer_large_clients():
     """Client 0 holds half of all examples: alone it is drawn in about half of the rounds, not in a fifth."""
     n = np.array([40, 10, 10, 10, 10])
-    drawn = [np.mean([0 in sample_cohort(1, by_size=b)(t, n, 0) for t in range(2000)]) for b in (True, False)]
+    drawn = [
+        np.mean([0 in sample_cohort(1, by_size=b)(t, n, 0) for t in range(2000)])
+        for b in (True, False)
+    ]
     assert drawn == pytest.approx([0.5, 0.2], abs=0.04)
 
 
@@ -100,7 +117,15 @@ def test_fednova_counts_in_float32_as_in_float64(rho, nesterov):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("adafed", {}), ("fedheal", {}), ("fedfv", {}), ("fedmdfg", {}), ("fedexp", {}), ("gifair", {}), ("fedcm", {})],
+    [
+        ("adafed", {}),
+        ("fedheal", {}),
+        ("fedfv", {}),
+        ("fedmdfg", {}),
+        ("fedexp", {}),
+        ("gifair", {}),
+        ("fedcm", {}),
+    ],
 )
 def test_an_update_that_is_not_finite_reaches_the_model(name, options, value):
     """A run whose server left such a client out would stand still or go on, and not count as diverged."""

@@ -27,12 +27,17 @@ def runs_of(tmp_path, scores, key="local.lr", algo="fedavg", **more):
     return list(Results(tmp_path))
 
 
-SCORES = {0.01: [(0.5, 0.9), (0.5, 0.9)], 0.1: [(0.8, 0.6), (0.6, 0.4)], 1.0: [(0.9, 0.1), (0.1, 0.2)]}
+SCORES = {
+    0.01: [(0.5, 0.9), (0.5, 0.9)],
+    0.1: [(0.8, 0.6), (0.6, 0.4)],
+    1.0: [(0.9, 0.1), (0.1, 0.2)],
+}
 
 
 def test_the_value_with_the_best_mean_on_validation_examples_is_reported_on_test_examples(tmp_path):
     (best,) = best_values(runs_of(tmp_path, SCORES), "local.lr", "accuracy_mean").settings
-    assert (best.value, best.tried, best.edge) == ("0.1", ("0.01", "0.1", "1"), False)  # means 0.5, 0.7, 0.5
+    # means 0.5, 0.7, 0.5
+    assert (best.value, best.tried, best.edge) == ("0.1", ("0.01", "0.1", "1"), False)
     assert best.judged.mean == pytest.approx(70)
     assert (best.shown.mean, best.shown.n) == (pytest.approx(50), 2)
 
@@ -62,7 +67,11 @@ def test_settings_of_one_method_are_values_of_their_own_and_words_have_no_edge(t
     runs_of(tmp_path, {0.1: [(0.45, 0.4)]}, algo="fedprox")
     runs = runs_of(tmp_path, {0.1: [(0.3, 0.5)]}, algo="term")
     (best,) = best_values(runs, "algo", "accuracy_mean").settings
-    assert (best.value, best.judged.mean, best.edge) == ("fedavg local.lr=0.1", pytest.approx(50), False)
+    assert (best.value, best.judged.mean, best.edge) == (
+        "fedavg local.lr=0.1",
+        pytest.approx(50),
+        False,
+    )
     assert set(best.tried) == {"fedavg local.lr=0.1", "fedavg local.lr=10", "fedprox", "term"}
 
 
@@ -104,21 +113,30 @@ def test_values_are_not_chosen_on_test_examples(tmp_path, by):
 def test_runs_without_validation_examples_are_refused(tmp_path):
     fake(tmp_path, None, "fedavg", {"local.lr": 0.1}, seeds=(0,))
     with pytest.raises(
-        RequestError, match="no finished run has val_accuracy_mean; repeat the runs with data.validation=0.2"
+        RequestError,
+        match="no finished run has val_accuracy_mean; repeat the runs with data.validation=0.2",
     ):
         best_values(list(Results(tmp_path)), "local.lr", "accuracy_mean")
 
 
 def test_the_command(fed, tmp_path):
     fed("-m", "local.lr=0.001,0.1", "seed=0,1", "rounds=3", "data.clients=8", "data.validation=0.3")
-    status, lines, _ = fed("report", "results", "--best", "local.lr", "--by", "validation", "--metric", "test_loss")
+    status, lines, _ = fed(
+        "report", "results", "--best", "local.lr", "--by", "validation", "--metric", "test_loss"
+    )
     assert status == 0
     runs = [read_run(p.parent) for p in tmp_path.glob("results/*/*/*/*/DONE")]
     means = {}
     for run in runs:
-        means.setdefault(run.config["local"]["lr"], []).append(run.last_round()["val_accuracy_mean"])
+        means.setdefault(run.config["local"]["lr"], []).append(
+            run.last_round()["val_accuracy_mean"]
+        )
     best = max(means, key=lambda v: sum(means[v]))
-    (row,) = [line for line in lines if line.lstrip("| ").startswith("Synthetic (generator_seed=931231), 8 clients")]
+    (row,) = [
+        line
+        for line in lines
+        if line.lstrip("| ").startswith("Synthetic (generator_seed=931231), 8 clients")
+    ]
     assert [cell.strip() for cell in row.split("|")[2:4]] == [f"{best:g}", "2"]
 
 

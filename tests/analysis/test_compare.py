@@ -15,16 +15,21 @@ from fedbench.core.errors import RequestError
 from fedbench.reports.comparison import compared_text
 from fedbench.runs.results import Results
 
-STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)  # mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips
+# mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips
+STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)
 
 
 def write_run(root, algo, seed, metrics, settings=None, status="done", digest=None, **names):
     settings = {"rounds": 10, "local.lr": 0.1, f"algo.of_{algo}": 1, **(settings or {})}
-    digest = digest or hashlib.sha256(json.dumps([algo, settings], sort_keys=True).encode()).hexdigest()[:10]
+    digest = (
+        digest
+        or hashlib.sha256(json.dumps([algo, settings], sort_keys=True).encode()).hexdigest()[:10]
+    )
     meta = {"status": status, "seed": seed, "hash": digest, "algo": algo}
     meta |= {"data": "toy", "model": "linear", "experiment": None, "departures": {}, **names}
     path = root / (meta["experiment"] or meta["data"]) / algo / digest / f"seed_{seed}"
-    rows = [{"round": 0, **dict.fromkeys(metrics, 0.123)}, {"round": 10, **metrics}]  # the last one counts
+    # the last one counts
+    rows = [{"round": 0, **dict.fromkeys(metrics, 0.123)}, {"round": 10, **metrics}]
     write_files(path, meta, {"seed": seed, "results_dir": str(root), **settings}, rows)
 
 
@@ -54,7 +59,11 @@ def tables(text):
 
 
 def titles(text):
-    return [found[1] for line in text.splitlines() if (found := re.fullmatch(r"### (.*): mean accuracy", line))]
+    return [
+        found[1]
+        for line in text.splitlines()
+        if (found := re.fullmatch(r"### (.*): mean accuracy", line))
+    ]
 
 
 # ---- one block
@@ -66,7 +75,10 @@ def test_six_seeds_by_hand(tmp_path):
     write_runs(tmp_path, "new", [0.5 + s for s in STEPS])
     text = report(tmp_path, baseline="base")
     means, differences = tables(text)
-    assert [list(r.values()) for r in means] == [["base", "6", "50.00 ± 0.00"], ["new", "6", "*52.00 ± 0.89"]]
+    assert [list(r.values()) for r in means] == [
+        ["base", "6", "50.00 ± 0.00"],
+        ["new", "6", "*52.00 ± 0.89"],
+    ]
     half = 2.570582 * math.sqrt(4 / 5) / math.sqrt(6)
     assert differences == [
         {
@@ -81,7 +93,10 @@ def test_six_seeds_by_hand(tmp_path):
             "verdict": "better",
         }
     ]
-    assert "Mean accuracy in % (accuracy_mean) at the last round of the values of algo; higher is better" in text
+    assert (
+        "Mean accuracy in % (accuracy_mean) at the last round of the values of algo; higher is better"
+        in text
+    )
     assert "undecided" not in text
 
 
@@ -89,7 +104,12 @@ def test_exchanging_baseline_and_method_turns_everything_round(tmp_path):
     write_runs(tmp_path, "base", [0.5] * 6)
     write_runs(tmp_path, "new", [0.5 + s for s in STEPS])
     (row,) = tables(report(tmp_path, baseline="new"))[1]
-    assert (row["method"], row["minus"], row["difference"], row["verdict"]) == ("base", "new", "-2.00", "worse")
+    assert (row["method"], row["minus"], row["difference"], row["verdict"]) == (
+        "base",
+        "new",
+        "-2.00",
+        "worse",
+    )
     assert (row["lower"], row["upper"]) == ("-2.94", "-1.06")
     assert row["p"] == "0.0312"
 
@@ -128,7 +148,9 @@ def test_a_metric_without_a_better_direction_has_higher_and_lower_values(tmp_pat
     text = report(tmp_path, metric="update_norm", baseline="base")
     (row,) = tables(text)[1]
     assert (row["seeds"], row["difference"], row["verdict"]) == ("6", "+0.0200", "higher")
-    assert "(update_norm) at the last round of the values of algo; neither direction is better" in text
+    assert (
+        "(update_norm) at the last round of the values of algo; neither direction is better" in text
+    )
     assert "diverged, not in any mean: new with seed 6" in text
 
 
@@ -139,7 +161,8 @@ def test_runs_are_paired_by_seed(tmp_path):
     for seed, effect in ((4, 0.0), (3, 0.3), (2, 0.5), (1, 0.1)):
         write_run(tmp_path, "new", seed, {"accuracy_mean": effect + 0.05})
     means, ((_, *row),) = (
-        t if i == 0 else [tuple(r.values()) for r in t] for i, t in enumerate(tables(report(tmp_path)))
+        t if i == 0 else [tuple(r.values()) for r in t]
+        for i, t in enumerate(tables(report(tmp_path)))
     )
     assert [r["seeds"] for r in means] == ["4", "4"]
     assert row == ["new", "3", "-5.00", "-5.00", "-5.00", "0.2500", "0.2500", "undecided"]
@@ -155,7 +178,11 @@ def test_all_pairs_are_adjusted_together(tmp_path):
     assert [r["p"] for r in rows] == ["1.0000", "0.0312", "0.0312"]
     assert [r["p (Holm)"] for r in rows] == ["1.0000", "0.0938", "0.0938"]
     assert {r["verdict"] for r in rows} == {"undecided"}
-    assert [r["verdict"] for r in tables(report(tmp_path, alpha=0.1))[1]] == ["undecided", "worse", "worse"]
+    assert [r["verdict"] for r in tables(report(tmp_path, alpha=0.1))[1]] == [
+        "undecided",
+        "worse",
+        "worse",
+    ]
     half = 2.015048 * math.sqrt(4 / 5) / math.sqrt(6)  # t(0.95, 5), as tabulated
     wide = tables(report(tmp_path, alpha=0.1))[1][1]
     assert (wide["lower"], wide["upper"]) == (f"{-2 - half:+.2f}", f"{-2 + half:+.2f}")
@@ -224,7 +251,10 @@ def test_a_run_that_diverged_is_worse_by_the_widest_difference(tmp_path, metric,
     means, differences = tables(report(tmp_path, metric=metric))
     assert [float([*r.values()][2].split()[0]) for r in means] == [6, 4]  # of those that did not
     (row,) = differences
-    assert (row["seeds"], float(row["difference"])) == ("3", pytest.approx((1 + 3 + sign * 3) / 3, abs=0.01))
+    assert (row["seeds"], float(row["difference"])) == (
+        "3",
+        pytest.approx((1 + 3 + sign * 3) / 3, abs=0.01),
+    )
     assert (
         "- diverged, not in any mean, counted as worse by the largest difference: a with seed 3; b with seed 2, 3\n"
         in report(tmp_path, metric=metric) + "\n"
@@ -250,7 +280,10 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
         write_run(tmp_path / place, "a", 0, {"accuracy_mean": value})
     write_run(tmp_path / "first", "b", 0, {"accuracy_mean": 0.2})
     text = report(tmp_path)
-    assert [(r["method"], r["mean accuracy (%)"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "*20.00")]
+    assert [(r["method"], r["mean accuracy (%)"]) for r in tables(text)[0]] == [
+        ("a", "10.00"),
+        ("b", "*20.00"),
+    ]
     store = Results(tmp_path)
     assert text == compared_text(compare(list(store)[::-1], "algo", "accuracy_mean"))
     assert [": a copy of " in why for why in store.damaged] == [True]
@@ -286,23 +319,35 @@ def test_methods_meet_where_all_that_matters_is_equal(tmp_path, key, one, other,
         shared = ", participation 1" if key == "participation" else ""
         assert titles(report(tmp_path)) == [f"toy{shared}"]
     else:
-        with pytest.raises(RequestError, match=f"at least two values of algo.* toy {key}=.*: 1 a; toy {key}=.*: 1 b"):
+        with pytest.raises(
+            RequestError,
+            match=f"at least two values of algo.* toy {key}=.*: 1 a; toy {key}=.*: 1 b",
+        ):
             report(tmp_path)
 
 
 def test_the_number_of_clients_and_the_participation_are_named_as_part_of_the_data(tmp_path):
-    for algo, settings in (("a", {"participation": 0.1}), ("b", {"participation": 1.0}), ("c", {"data.clients": 20})):
+    for algo, settings in (
+        ("a", {"participation": 0.1}),
+        ("b", {"participation": 1.0}),
+        ("c", {"data.clients": 20}),
+    ):
         write_run(tmp_path, algo, 0, {"accuracy_mean": 0.1}, settings)
-    with pytest.raises(RequestError, match="found toy, 20 clients: 1 c; toy, participation 0.1: 1 a; toy, particip"):
+    with pytest.raises(
+        RequestError, match="found toy, 20 clients: 1 c; toy, participation 0.1: 1 a; toy, particip"
+    ):
         report(tmp_path)
 
 
-@pytest.mark.parametrize("names", [{"data": "other"}, {"model": "cnn"}, {"experiment": "paper/table1"}])
+@pytest.mark.parametrize(
+    "names", [{"data": "other"}, {"model": "cnn"}, {"experiment": "paper/table1"}]
+)
 def test_names_of_groups_separate_blocks(tmp_path, names):
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1})
     write_run(tmp_path, "b", 0, {"accuracy_mean": 0.2}, **names)
     with pytest.raises(
-        RequestError, match="nothing to compare: --compare algo needs finished runs of at least two values"
+        RequestError,
+        match="nothing to compare: --compare algo needs finished runs of at least two values",
     ):
         report(tmp_path)
 
@@ -313,10 +358,17 @@ def test_blocks_are_titled_by_what_tells_them_apart(tmp_path):
             write_run(tmp_path, algo, 0, {"accuracy_mean": 0.1}, {"rounds": rounds})
     for algo in "ab":
         write_run(tmp_path, algo, 0, {"accuracy_mean": 0.1}, data="other")
-        write_run(tmp_path, algo, 0, {"accuracy_mean": 0.1}, data="other", model="cnn", digest=f"of{algo}")
+        write_run(
+            tmp_path, algo, 0, {"accuracy_mean": 0.1}, data="other", model="cnn", digest=f"of{algo}"
+        )
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, experiment="paper/table1")
     text = report(tmp_path)
-    assert titles(text) == ["other, cnn", "other, linear", "toy, linear rounds=10", "toy, linear rounds=20"]
+    assert titles(text) == [
+        "other, cnn",
+        "other, linear",
+        "toy, linear rounds=10",
+        "toy, linear rounds=20",
+    ]
     assert "- paper/table1: toy, linear: nothing to compare, 1 a" in text
 
 
@@ -357,7 +409,13 @@ def test_models_and_data_are_compared_without_their_own_settings(tmp_path):
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"model.hidden": 5}, model="mlp")
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"model.channels": 5}, model="cnn")
     write_run(
-        tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"model.hidden": 5, "data.clients": 3}, model="mlp", data="more"
+        tmp_path,
+        "a",
+        0,
+        {"accuracy_mean": 0.1},
+        {"model.hidden": 5, "data.clients": 3},
+        model="mlp",
+        data="more",
     )
     assert [r["method"] for r in tables(report(tmp_path, "model"))[0]] == ["cnn", "mlp"]
     assert [r["method"] for r in tables(report(tmp_path, "data"))[0]] == ["more", "toy"]
@@ -367,7 +425,13 @@ def test_settings_of_one_method_are_rows_of_their_own_with_the_same_names_in_all
     for rounds in (10, 20):
         write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"rounds": rounds})
         for q in (0.1, 1) if rounds == 10 else (1.0,):
-            write_run(tmp_path, "b", 0, {"accuracy_mean": q / 2}, {"rounds": rounds, "algo.q": q, "algo.L": None})
+            write_run(
+                tmp_path,
+                "b",
+                0,
+                {"accuracy_mean": q / 2},
+                {"rounds": rounds, "algo.q": q, "algo.L": None},
+            )
     first, _, second, *_ = tables(report(tmp_path))
     assert [r["method"] for r in first] == ["a", "b algo.q=0.1", "b algo.q=1"]
     assert [r["method"] for r in second] == ["a", "b algo.q=1"]
@@ -377,7 +441,9 @@ def test_settings_of_one_method_are_rows_of_their_own_with_the_same_names_in_all
         ("b algo.q=1", "b algo.q=0.1"),
     }
     assert "- b algo.q=0.1 has no runs in this setting" in text
-    with pytest.raises(RequestError, match=r"baseline must be one of b algo.q=0.1, b algo.q=1; got 'b'"):
+    with pytest.raises(
+        RequestError, match=r"baseline must be one of b algo.q=0.1, b algo.q=1; got 'b'"
+    ):
         report(tmp_path, baseline="b")
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"rounds": 30})
     write_run(tmp_path, "b", 0, {"accuracy_mean": 0.1}, {"rounds": 30})  # has no algo.q
@@ -421,19 +487,30 @@ def test_wins_ties_and_losses_by_hand(tmp_path, metric):
     """b loses to a in block 3 and wins in block 1; c is in two blocks only. Of losses the lower ones win."""
     grid(tmp_path, VALUES, metric)
     matrix = tables(report(tmp_path, metric=metric))[6]
-    expected = {"ab": "1/1/1", "ba": "1/1/1", "ac": "0/0/2", "ca": "2/0/0", "bc": "0/0/2", "cb": "2/0/0"}
+    expected = {
+        "ab": "1/1/1",
+        "ba": "1/1/1",
+        "ac": "0/0/2",
+        "ca": "2/0/0",
+        "bc": "0/0/2",
+        "cb": "2/0/0",
+    }
     if metric == "test_loss":
         expected |= {"ac": "2/0/0", "ca": "0/0/2", "bc": "2/0/0", "cb": "0/0/2"}
-    assert {r["method"] + other: r[other] for r in matrix for other in "abc"} == expected | dict.fromkeys(
-        ("aa", "bb", "cc"), "–"
-    )
+    assert {
+        r["method"] + other: r[other] for r in matrix for other in "abc"
+    } == expected | dict.fromkeys(("aa", "bb", "cc"), "–")
 
 
 def test_average_ranks_by_hand(tmp_path):
     """Blocks 1 and 2 have all: ranks 3, 2, 1 and 2.5, 2.5, 1; chi-square is 2 (1.5² + 0.5² + 2²) / 3.5 = 26/7."""
     grid(tmp_path, VALUES)
     text = report(tmp_path)
-    assert [list(r.values()) for r in tables(text)[-1]] == [["a", "2.75"], ["b", "2.25"], ["c", "*1.00"]]
+    assert [list(r.values()) for r in tables(text)[-1]] == [
+        ["a", "2.75"],
+        ["b", "2.25"],
+        ["c", "*1.00"],
+    ]
     assert "over 2 settings with all methods" in text
     assert f"chi-square 3.71, p = {math.exp(-13 / 7):.4f}" in text
     assert "critical difference at 0.05: 2.34" in text  # 2.343 √(3 * 4 / (6 * 2))
@@ -451,7 +528,10 @@ def test_ranks_take_three_methods_and_two_full_blocks(tmp_path):
     two = [r for r in Results(tmp_path) if r.meta["algo"] != "c"]
     text = compared_text(compare(two, "algo", "accuracy_mean"))
     assert "average rank" not in text
-    assert [list(r.values()) for r in tables(text)[-1]] == [["a", "–", "1/0/1"], ["b", "1/0/1", "–"]]
+    assert [list(r.values()) for r in tables(text)[-1]] == [
+        ["a", "–", "1/0/1"],
+        ["b", "1/0/1", "–"],
+    ]
 
 
 def test_one_block_has_no_matrix(tmp_path):
@@ -465,7 +545,8 @@ def test_few_seeds_decide_no_block(tmp_path):
         write_runs(tmp_path, "b", [0.9] * 3, {"rounds": rounds})
     text = report(tmp_path)
     assert tables(text)[-1][1]["a"] == "0/2/0"
-    assert text.count("with 3 seeds (the least p is 0.25): p ≤ 0.05 needs 6 seeds") == 3  # two blocks, and over them
+    # two blocks, and over them
+    assert text.count("with 3 seeds (the least p is 0.25): p ≤ 0.05 needs 6 seeds") == 3
 
 
 # ---- requests that cannot be met
@@ -473,7 +554,9 @@ def test_few_seeds_decide_no_block(tmp_path):
 
 def test_errors_say_what_there_is(tmp_path):
     write_runs(tmp_path, "adam", [0.1, 0.2])
-    with pytest.raises(RequestError, match=r"at least two values of algo .* toy: 2 adam\. Run more"):
+    with pytest.raises(
+        RequestError, match=r"at least two values of algo .* toy: 2 adam\. Run more"
+    ):
         report(tmp_path)
     write_runs(tmp_path, "avg", [0.1, 0.2])
     for options, message in (
@@ -526,7 +609,11 @@ def test_ranks_put_a_method_of_which_a_run_diverged_last(tmp_path):
             write_runs(tmp_path, algo, [value, value], data=data)
     write_run(tmp_path, "a", 2, {"accuracy_mean": 0.9}, status="diverged", data="one")
     text = report(tmp_path)
-    assert {r["method"]: r["average rank"] for r in tables(text)[-1]} == {"a": "2.00", "b": "*1.50", "c": "2.50"}
+    assert {r["method"]: r["average rank"] for r in tables(text)[-1]} == {
+        "a": "2.00",
+        "b": "*1.50",
+        "c": "2.50",
+    }
     assert "- a method with a diverged run is last in its setting" in text
 
 
@@ -535,19 +622,27 @@ def test_a_seed_that_is_done_somewhere_did_not_diverge(tmp_path):
     write_runs(tmp_path / "x", "b", [0.2])
     write_run(tmp_path / "y", "b", 0, {"accuracy_mean": 0.0}, status="diverged")
     means, (row,) = tables(report(tmp_path))
-    assert ([r["mean accuracy (%)"] for r in means], row["difference"]) == (["10.00", "*20.00"], "-10.00")
+    assert ([r["mean accuracy (%)"] for r in means], row["difference"]) == (
+        ["10.00", "*20.00"],
+        "-10.00",
+    )
 
 
 def test_a_metric_that_is_null_somewhere_is_refused(tmp_path):
     """JSON has no word for infinity: leaving such runs out would favour their method."""
     write_runs(tmp_path, "a", [0.1, 0.2], metric="test_loss")
     write_runs(tmp_path, "b", [0.3, None], metric="test_loss")
-    with pytest.raises(RequestError, match=r"test_loss must have been measured .* null in 1 of 4, first in .*seed_1;"):
+    with pytest.raises(
+        RequestError,
+        match=r"test_loss must have been measured .* null in 1 of 4, first in .*seed_1;",
+    ):
         report(tmp_path, metric="test_loss")
 
 
 def test_the_order_of_the_runs_changes_nothing(tmp_path):
     grid(tmp_path, VALUES)
     runs = list(Results(tmp_path))
-    turned, straight = (compared_text(compare(r, "algo", "accuracy_mean")) for r in (runs[::-1], runs))
+    turned, straight = (
+        compared_text(compare(r, "algo", "accuracy_mean")) for r in (runs[::-1], runs)
+    )
     assert turned == straight

@@ -60,19 +60,27 @@ def test_another_number_in_the_same_place_is_another_number(tmp_path):
     block = four.blocks[0]
     line = block.lines[0]
     cell = replace(line.cells[0], printed=replace(line.cells[0].printed, mean=0.0))
-    other = replace(four, blocks=(replace(block, lines=(replace(line, cells=(cell, *line.cells[1:])),)),))
+    other = replace(
+        four, blocks=(replace(block, lines=(replace(line, cells=(cell, *line.cells[1:])),)),)
+    )
     assert coverage([four, other]).total == coverage([four]).total + 1
 
 
 def test_coverages_add_up():
-    one, two = Coverage(1, 2, 3, Counter(inside=3)), Coverage(10, 20, 30, Counter(inside=1, outside=29))
+    one, two = (
+        Coverage(1, 2, 3, Counter(inside=3)),
+        Coverage(10, 20, 30, Counter(inside=1, outside=29)),
+    )
     assert one + two == Coverage(11, 22, 33, Counter(inside=4, outside=29))
     assert Coverage().total == 0
 
 
 @pytest.mark.parametrize(
     ("seed", "words"),
-    [(None, "every seed draws its own data split"), (0, "all seeds share one data split (data.seed=0)")],
+    [
+        (None, "every seed draws its own data split"),
+        (0, "all seeds share one data split (data.seed=0)"),
+    ],
 )
 def test_a_setup_says_whether_seeds_share_a_split(tmp_path, seed, words):
     p = papers()["adafedadam"]

@@ -21,7 +21,11 @@ BASE = {
     "local.batch_size": 64, "data.clients": 50, "data.partition.alpha": 0.5, "data.source._target_": "cifar10.load",
     "data.noise.level": 0.0, "model._target_": "models.resnet.resnet", "model.depth": 18,
 }  # fmt: skip
-PRESETS = {"fedavg": {"algo.server_lr": 1.0}, "adafed": {"algo.gamma": 1.0}, "fedcorr": {"algo.iterations": 2}}
+PRESETS = {
+    "fedavg": {"algo.server_lr": 1.0},
+    "adafed": {"algo.gamma": 1.0},
+    "fedcorr": {"algo.iterations": 2},
+}
 ACCURACY = PrintedMetric("avg", "average %", "higher", "accuracy_mean")
 DEVIATION = PrintedMetric("std", "STD %", "lower", "accuracy_std")
 SHIRT = PrintedMetric("shirt", "shirt %", "higher", "client:2")
@@ -47,7 +51,11 @@ def write_run(root, algo, seed=0, changes=None, rounds=None, status="done", clie
         "departures": {k: [base.get(k), v] for k, v in config.items() if base.get(k) != v and k != "eval_every"},
     } | meta  # fmt: skip
     path = root / facts["experiment"] / algo / digest / f"seed_{seed}"
-    rows = [{"round": 0, "accuracy_mean": 0.1}, {"round": 10, "accuracy_mean": 0.5}] if rounds is None else rounds
+    rows = (
+        [{"round": 0, "accuracy_mean": 0.1}, {"round": 10, "accuracy_mean": 0.5}]
+        if rounds is None
+        else rounds
+    )
     write_files(path, facts, config | {"seed": seed}, rows, clients)
     return path
 
@@ -132,7 +140,11 @@ def test_another_model_is_named_once(tmp_path):
     changes = {"model._target_": "models.dense.Linear", "model.depth": None}
     write_run(tmp_path, "fedavg", 0, changes, model="linear")
     assert find(tmp_path).reduced == ("model linear (paper resnet)", "seeds 1 (paper 3)")
-    departures = {"model._target_": ["a.b.resnet", "c.mlp"], "model.hidden": [None, [4]], "rounds": [9, 2]}
+    departures = {
+        "model._target_": ["a.b.resnet", "c.mlp"],
+        "model.hidden": [None, [4]],
+        "rounds": [9, 2],
+    }
     assert config_departures(departures, "mlp_200") == [
         "model mlp_200 (paper resnet)",
         "rounds 2 (paper 9)",
@@ -175,14 +187,18 @@ def test_a_run_of_another_experiment_or_method_is_not_taken(tmp_path):
 
 def test_a_rows_hyperparameter_is_no_reduction_and_keeps_rows_apart(tmp_path):
     for seed in range(3):
-        write_run(tmp_path, "adafed", seed, {"algo.gamma": 5.0}, [{"round": 10, "accuracy_mean": 0.5}])
+        write_run(
+            tmp_path, "adafed", seed, {"algo.gamma": 5.0}, [{"round": 10, "accuracy_mean": 0.5}]
+        )
         write_run(tmp_path, "adafed", seed, rounds=[{"round": 10, "accuracy_mean": 0.1}])
-    for gamma, value in ((5.0, 50.0), (5, 50.0), (1.0, 10.0), (None, 10.0)):  # None is not printed: the preset's
+    # None is not printed: the preset's
+    for gamma, value in ((5.0, 50.0), (5, 50.0), (1.0, 10.0), (None, 10.0)):
         found = find(tmp_path, "adafed", gamma=gamma)
         assert found.values(ACCURACY) == {unit(s): pytest.approx(value) for s in range(3)}
         assert (found.reduced, found.cuts) == ((), ())
     assert find(tmp_path, "adafed", gamma=2.0).runs == {}
-    assert find(tmp_path, "adafed").values(ACCURACY)[unit(0)] == pytest.approx(10.0)  # the other is a variant
+    # the other is a variant
+    assert find(tmp_path, "adafed").values(ACCURACY)[unit(0)] == pytest.approx(10.0)
 
 
 def test_a_switch_is_no_number(tmp_path):
@@ -195,7 +211,8 @@ def test_rounds_that_a_method_always_sets_can_be_cut_too(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedcorr", seed, {"rounds": 5})
     assert find(tmp_path, "fedcorr").reduced == ("rounds 5 (paper 1100)",)
-    write_run(tmp_path, "fedcorr", 0)  # those of the experiment, 100, are not those of the method either
+    # those of the experiment, 100, are not those of the method either
+    write_run(tmp_path, "fedcorr", 0)
     assert find(tmp_path, "fedcorr").reduced == ("rounds 100 (paper 1100)", "seeds 1 (paper 3)")
     write_run(tmp_path, "fedcorr", 0, {"rounds": 1100})
     assert find(tmp_path, "fedcorr").reduced == ("seeds 1 (paper 3)",)
@@ -210,7 +227,9 @@ def test_the_most_complete_group_wins(tmp_path):
 
     def rounds_of():
         found = find(tmp_path)
-        return (next(iter(found.runs.values())).config["rounds"] if found.runs else None), len(found.runs)
+        return (next(iter(found.runs.values())).config["rounds"] if found.runs else None), len(
+            found.runs
+        )
 
     write_run(tmp_path, "fedavg", 0, {"rounds": 50}, status="failed")
     assert rounds_of() == (None, 0)
@@ -280,7 +299,9 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
     assert [f.cuts for f in evidence.comparable(rows)] == [(("rounds", "10"),)] * 2
     write_run(tmp_path, "fedavg", 0, status="running")
     for order in (rows, rows[::-1]):  # what has not ended is no partner
-        assert [f.cuts for f in Evidence(PAPER, Results(tmp_path)).comparable(order)] == [(("rounds", "10"),)] * 2
+        assert [f.cuts for f in Evidence(PAPER, Results(tmp_path)).comparable(order)] == [
+            (("rounds", "10"),)
+        ] * 2
     write_run(tmp_path, "fedavg", 1)
     assert [f.cuts for f in Evidence(PAPER, Results(tmp_path)).comparable(rows)] == [(), ()]
     assert [f.cuts for f in evidence.comparable(rows[:1])] == [(("rounds", "10"),)]
@@ -321,7 +342,13 @@ def test_fewer_seeds_reduce_a_row_and_leave_its_setting(tmp_path):
         ({"participation": 2}, 1),
         ({"data.clients": 20, "participation": 3}, 0),
         ({"data.clients": 20, "participation": 2}, 1),
-        ({"availability._target_": "fedbench.scenarios.availability.bernoulli", "availability.p": 0.1}, 0),
+        (
+            {
+                "availability._target_": "fedbench.scenarios.availability.bernoulli",
+                "availability.p": 0.1,
+            },
+            0,
+        ),
     ],
     ids=str,
 )
@@ -364,7 +391,12 @@ def test_the_last_round_and_the_best_one(tmp_path):
 
 def test_what_was_not_measured_is_left_out(tmp_path):
     write_run(tmp_path, "fedavg", 0, rounds=CURVE)
-    write_run(tmp_path, "fedavg", 1, rounds=[{"round": 0, "accuracy_mean": 0.5}, {"round": 10, "accuracy_mean": None}])
+    write_run(
+        tmp_path,
+        "fedavg",
+        1,
+        rounds=[{"round": 0, "accuracy_mean": 0.5}, {"round": 10, "accuracy_mean": None}],
+    )
     write_run(tmp_path, "fedavg", 2, rounds=[{"round": 10, "accuracy_std": 0.1}])
     found = find(tmp_path)
     assert list(found.values(ACCURACY)) == [unit(0)]
@@ -376,19 +408,26 @@ def test_what_was_not_measured_is_left_out(tmp_path):
 
 
 def test_derived_fields_by_hand(tmp_path):
-    write_run(tmp_path, "fedavg", 0, rounds=[*CURVE, {"round": 20, "accuracy_mean": 1.0, "accuracy_std": 0.0}])
+    write_run(
+        tmp_path,
+        "fedavg",
+        0,
+        rounds=[*CURVE, {"round": 20, "accuracy_mean": 1.0, "accuracy_std": 0.0}],
+    )
     found = find(tmp_path)
     error, rsd, perplexity = (
         found.curve(f)[unit(0)].to_dict() for f in ("error_mean", "error_rsd", "train_perplexity")
     )
     assert error == pytest.approx({0: 0.8, 5: 0.3, 10: 0.4, 20: 0.0})
-    assert rsd == pytest.approx({0: 0.05, 5: 0.1, 10: 0.125})  # without any error there is no relative deviation
+    # without any error there is no relative deviation
+    assert rsd == pytest.approx({0: 0.05, 5: 0.1, 10: 0.125})
     assert perplexity == pytest.approx({0: math.exp(2), 10: math.e})
 
 
 def test_one_clients_accuracy(tmp_path):
     table = {"round": [0, 0, 10, 10], "client": [1, 2, 1, 2], "accuracy": [0.1, 0.2, 0.3, 0.4]}
     write_run(tmp_path, "fedavg", 0, clients=table)
-    write_run(tmp_path, "fedavg", 1, clients=table | {"accuracy": [0.1, 0.2, 0.3, math.nan]})  # no test examples
+    # no test examples
+    write_run(tmp_path, "fedavg", 1, clients=table | {"accuracy": [0.1, 0.2, 0.3, math.nan]})
     write_run(tmp_path, "fedavg", 2, clients=table | {"client": [1, 3, 1, 3]})
     assert find(tmp_path).values(SHIRT) == {unit(0): pytest.approx(40.0)}

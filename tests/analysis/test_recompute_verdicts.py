@@ -20,7 +20,8 @@ def test_p_values_by_hand():
     sums = sorted(a * 1 + b * 2 + c * 4 for a, b, c in product((1, -1), repeat=3))
     assert sums == [-7, -5, -3, -1, 1, 3, 5, 7]
     assert script.p_ahead({0: 1.0, 1: 2.0, 2: -4.0}) == 5 / 8
-    assert script.p_ahead({0: 1.0, 1: 1.0, 2: 0.0}) == 2 / 8  # a difference of 0 counts for neither side
+    # a difference of 0 counts for neither side
+    assert script.p_ahead({0: 1.0, 1: 1.0, 2: 0.0}) == 2 / 8
 
 
 def test_the_step_down_by_hand():
@@ -45,7 +46,8 @@ AHEAD, BEHIND, LEVEL = (script.Compared(dict.fromkeys(range(6), lead)) for lead 
         ([AHEAD, BEHIND], "mixed", "1 of 2 shown, 1 refuted", "mixed"),
         ([AHEAD, LEVEL], "undecided", "1 of 2 shown, 0 refuted", "unclear"),
         ([AHEAD, script.Compared({})], "not run", "1 of 2 run: 1 of 1 shown, 0 refuted", ""),
-        ([AHEAD] * 4, "holds", "4 of 4 shown, 0 refuted", "unclear"),  # six seeds are not sure to refute one of four
+        # six seeds are not sure to refute one of four
+        ([AHEAD] * 4, "holds", "4 of 4 shown, 0 refuted", "unclear"),
         ([AHEAD._replace(untuned=True)], "undecided", "1 of 1 shown, 0 refuted", "unclear"),
     ],
 )

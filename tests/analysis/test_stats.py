@@ -41,7 +41,10 @@ def test_a_pair_that_is_lost_is_behind_in_the_unit_of_the_differences():
 
 
 def test_differences_that_runs_that_diverged_make_have_no_scale():
-    assert (without_scale(paired([0.0, -1.0])).mean, without_scale(paired([1.0, 0.0])).low) == (-math.inf, None)
+    assert (without_scale(paired([0.0, -1.0])).mean, without_scale(paired([1.0, 0.0])).low) == (
+        -math.inf,
+        None,
+    )
     assert without_scale(paired([1.0, -1.0])).mean == 0
 
 
@@ -69,7 +72,9 @@ def test_one_value_has_no_interval_and_equal_values_one_without_width():
 @given(st.lists(st.integers(-100, 100), min_size=2, max_size=8), st.integers(-100, 100))
 def test_interval_moves_and_grows_with_the_values(values, shift):
     low, high = interval(values)
-    assert interval([2 * v + shift for v in values]) == pytest.approx((2 * low + shift, 2 * high + shift), abs=1e-9)
+    assert interval([2 * v + shift for v in values]) == pytest.approx(
+        (2 * low + shift, 2 * high + shift), abs=1e-9
+    )
     wide = interval(values, level=0.99)
     assert wide[0] <= low <= high <= wide[1]
 
@@ -143,7 +148,8 @@ def test_above_16_pairs_p_is_drawn_from_a_fixed_seed():
     assert paired(ones) == paired(ones)
     mixed = [*[1.0] * 11, *[-1.0] * 6]
     heads = sum(math.comb(17, k) for k in range(11, 18)) / 2**17  # at least 11 of 17
-    assert paired(mixed).greater == pytest.approx(heads, abs=0.006)  # four standard errors of 65536 draws
+    # four standard errors of 65536 draws
+    assert paired(mixed).greater == pytest.approx(heads, abs=0.006)
     assert paired([-d for d in mixed]).less == paired(mixed).greater
     assert paired([0.0] * 20).greater == paired([0.0] * 20).less == 1
 
@@ -170,7 +176,12 @@ def test_holm_by_hand():
 def test_holm_is_between_p_and_bonferroni_keeps_order_and_goes_along_with_it(p, random):
     adjusted = holm(p)
     assert all(x <= y <= min(1, len(p) * x) for x, y in zip(p, adjusted, strict=True))
-    assert all(a <= b for (x, a) in zip(p, adjusted, strict=True) for (y, b) in zip(p, adjusted, strict=True) if x < y)
+    assert all(
+        a <= b
+        for (x, a) in zip(p, adjusted, strict=True)
+        for (y, b) in zip(p, adjusted, strict=True)
+        if x < y
+    )
     order = random.sample(range(len(p)), len(p))
     assert holm([p[i] for i in order]) == [adjusted[i] for i in order]
 
@@ -190,7 +201,8 @@ def test_friedman_with_equal_scores():
     """Ranks 1.5, 1.5, 3 and 1, 2, 3: Σ(R - 4)² = 2.25 + 0.25 + 4 = 6.5, the sums of squares inside blocks 1.5 and 2."""
     f = friedman([[7, 7, 1], [3, 2, 1]])
     assert f.ranks == (1.25, 1.75, 3)
-    assert f.statistic == pytest.approx(6.5 * 2 / (1.5 + 2))  # (k - 1) Σ(R - N(k+1)/2)² over Σ(r - (k+1)/2)²
+    # (k - 1) Σ(R - N(k+1)/2)² over Σ(r - (k+1)/2)²
+    assert f.statistic == pytest.approx(6.5 * 2 / (1.5 + 2))
     level = friedman([[1, 1, 1], [5, 5, 5]])
     assert (level.ranks, level.statistic, level.p) == ((2, 2, 2), 0, 1)
 
@@ -200,7 +212,8 @@ def test_friedman_with_equal_scores():
 def test_critical_difference_is_demsars(k, blocks):
     scores = np.random.default_rng(0).normal(size=(blocks, k))
     expected = DEMSAR[k] * math.sqrt(k * (k + 1) / (6 * blocks))
-    assert friedman(scores).critical_difference == pytest.approx(expected, rel=3e-4)  # three decimals are printed
+    # three decimals are printed
+    assert friedman(scores).critical_difference == pytest.approx(expected, rel=3e-4)
 
 
 def test_critical_difference_of_four_methods_on_24_blocks():
@@ -211,7 +224,9 @@ def test_critical_difference_of_four_methods_on_24_blocks():
 @settings(deadline=None)
 @given(st.integers(2, 6), st.integers(3, 5), st.integers(0, 2**16))
 def test_ranks_know_the_order_inside_a_block_only(blocks, methods, seed):
-    scores = np.random.default_rng(seed).permuted(np.tile(np.arange(float(methods)), (blocks, 1)), axis=1)
+    scores = np.random.default_rng(seed).permuted(
+        np.tile(np.arange(float(methods)), (blocks, 1)), axis=1
+    )
     f = friedman(scores)
     moved = friedman(np.exp(scores) + 10.0 * np.arange(blocks)[:, None])
     assert (moved.ranks, moved.statistic) == (f.ranks, pytest.approx(f.statistic))

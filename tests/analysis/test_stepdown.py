@@ -50,17 +50,21 @@ def test_each_further_pattern_of_signs_counts_once():
     """(1, 1, 1) is as extreme with no sign turned, (1, 1, -1) with the third, (1, -1, 1) with the second."""
     found = adjusted([leads(1, 1, 1), leads(1, 1, -1), leads(1, -1, 1)])
     assert found[0] == 3 / 8
-    # a sum of at least 1 of s1 + s2 - s3 or of s1 - s2 + s3: all four assignments with s1 = 1, and two of the others
+    # a sum of at least 1 of s1 + s2 - s3 or of s1 - s2 + s3: all four assignments with s1 = 1, and
+    # two of the others
     assert found[1:] == [6 / 8] * 2
 
 
 def test_step_down_by_hand():
     """Two blocks: assignments ++, +-, -+, --. Sums of (2, 1): 3, 1, -1, -3, so ranks 1, 2, 3, 4; sums of (1, -3): -2,
-    4, -4, 2, ranks 3, 1, 4, 2. Observed: ranks 1 and 3. The first is as extreme under ++ and, by the other, under +- if
-    |Σd| / √Σd² is as large: 4 / √10 < 3 / √5, so no. The second alone has ranks of at most 3 in 3 of 4."""
+    4, -4, 2, ranks 3, 1, 4, 2. Observed: ranks 1 and 3. The first is as extreme under ++ and, by
+    the other, under +- if
+    |Σd| / √Σd² is as large: 4 / √10 < 3 / √5, so no. The second alone has ranks of at most 3 in 3 of 4.
+    """
     assert adjusted([leads(2, 1), leads(1, -3)]) == [1 / 4, 3 / 4]
     assert adjusted([leads(1, -3), leads(2, 1)]) == [3 / 4, 1 / 4]
-    # (1, 3) has rank 1 and 4 / √10 as observed, (2, -1) rank 1 and 3 / √5, which is larger, under +-: 2 of 4
+    # (1, 3) has rank 1 and 4 / √10 as observed, (2, -1) rank 1 and 3 / √5, which is larger, under
+    # +-: 2 of 4
     assert adjusted([leads(1, 3), leads(2, -1)]) == [2 / 4, 2 / 4]
 
 
@@ -93,7 +97,8 @@ def test_several_parts_by_hand():
 
 def test_five_of_five_against_one_of_three():
     """-1 in all five seeds is the most consistent lead there can be, √5. Two others of one sign are as extreme under
-    their own assignment only if they are as consistent: 1, 2 or 3 of 32."""
+    their own assignment only if they are as consistent: 1, 2 or 3 of 32.
+    """
     against = leads(*[1.0] * 5)
     rough, exact = leads(1.0, 1.0, -1.0, 2.0, 1.0), leads(1.0, 1.0, -1.0, 1.0, 1.0)
     assert adjusted([against, rough, rough])[0] == 1 / 32
@@ -115,19 +120,27 @@ def test_no_p_is_above_holms_nor_below_its_own(family):
 
 
 @settings(deadline=None, max_examples=60)
-@given(families, st.lists(st.sampled_from([1e-9, 0.001, 1 / 3, 7.0, 1e9]), min_size=4, max_size=4), st.randoms())
+@given(
+    families,
+    st.lists(st.sampled_from([1e-9, 0.001, 1 / 3, 7.0, 1e9]), min_size=4, max_size=4),
+    st.randoms(),
+)
 def test_neither_scale_nor_order_nor_names_of_blocks_matter(family, scales, random):
     names = random.sample(range(100), len(family[0]))
     there = adjusted([leads(*values) for values in family])
     order = random.sample(range(len(family)), len(family))
-    again = adjusted([by_block(dict(zip(names, (scales[i] * v for v in family[i]), strict=True))) for i in order])
+    again = adjusted(
+        [by_block(dict(zip(names, (scales[i] * v for v in family[i]), strict=True))) for i in order]
+    )
     assert again == [there[i] for i in order]
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.25])
 def test_level_is_kept_exactly(alpha):
     """Of differences that mean nothing every assignment is equally likely: among all 2^n of them, the share with any
-    significant comparison is at most alpha. With 5 blocks and three comparisons, of which two depend on each other."""
+    significant comparison is at most alpha. With 5 blocks and three comparisons, of which two
+    depend on each other.
+    """
     rng = np.random.default_rng(3)
     first = rng.normal(size=5)
     sizes = np.stack([first, first + 0.3 * rng.normal(size=5), rng.normal(size=5)])
@@ -144,7 +157,8 @@ def test_level_is_kept_where_some_comparisons_are_ahead(alpha):
     rng = np.random.default_rng(5)
     sizes, ahead = rng.normal(size=6), leads(*(1 + rng.random(6)))
     wrong = sum(
-        adjusted([leads(*(sizes * signs)), ahead])[0] <= alpha for signs in itertools.product((1, -1), repeat=6)
+        adjusted([leads(*(sizes * signs)), ahead])[0] <= alpha
+        for signs in itertools.product((1, -1), repeat=6)
     )
     assert wrong / 64 <= alpha
 
@@ -162,7 +176,18 @@ def test_more_than_sixteen_blocks_are_drawn():
 
 def test_blocks_that_decide():
     """m 2^-n is at most 0.05: 1 / 32, 3 / 64, 6 / 128, 12 / 256, 25 / 512, 51 / 1024."""
-    assert [least_blocks(m, 0.05) for m in (1, 2, 3, 4, 6, 7, 12, 13, 51, 52)] == [5, 6, 6, 7, 7, 8, 8, 9, 10, 11]
+    assert [least_blocks(m, 0.05) for m in (1, 2, 3, 4, 6, 7, 12, 13, 51, 52)] == [
+        5,
+        6,
+        6,
+        7,
+        7,
+        8,
+        8,
+        9,
+        10,
+        11,
+    ]
     assert least_blocks(3276, 0.05) == 16 and least_blocks(3277, 0.05) is None
 
 

@@ -19,8 +19,15 @@ def runs(fed, monkeypatch, tmp_path):
     failed = done.parent.parent / "0123456789" / "seed_1"
     shutil.copytree(done.with_name("seed_1"), failed)
     meta = json.loads((failed / "meta.json").read_text())
-    (failed / "meta.json").write_text(json.dumps({**meta, "status": "failed", "error": "ValueError: a bug"}))
-    return {"done": done, "diverged": diverged, "interrupted": done.with_name("seed_1"), "failed": failed}
+    (failed / "meta.json").write_text(
+        json.dumps({**meta, "status": "failed", "error": "ValueError: a bug"})
+    )
+    return {
+        "done": done,
+        "diverged": diverged,
+        "interrupted": done.with_name("seed_1"),
+        "failed": failed,
+    }
 
 
 def left(runs):
@@ -85,12 +92,17 @@ def test_a_run_that_a_process_is_working_on_is_kept(fed, runs):
     with FileLock(runs["failed"] / ".lock"):
         assert "failed" not in {line.split()[0] for line in fed("clean")[1][1:-3]}
         status, out, _ = fed("clean", str(runs["failed"]), "--yes")
-        assert (status, out[-1].startswith("kept, a process is or was working on it: ")) == (0, True)
+        assert (status, out[-1].startswith("kept, a process is or was working on it: ")) == (
+            0,
+            True,
+        )
     assert runs["failed"].exists()
 
 
 def test_a_run_that_was_finished_meanwhile_is_kept(fed, runs, monkeypatch):
-    monkeypatch.setattr("fedbench.commands.clean.FileLock", lambda *_, **__: FinishedMeanwhile(runs["failed"]))
+    monkeypatch.setattr(
+        "fedbench.commands.clean.FileLock", lambda *_, **__: FinishedMeanwhile(runs["failed"])
+    )
     assert fed("clean", str(runs["failed"].parent), "--yes")[1][-1].startswith("kept, ")
     assert runs["failed"].exists()
 
@@ -125,5 +137,9 @@ def test_what_killed_processes_were_writing_is_listed_and_removed(fed, runs, tmp
     )
     assert sorted(results.rglob("*")) == before
     fed("clean", "--yes")
-    gone = {p for p in set(before) - set(results.rglob("*")) if not p.is_relative_to(runs["failed"].parent)}
+    gone = {
+        p
+        for p in set(before) - set(results.rglob("*"))
+        if not p.is_relative_to(runs["failed"].parent)
+    }
     assert gone == {*old, *(path / "file" for path in old)}

@@ -50,12 +50,18 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
         assert row["improved_clients"] is None
     parameters = 610 * 4
     assert rows[-1]["bytes_down"] == 4 * 8 * parameters
-    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8 + 8)  # certainty and loss in addition to the update
+    # certainty and loss in addition to the update
+    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8 + 8)
     table = pd.read_parquet(path / "clients.parquet")
-    assert list(table) == "round client name n_train n_test correct accuracy test_loss train_loss".split()
+    assert (
+        list(table)
+        == "round client name n_train n_test correct accuracy test_loss train_loss".split()
+    )
     assert set(table["round"]) == {4}
     last = rows[-1]
-    assert np.average(table.accuracy, weights=table.n_test) == pytest.approx(last["accuracy_mean_weighted"])
+    assert np.average(table.accuracy, weights=table.n_test) == pytest.approx(
+        last["accuracy_mean_weighted"]
+    )
     assert np.average(table.train_loss, weights=table.n_train) == pytest.approx(last["train_loss"])
     model = load_file(path / "model.safetensors")
     assert {k: tuple(v.shape) for k, v in model.items()} == {"weight": (10, 60), "bias": (10,)}
@@ -81,7 +87,9 @@ def test_the_recorded_model_is_the_evaluated_one(fed, tmp_path):
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
     model = load_file(path / "model.safetensors")
-    data = assemble(leaf(clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
+    data = assemble(
+        leaf(clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0
+    )
     rows = data.test.index
     guess = (data.x[rows].float() @ model["weight"].T + model["bias"]).argmax(1)
     share = (guess == data.y[rows]).double().mean().item()
@@ -92,7 +100,8 @@ def test_a_done_run_is_answered_from_disk(fed, tmp_path):
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
     stamp = (path / "model.safetensors").stat().st_mtime_ns
-    status, again, _ = fed(*FAST, "device=cpu", "engine.mode=loop")  # neither is part of the setting
+    # neither is part of the setting
+    status, again, _ = fed(*FAST, "device=cpu", "engine.mode=loop")
     assert (status, again[-1]) == (0, out[-1])
     assert "done already" in again[0]
     assert (path / "model.safetensors").stat().st_mtime_ns == stamp
@@ -104,7 +113,13 @@ def test_a_done_run_is_answered_from_disk(fed, tmp_path):
 def test_the_setting_decides_the_directory(fed, tmp_path):
     paths = [
         fed(*FAST, *more)[1][-1]
-        for more in ([], ["algo.server_lr=1"], ["seed=1"], ["local.lr=0.02"], ["engine.precision=float64"])
+        for more in (
+            [],
+            ["algo.server_lr=1"],
+            ["seed=1"],
+            ["local.lr=0.02"],
+            ["engine.precision=float64"],
+        )
     ]
     parents = [p.rsplit("/", 1)[0] for p in paths]
     assert paths[0] == paths[1]  # 1 and 1.0 are one setting
@@ -115,7 +130,12 @@ def test_the_setting_decides_the_directory(fed, tmp_path):
 def test_precision_init_and_participation(fed, tmp_path):
     w = {"weight": torch.randn(10, 60), "bias": torch.randn(10)}
     save_file(w, tmp_path / "w.safetensors")
-    _, out, _ = fed("data.clients=8", "rounds=0", f"init.path={tmp_path / 'w.safetensors'}", "engine.precision=float64")
+    _, out, _ = fed(
+        "data.clients=8",
+        "rounds=0",
+        f"init.path={tmp_path / 'w.safetensors'}",
+        "engine.precision=float64",
+    )
     model = load_file(run_dir(tmp_path, out) / "model.safetensors")
     assert all(torch.equal(model[k], v.double()) for k, v in w.items())
     assert model["bias"].dtype == torch.float64
@@ -127,13 +147,17 @@ def test_precision_init_and_participation(fed, tmp_path):
     assert (rounds["improved_clients"][1:] * 3 % 1 == 0).all()
     assert set(run.clients()["round"]) == {0, 2}
     _, out, _ = fed(*FAST, "participation=0.3")
-    assert read_run(run_dir(tmp_path, out)).rounds()["clients"].tolist() == [0, 3, 3, 3, 3]  # ceil(2.4)
+    # ceil(2.4)
+    assert read_run(run_dir(tmp_path, out)).rounds()["clients"].tolist() == [0, 3, 3, 3, 3]
 
 
 def test_another_initial_model_at_the_same_path_is_another_setting(fed, tmp_path):
     paths = []
     for value in (0.0, 1.0):
-        save_file({"weight": torch.full((10, 60), value), "bias": torch.zeros(10)}, tmp_path / "w.safetensors")
+        save_file(
+            {"weight": torch.full((10, 60), value), "bias": torch.zeros(10)},
+            tmp_path / "w.safetensors",
+        )
         paths.append(fed(*FAST, f"init.path={tmp_path / 'w.safetensors'}")[1][-1])
     assert paths[0] != paths[1]
 
@@ -281,7 +305,8 @@ def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, two_runs, no_figures
 
 
 @pytest.mark.parametrize(
-    ("handler", "result"), [("default_int_handler", (130, "fedbench: interrupted\n")), ("SIG_IGN", (0, ""))]
+    ("handler", "result"),
+    [("default_int_handler", (130, "fedbench: interrupted\n")), ("SIG_IGN", (0, ""))],
 )
 def test_ctrl_c_while_starting_ends_the_process(tmp_path, handler, result):
     """An import may swallow KeyboardInterrupt; the run must stop nevertheless, unless it is to ignore Ctrl-C."""
@@ -292,7 +317,9 @@ def test_ctrl_c_while_starting_ends_the_process(tmp_path, handler, result):
         "    try:\n        os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(0.01)\n"
         "    except KeyboardInterrupt:\n        pass\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == result
 
 
@@ -315,7 +342,10 @@ BAD = [
     (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
     (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0"),
     (["algo=fedcorr", "algo.server=3"], "algo.server must be an instance of Algorithm, got 3"),
-    (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
+    (
+        ["algo.weights=sizes"],
+        "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?",
+    ),
     (["local.batch_size=0"], "local.batch_size must be full or >= 1, got 0"),
     (["local.lr=0"], "local.lr must be > 0, got 0"),
     (["local.epochs=[3,1]"], "lo <= hi"),
@@ -333,11 +363,20 @@ BAD = [
     ),
     (["keep_clients=first"], "keep_clients must be one of last, all or a list"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
-    (["sampling=size"], "by its weights and by sampling=size; set algo.weights=uniform or sampling="),
+    (
+        ["sampling=size"],
+        "by its weights and by sampling=size; set algo.weights=uniform or sampling=",
+    ),
     (["data.clients=0"], "data.clients must be >= 1"),
     (["data=leaf_json"], "data.train is required; type data.train=..."),
-    (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json is neither a file nor a directory"),
-    (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
+    (
+        ["data=leaf_json", "data.train=/nowhere.json"],
+        "data.train=/nowhere.json is neither a file nor a directory",
+    ),
+    (
+        ["data=mnist_iid", "data_dir=/nowhere", "data.download=false"],
+        "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz",
+    ),
     (
         ["data=synthetic_leaf", "data/partition=dirichlet"],
         "data set assigns examples to clients itself; remove data/partition",
@@ -348,29 +387,47 @@ BAD = [
         ["model=cnn"],
         "this model needs images of shape [channels, height, width], got examples of shape [60]",
     ),
-    (["init.path=/nowhere.safetensors"], "/nowhere.safetensors of init.path cannot be read as a .safetensors file"),
+    (
+        ["init.path=/nowhere.safetensors"],
+        "/nowhere.safetensors of init.path cannot be read as a .safetensors file",
+    ),
     (["device=tpu"], "device must be one of auto, cpu, cuda or text that matches ^cuda"),
     (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
     (["local.flip=true"], "local.crop and local.flip are for images, got examples of shape [60]"),
     (["seed=x"], "seed must be an integer, got 'x'"),
-    (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
-    (["algo._target_=fedbench.algorithms.fedavg.fedav"], "fedbench.algorithms.fedavg has no function fedav; did you"),
-    (["rounds=1,2"], "rounds has several values (1, 2); to run each of them, add -m; a list is [A,B]"),
+    (
+        ["algo._target_=fedbench.algorithms.nothing.at_all"],
+        "there is no module fedbench.algorithms.nothing",
+    ),
+    (
+        ["algo._target_=fedbench.algorithms.fedavg.fedav"],
+        "fedbench.algorithms.fedavg has no function fedav; did you",
+    ),
+    (
+        ["rounds=1,2"],
+        "rounds has several values (1, 2); to run each of them, add -m; a list is [A,B]",
+    ),
     (["rounds=1,"], "'rounds=1,' cannot be read as KEY=VALUE"),
     (["algo="], "algo needs a choice. Choices: `fedbench list algo`"),
     (["~local.lr"], "~local.lr: keys cannot be removed"),
     (["data.source=null"], "data.source must be a section with keys, got null"),
     (["results_dir="], "results_dir must be a path, got"),
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
-    (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; remove data.partition"),
+    (
+        ["+data.partition.alpha=0.1"],
+        "data=synthetic_leaf assigns examples to clients itself; remove data.partition",
+    ),
     (["model=mlp", "model.hidden=64"], "model.hidden must be a list, got 64"),
     (["local.lr=1e300"], "local.lr must be <= 1e+30, got 1e+300"),
     (
         ["participation=1000"],
         "participation=1000 exceeds the number of clients, 100; use participation=1.0 for all of them",
     ),
-    (["algo=scaffold", "local.momentum=0.9"], "scaffold cannot be combined with local momentum: with option 2 the"),
+    (
+        ["algo=scaffold", "local.momentum=0.9"],
+        "scaffold cannot be combined with local momentum: with option 2 the",
+    ),
     (
         ["algo=fafed", "participation=0.5"],
         "fafed needs all clients in every round, and in every stage, participation=1.0, got 0.5: a client that",
@@ -392,7 +449,10 @@ BAD = [
         ["algo=fedmgda", "sampling=size"],
         "large clients twice, by its weights and by sampling=size; set algo.prior=",
     ),
-    (["algo=fedfa", "local.momentum=0.5"], "fedfa cannot be combined with local momentum: its clients' momentum is"),
+    (
+        ["algo=fedfa", "local.momentum=0.5"],
+        "fedfa cannot be combined with local momentum: its clients' momentum is",
+    ),
     (["algo=fedcorr", "rounds=5"], "rounds=5 is too few for fedcorr"),
     (["data.noise.level=2"], "data.noise.level must be <= 1, got 2"),
     (["--config-dir", "/nowhere", "algo=fedavg"], "config_dir=/nowhere is not a directory"),
@@ -405,10 +465,19 @@ BAD = [
         "'lis' is neither a command of fedbench (run, list, data, new, tune, compare, report, status, clean, show, "
         "plot, reproduce, completion) nor an override (KEY=VALUE); did you mean list?",
     ),
-    (["xyz"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
-    (["algo=fedavg", "rounds"], "'rounds' is not an override; overrides are KEY=VALUE, such as rounds=10"),
+    (
+        ["xyz"],
+        "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`",
+    ),
+    (
+        ["algo=fedavg", "rounds"],
+        "'rounds' is not an override; overrides are KEY=VALUE, such as rounds=10",
+    ),
     (["data={a: 1}"], "data={...} sets a key that data does not have"),
-    (["data.partition.alpha=1"], "this data set assigns examples to clients itself; remove data.partition.alpha"),
+    (
+        ["data.partition.alpha=1"],
+        "this data set assigns examples to clients itself; remove data.partition.alpha",
+    ),
     (["=3"], "'=3' is not an override; overrides are KEY=VALUE, such as rounds=10"),
     (["rounds=${foo}"], "rounds: Interpolation key 'foo' not found"),
     (["--rounds=3"], "unknown flag --rounds; keys are typed without dashes: rounds=3"),
@@ -422,13 +491,19 @@ BAD = [
     (["data", "sow", "mnist_iid"], "did you mean show?"),
     (["data", "show"], "the following arguments are required: NAME"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
-    (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "are disabled by data.download=false"),
+    (
+        ["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"],
+        "are disabled by data.download=false",
+    ),
     # what is meant, not the nearest spelling
     (["lr=0.1"], "unknown key lr; did you mean local.lr?"),
     (["epoch=5"], "did you mean local.epochs?"),
     (["mu=1"], "unknown key mu; did you mean algo.mu (with algo=fedprox)"),
     (["algo.q=1"], "unknown key algo.q; did you mean algo.q (with algo=qfedavg)?"),
-    (["data.alpha=1"], "did you mean data.partition.alpha (with data/partition=bernoulli_dirichlet, dirichlet, "),
+    (
+        ["data.alpha=1"],
+        "did you mean data.partition.alpha (with data/partition=bernoulli_dirichlet, dirichlet, ",
+    ),
     (
         ["data=mnist"],
         "did you mean mnist_2class or mnist_dirmin0.1 or mnist_iid or mnist_lda0.1 or mnist_lda0.5 or mnist_shards2?",
@@ -446,12 +521,21 @@ BAD = [
     (["init.path=5"], "init.path must be a path, got 5"),
     (["data.partition=iid"], "unknown key data.partition; did you mean data/partition?"),
     # sweeps
-    (["-m", "hydra.sweeper.params={seed: 1}"], "type the axes of the sweep as overrides, such as seed=0,1,2"),
-    (["-m", "results_dir=/proc/none", "seed=0,1"], " cannot be written to (No such file or directory); change"),
+    (
+        ["-m", "hydra.sweeper.params={seed: 1}"],
+        "type the axes of the sweep as overrides, such as seed=0,1,2",
+    ),
+    (
+        ["-m", "results_dir=/proc/none", "seed=0,1"],
+        " cannot be written to (No such file or directory); change",
+    ),
     # what configures sweeps
     (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures sweeps, which -m makes"),
     (["--config-dir"], "argument --config-dir/-cd: expected one argument"),
-    (["--config-dir", "/", "reproduce"], "unknown flag --config-dir; see `fedbench reproduce --help`"),
+    (
+        ["--config-dir", "/", "reproduce"],
+        "unknown flag --config-dir; see `fedbench reproduce --help`",
+    ),
 ]
 
 
@@ -485,7 +569,9 @@ def test_a_wrong_device_is_refused_also_when_the_run_is_done(fed, tmp_path):
     assert fed(*FAST, "device=cuda:99")[0] == 0  # nothing is trained
 
 
-@pytest.mark.parametrize(("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+@pytest.mark.parametrize(
+    ("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
+)
 def test_a_wrong_request_is_one_line(fed, tmp_path, args, message):
     status, out, err = fed(*args)
     assert status == 2, err
@@ -500,7 +586,9 @@ def test_partition_alpha(fed, tmp_path):
     """A data set in the official form, and a partition that cannot be."""
 
     write_idx(tmp_path / "data" / "MNIST" / "raw")
-    status, _, err = fed("data=mnist_dirmin0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}")
+    status, _, err = fed(
+        "data=mnist_dirmin0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}"
+    )
     assert status == 2
     assert err == "fedbench: data.partition.alpha must be > 0, got -1\n"
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
@@ -527,7 +615,9 @@ def test_a_traceback_on_request(fed, monkeypatch, loud):
 
 
 def test_a_sweep_ends_with_a_table(fed, tmp_path):
-    status, out, _ = fed("-m", *FAST, "experiment=adafedadam/table5_synthetic", "algo=fedavg,qfedavg", "seed=0,1")
+    status, out, _ = fed(
+        "-m", *FAST, "experiment=adafedadam/table5_synthetic", "algo=fedavg,qfedavg", "seed=0,1"
+    )
     assert status == 0
     runs = list((tmp_path / "results").rglob("DONE"))
     assert len(runs) == 4
@@ -538,7 +628,8 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
     assert max(map(len, out[out.index(table[0]) :])) <= 100
     assert out[-1].startswith("next: fedbench report results ")
     assert any(
-        line == "- reduced: data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)" for line in out
+        line == "- reduced: data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)"
+        for line in out
     )
 
 
@@ -550,7 +641,9 @@ def test_a_refused_job_does_not_stop_the_others(fed, tmp_path):
     assert any(line.startswith("| fedavg") for line in out)
 
 
-@pytest.mark.parametrize("bad", [["local.batch_size=0,-1"], ["algo=fedavg,foo"], ["seed=0,1", "alpha=-1"]])
+@pytest.mark.parametrize(
+    "bad", [["local.batch_size=0,-1"], ["algo=fedavg,foo"], ["seed=0,1", "alpha=-1"]]
+)
 def test_a_sweep_that_is_all_wrong_leaves_nothing(fed, tmp_path, bad):
     status, _, err = fed("-m", *FAST, *bad)
     assert status == 2
@@ -602,7 +695,10 @@ def test_help_version_and_lists(fed):
     assert fed("--version")[1] == [f"fedbench {fedbench.__version__}"]
     assert fed()[1] == fed("--help")[1]
     text = "\n".join(fed("list")[1])
-    assert all(name in text for name in [*ALGORITHMS, "cifar10_dir0.05", "adafedadam/table5_synthetic", "simplecnn"])
+    assert all(
+        name in text
+        for name in [*ALGORITHMS, "cifar10_dir0.05", "adafedadam/table5_synthetic", "simplecnn"]
+    )
     listed = [line.split()[0] for line in fed("list", "algo")[1]]
     assert listed == sorted([*ALGORITHMS, "fedcorr_adafed"])
     assert "LEAF's synthetic data" in "\n".join(fed("list", "data")[1])
@@ -635,20 +731,33 @@ def test_help_and_configuration_do_without_torch(tmp_path):
         "assert main(['--cfg', 'job', 'experiment=adafedadam/table5_synthetic']) == 0; "
         "sys.exit(any(m in sys.modules for m in ('torch', 'pandas', 'numpy')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_wrong_keys_and_choices_are_refused_without_torch(tmp_path):
-    wrong = ["foo=1", "algo=fedpro", "algo.mux=1", "local.lr=x", "rounds=-1", "participation=-1", "data=mnist_2clas"]
-    wrong += ["algo=fedavg,fedpro", "local.lr=0.1,x"]  # a sweep composes all combinations before it checks a method
+    wrong = [
+        "foo=1",
+        "algo=fedpro",
+        "algo.mux=1",
+        "local.lr=x",
+        "rounds=-1",
+        "participation=-1",
+        "data=mnist_2clas",
+    ]
+    # a sweep composes all combinations before it checks a method
+    wrong += ["algo=fedavg,fedpro", "local.lr=0.1,x"]
     code = (
         "import sys; from fedbench.cli import main; "
         f"assert {{main([*m, w]) for w in {wrong} for m in ([], ['-m'])}} == {{2}}; "
         "assert main(['list', 'metric']) == main(['list', 'algo']) == 0; "
         "sys.exit('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -663,7 +772,9 @@ def test_report_writes_tables(fed, tmp_path):
     status, out, _ = fed("report")
     assert status == 0
     folder = tmp_path / "results" / "report"
-    pictures = {f"figures/synthetic_leaf_{k}.{e}" for k in ("curves", "clients") for e in ("png", "svg")}
+    pictures = {
+        f"figures/synthetic_leaf_{k}.{e}" for k in ("curves", "clients") for e in ("png", "svg")
+    }
     tables = {f"tables/synthetic_leaf.{e}" for e in ("md", "csv", "tex")}
     files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert files == {"index.html", "runs.parquet", "summary.json", *tables, *pictures}
@@ -682,11 +793,18 @@ def test_data_show_prepare_verify(fed, tmp_path):
 
     write_idx(tmp_path / "data" / "MNIST" / "raw")
     where = f"data_dir={tmp_path / 'data'}"
-    status, out, err = fed("data", "show", "mnist_iid", where, "data.clients=3", "data.download=false")
+    status, out, err = fed(
+        "data", "show", "mnist_iid", where, "data.clients=3", "data.download=false"
+    )
     assert status == 0, err
     assert "clients" in out[1]
-    assert out[-2:] == ["written: results/data/mnist_iid/labels.png", "written: results/data/mnist_iid/examples.png"]
-    assert fed("data", "prepare", "synthetic_leaf", "data.clients=5")[1][0].startswith("synthetic_leaf: 5 clients, ")
+    assert out[-2:] == [
+        "written: results/data/mnist_iid/labels.png",
+        "written: results/data/mnist_iid/examples.png",
+    ]
+    assert fed("data", "prepare", "synthetic_leaf", "data.clients=5")[1][0].startswith(
+        "synthetic_leaf: 5 clients, "
+    )
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 1
     assert len(out) == 5
@@ -709,18 +827,26 @@ def test_data_verify(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(mnist, "FILES", [replace(files, sums=sums)])
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 0
-    assert out[:4] == [f"{folder / name}  official: md5 {checksum(folder / name)}" for name in names]
+    assert out[:4] == [
+        f"{folder / name}  official: md5 {checksum(folder / name)}" for name in names
+    ]
     (folder / names[3]).write_bytes((folder / names[3]).read_bytes()[:-1] + b"\x07")
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 1
-    assert out[-2].startswith(f"{folder / names[3]}  WRONG: md5 {checksum(folder / names[3])} instead of ")
-    assert fed("data", "verify", "synthetic_leaf")[:2] == (0, ["LEAF synthetic generator: 100 clients, seed 931231"])
+    assert out[-2].startswith(
+        f"{folder / names[3]}  WRONG: md5 {checksum(folder / names[3])} instead of "
+    )
+    assert fed("data", "verify", "synthetic_leaf")[:2] == (
+        0,
+        ["LEAF synthetic generator: 100 clients, seed 931231"],
+    )
 
 
 # ---- methods with more than a model
 
 
-@pytest.mark.parametrize(("algo", "numbers"), [("ditto", 610), ("pfedme", 610), ("apfl", 611)])  # APFL: and α_k
+# APFL: and α_k
+@pytest.mark.parametrize(("algo", "numbers"), [("ditto", 610), ("pfedme", 610), ("apfl", 611)])
 def test_personal_methods_are_judged_on_models_of_the_clients_own(fed, tmp_path, algo, numbers):
     """personal.safetensors holds them in the data's order; the table can be recomputed from it."""
     from fedbench.data.assemble import assemble
@@ -731,7 +857,9 @@ def test_personal_methods_are_judged_on_models_of_the_clients_own(fed, tmp_path,
     assert {p.name for p in path.iterdir()} == {*FILES, "personal.safetensors"}
     own = load_file(path / "personal.safetensors")
     assert {k: tuple(v.shape) for k, v in own.items()} == {"weight": (8, 10, 60), "bias": (8, 10)}
-    data = assemble(leaf(clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
+    data = assemble(
+        leaf(clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0
+    )
     table = read_run(path).clients()
     for k in range(8):
         for rows, column in ((data.test, "accuracy"), (data.train, None)):
@@ -753,7 +881,9 @@ def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place
     whole = run_dir(tmp_path, out)
     interrupted(fed, monkeypatch, 6, *args)
     (state,) = tmp_path.rglob("round_*.safetensors")
-    assert [p.name for p in state.parent.glob("client_states/*")] == (["c.bin"] if place == "file" else [])
+    assert [p.name for p in state.parent.glob("client_states/*")] == (
+        ["c.bin"] if place == "file" else []
+    )
     status, out, _ = fed(*args)
     assert status == 0
     path = run_dir(tmp_path, out)
@@ -775,7 +905,14 @@ def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place
 )
 def test_relabelled_data_survive_an_interruption(fed, tmp_path, monkeypatch, more):
     """Also with levels in files, and with losses at the first model, which are of the labels of the beginning."""
-    args = ["data.clients=6", "rounds=20", "algo=fedcorr", "data.noise.clients=0.5", "algo.iterations=2", *more]
+    args = [
+        "data.clients=6",
+        "rounds=20",
+        "algo=fedcorr",
+        "data.noise.clients=0.5",
+        "algo.iterations=2",
+        *more,
+    ]
     _, out, _ = fed(*args, "results_dir=whole")
     whole = run_dir(tmp_path, out)
     interrupted(fed, monkeypatch, 17, *args)
@@ -789,7 +926,14 @@ def test_relabelled_data_survive_an_interruption(fed, tmp_path, monkeypatch, mor
 
 def test_ditto_has_diverged_when_the_models_of_its_clients_have(fed, tmp_path):
     """η λ = 10 makes every personal step overshoot nine times over, while the global model stays finite."""
-    args = ["algo=ditto", "algo.lam=100", "local.lr=0.1", "local.epochs=5", "rounds=60", "data.clients=4"]
+    args = [
+        "algo=ditto",
+        "algo.lam=100",
+        "local.lr=0.1",
+        "local.epochs=5",
+        "rounds=60",
+        "data.clients=4",
+    ]
     status, out, _ = fed(*args)
     assert status == 1
     assert "diverged" in out[0]
@@ -800,7 +944,10 @@ def test_adafed_says_when_updates_depend_on_each_other(fed, tmp_path):
     """Five clients, a model of two numbers: their updates cannot be independent."""
 
     rng = np.random.default_rng(0)
-    users = {f"u{k}": (rng.normal(size=(6, 1)).tolist(), rng.integers(0, 2, 6).tolist()) for k in range(5)}
+    users = {
+        f"u{k}": (rng.normal(size=(6, 1)).tolist(), rng.integers(0, 2, 6).tolist())
+        for k in range(5)
+    }
     train = leaf_file(tmp_path / "t.json", users)
     _, _, err = fed("data=leaf_json", f"data.train={train}", "algo=adafed", "rounds=3")
     assert "adafed: 3 rounds had dependent updates" in err
@@ -808,10 +955,14 @@ def test_adafed_says_when_updates_depend_on_each_other(fed, tmp_path):
 
 def test_afl_deploys_its_average(fed, tmp_path):
     """What is saved is what was judged."""
-    paths = [run_dir(tmp_path, fed(*FAST, "algo=afl", f"algo.average={v}")[1]) for v in ("true", "false")]
+    paths = [
+        run_dir(tmp_path, fed(*FAST, "algo=afl", f"algo.average={v}")[1]) for v in ("true", "false")
+    ]
     models = [load_file(p / "model.safetensors")["bias"] for p in paths]
     assert not torch.equal(*models)
-    assert read_run(paths[0]).last_round()["test_loss"] != read_run(paths[1]).last_round()["test_loss"]
+    assert (
+        read_run(paths[0]).last_round()["test_loss"] != read_run(paths[1]).last_round()["test_loss"]
+    )
 
 
 def test_the_exchange_before_the_first_round_is_counted(fed, tmp_path):
@@ -820,7 +971,10 @@ def test_the_exchange_before_the_first_round_is_counted(fed, tmp_path):
     rows = read_run(run_dir(tmp_path, out)).rounds()
     model, rounds = 610 * 4, np.arange(4)
     assert rows["bytes_up"].tolist() == (8 * model * (2 * rounds + (rounds > 0))).tolist()
-    assert rows["bytes_down"].tolist() == (8 * (model * (2 * rounds + (rounds > 0)) + 8 * rounds)).tolist()
+    assert (
+        rows["bytes_down"].tolist()
+        == (8 * (model * (2 * rounds + (rounds > 0)) + 8 * rounds)).tolist()
+    )
     assert rows["round"].tolist() == [0, 1, 2, 3]
 
 
@@ -847,7 +1001,10 @@ def test_a_method_outside_the_package(fed, tmp_path, monkeypatch):
         assert "median" in [line.split()[0] for line in fed(*words)[1]]
     status, out, _ = fed("-m", "--config-dir", own, "algo=fedavg,median", *FAST)
     assert status == 0
-    assert [line.split("|")[1].strip() for line in out if line.startswith("| ")][2:] == ["fedavg", "median"]
+    assert [line.split("|")[1].strip() for line in out if line.startswith("| ")][2:] == [
+        "fedavg",
+        "median",
+    ]
 
 
 # ---- the whole path for other data
@@ -856,9 +1013,18 @@ def test_a_method_outside_the_package(fed, tmp_path, monkeypatch):
 def test_leaf_json_end_to_end(fed, tmp_path):
 
     rng = np.random.default_rng(0)
-    users = {f"u{k}": (rng.normal(size=(n, 3)).tolist(), rng.integers(0, 2, n).tolist()) for k, n in enumerate((4, 9))}
+    users = {
+        f"u{k}": (rng.normal(size=(n, 3)).tolist(), rng.integers(0, 2, n).tolist())
+        for k, n in enumerate((4, 9))
+    }
     train = leaf_file(tmp_path / "t.json", users)
-    args = ["data=leaf_json", f"data.train={train}", f"data.test={train}", "local.batch_size=full", "rounds=2"]
+    args = [
+        "data=leaf_json",
+        f"data.train={train}",
+        f"data.test={train}",
+        "local.batch_size=full",
+        "rounds=2",
+    ]
     status, out, _ = fed(*args)
     assert status == 0
     table = read_run(run_dir(tmp_path, out)).clients()
@@ -875,12 +1041,17 @@ def test_debug_profile_writes_a_trace(fed, tmp_path):
     events = json.loads((tmp_path / out[-1] / "trace.json").read_text())["traceEvents"]
     assert sum(e.get("name") == "ProfilerStep#2" for e in events) == 1  # rounds 2 and 3
     assert "Self CPU" in err
-    image = {"x": np.zeros((40, 1, 8, 8), dtype=np.uint8), "y": np.arange(40) % 3, "owner": np.arange(40) % 4}
+    image = {
+        "x": np.zeros((40, 1, 8, 8), dtype=np.uint8),
+        "y": np.arange(40) % 3,
+        "owner": np.arange(40) % 4,
+    }
     np.savez(tmp_path / "i.npz", **image)
     small = ["model=cnn", "model.channels=[2]", "model.hidden=4", "engine.workers=2"]
     _, out, _ = fed("debug=profile", "data=npz", f"data.file={tmp_path / 'i.npz'}", *small)
     events = json.loads((tmp_path / out[-1] / "trace.json").read_text())["traceEvents"]
-    assert any(e.get("name") == "aten::convolution_backward" for e in events)  # what the workers would do
+    # what the workers would do
+    assert any(e.get("name") == "aten::convolution_backward" for e in events)
 
 
 def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
@@ -895,11 +1066,23 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     w = load_file(run_dir(tmp_path, out) / "model.safetensors")
     assert w["embedding.weight"].shape == (7, 8)
     for algo in ("fedcorr", "fedcorr_adafed"):
-        assert "blends examples by mixup, and these are tokens" in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
+        assert (
+            "blends examples by mixup, and these are tokens"
+            in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
+        )
     np.savez(tmp_path / "odd.npz", x=np.arange(40).reshape(10, 4) - 1, y=np.arange(10) % 2)
-    assert "tokens must be integers from 0 to 9999999, got -1 to 38" in fed(args[0], "data.file=odd.npz", *args[2:])[2]
-    assert "has a label for every example; set model.every=false" in fed(*args, *small, "model.every=true")[2]
-    assert "model.embedding=frozen, but this data set has no vectors" in fed(*args, *small, "model.embedding=frozen")[2]
+    assert (
+        "tokens must be integers from 0 to 9999999, got -1 to 38"
+        in fed(args[0], "data.file=odd.npz", *args[2:])[2]
+    )
+    assert (
+        "has a label for every example; set model.every=false"
+        in fed(*args, *small, "model.every=true")[2]
+    )
+    assert (
+        "model.embedding=frozen, but this data set has no vectors"
+        in fed(*args, *small, "model.embedding=frozen")[2]
+    )
     np.savez(tmp_path / "t.npz", x=np.arange(40.0).reshape(10, 4) % 7, y=np.arange(10) % 2)
     assert fed(*args, "rounds=1")[0] == 0
 
@@ -908,7 +1091,13 @@ def test_images_end_to_end(fed, tmp_path):
 
     write_images(tmp_path / "img", "train", 12, side=8)
     write_images(tmp_path / "img", "test", 6, side=8)
-    args = ["data=imagefolder", f"data.root={tmp_path / 'img'}", "data.clients=3", "rounds=2", "model.channels=[4,4]"]
+    args = [
+        "data=imagefolder",
+        f"data.root={tmp_path / 'img'}",
+        "data.clients=3",
+        "rounds=2",
+        "model.channels=[4,4]",
+    ]
     status, out, _ = fed(*args, "algo=adafedadam")
     assert status == 0
     run = read_run(run_dir(tmp_path, out))
@@ -917,7 +1106,9 @@ def test_images_end_to_end(fed, tmp_path):
     status, out, _ = fed(*args, "algo=adafedadam", "engine.mode=stacked", "force=true")
     other = read_run(run_dir(tmp_path, out))
     assert other.meta["engine"]["mode"] == "stacked"
-    assert other.last_round()["train_loss"] == pytest.approx(run.last_round()["train_loss"], rel=1e-4)
+    assert other.last_round()["train_loss"] == pytest.approx(
+        run.last_round()["train_loss"], rel=1e-4
+    )
 
 
 @pytest.mark.data("MNIST", "cifar-10-batches-py")
@@ -927,7 +1118,13 @@ def test_images_end_to_end(fed, tmp_path):
         ["data=mnist_2class", "model=linear", "rounds=2"],
         ["data=mnist_dirmin0.1", "rounds=1", "participation=0.1"],
         pytest.param(
-            ["data=cifar10_dir0.05", "rounds=1", "participation=2", "local.steps=2", "data.clients=4"],
+            [
+                "data=cifar10_dir0.05",
+                "rounds=1",
+                "participation=2",
+                "local.steps=2",
+                "data.clients=4",
+            ],
             marks=pytest.mark.slow,
         ),
     ],
@@ -947,7 +1144,14 @@ def test_real_images(fed, real_data, tmp_path, args):
 
 
 def test_a_choice_and_keys_of_its_section_are_axes_of_their_own():
-    typed = ["algo=fedprox", "algo={server_lr:0.5}", "local={lr:0.1}", "local={momentum:0.5}", "seed=0", "seed=1,2"]
+    typed = [
+        "algo=fedprox",
+        "algo={server_lr:0.5}",
+        "local={lr:0.1}",
+        "local={momentum:0.5}",
+        "seed=0",
+        "seed=1,2",
+    ]
     runs = combinations(parse_overrides(typed))
     assert runs == [[*typed[:4], f"seed={s}"] for s in (1, 2)]
     runs = combinations(parse_overrides(["algo=fedprox", "algo={mu:0.5},{mu:0.25}"]))
@@ -956,6 +1160,11 @@ def test_a_choice_and_keys_of_its_section_are_axes_of_their_own():
 
 def test_a_single_run_is_carried_out_where_on_says(fed):
     status, _, err = fed("algo=fedavg", "data=synthetic_leaf", "rounds=1", "--on", "slurm")
-    assert (status, err) == (2, "fedbench: --on must be ray, perhaps with ://HOST:PORT; got slurm\n")
-    status, _, err = fed("algo=fedavg", "data=synthetic_leaf", "rounds=1", "--on", "ray://127.0.0.1:1")
+    assert (status, err) == (
+        2,
+        "fedbench: --on must be ray, perhaps with ://HOST:PORT; got slurm\n",
+    )
+    status, _, err = fed(
+        "algo=fedavg", "data=synthetic_leaf", "rounds=1", "--on", "ray://127.0.0.1:1"
+    )
     assert (status, "there is no Ray cluster at 127.0.0.1:1" in err) == (2, True)

@@ -18,7 +18,9 @@ def shell(tmp_path_factory):
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fedbench "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{folder}:{os.environ['PATH']}"}
-    script = subprocess.run([command, "completion", "bash"], env=env, capture_output=True, text=True, check=True).stdout
+    script = subprocess.run(
+        [command, "completion", "bash"], env=env, capture_output=True, text=True, check=True
+    ).stdout
 
     def complete(line):
         words = line.split(" ")

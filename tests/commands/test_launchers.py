@@ -15,7 +15,11 @@ SIX = ["algo=fedavg,fedadam", "seed=0,1,2"]
 LAUNCHERS = {
     "own": ["--jobs", "2"],
     "submitit": ["hydra/launcher=submitit_local"],
-    "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweeper.max_batch_size=4"],
+    "joblib": [
+        "hydra/launcher=joblib",
+        "hydra.launcher.n_jobs=2",
+        "hydra.sweeper.max_batch_size=4",
+    ],
 }
 
 
@@ -31,7 +35,9 @@ def environment():
 def test_a_preset_without_its_package_says_what_to_install(fed, tmp_path):
     """A default that no package brings stands for submitit's."""
     (tmp_path / "own" / "hydra" / "launcher").mkdir(parents=True)
-    (tmp_path / "own" / "hydra" / "launcher" / "ours.yaml").write_text("defaults:\n  - submitit_missing\n")
+    (tmp_path / "own" / "hydra" / "launcher" / "ours.yaml").write_text(
+        "defaults:\n  - submitit_missing\n"
+    )
     status, _, err = fed("-m", "--config-dir", "own", "hydra/launcher=ours", "seed=0,1", *FAST)
     assert (status, "pip install 'fedbench-harness[slurm]'" in err) == (2, True)
 
@@ -46,7 +52,10 @@ def test_six_runs_are_the_same_with_every_launcher(tmp_path):
             cwd=(tmp_path / name).mkdir() or tmp_path / name, env=environment(), capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert next(line for line in done.stdout.splitlines() if line.startswith("| fed")).split()[3] == "3"
+        assert (
+            next(line for line in done.stdout.splitlines() if line.startswith("| fed")).split()[3]
+            == "3"
+        )
         found[name] = models(tmp_path / name)
     assert len(found["own"]) == 6
     assert found["own"] == found["submitit"] == found["joblib"]
@@ -56,10 +65,14 @@ def test_six_runs_are_the_same_with_every_launcher(tmp_path):
 def test_a_job_that_is_preempted_is_requeued_and_ends(tmp_path):
     """SIGUSR2 is what submitit has the scheduler send; the model is that of a run in one go."""
     long = ["data.clients=30", "rounds=1500", "eval_every=50"]
-    whole = subprocess.run(command(*long, "results_dir=whole"), cwd=tmp_path, env=environment(), capture_output=True)
+    whole = subprocess.run(
+        command(*long, "results_dir=whole"), cwd=tmp_path, env=environment(), capture_output=True
+    )
     assert whole.returncode == 0
     sweep = command("-m", "hydra/launcher=submitit_local", *long, "seed=0", "results_dir=cut")
-    with subprocess.Popen(sweep, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        sweep, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
         while not any(p.read_text().count("\n") > 2 for p in tmp_path.glob("cut/**/rounds.jsonl")):
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)

@@ -20,7 +20,9 @@ def test_a_data_set(fed):
 
 def test_a_data_set_of_your_own(fed, tmp_path):
     (tmp_path / "own" / "data").mkdir(parents=True)
-    (tmp_path / "own" / "data" / "mine.yaml").write_text("# My data\nsource:\n  _target_: mine.load\n")
+    (tmp_path / "own" / "data" / "mine.yaml").write_text(
+        "# My data\nsource:\n  _target_: mine.load\n"
+    )
     status, out, _ = fed("list", "data", "mine", "--config-dir", "own")
     assert status == 0
     assert out == [
@@ -74,7 +76,9 @@ def test_the_card_of_a_method_of_your_own(fed, tmp_path):
         "from fedbench import Algorithm\n\ndef mine(local, speed=3.0):\n    '''My method.'''\n    int(speed)\n"
         "    return Algorithm()\n"
     )
-    (tmp_path / "own" / "algo" / "mine.yaml").write_text("# Mine\n_target_: mine.mine\nspeed: 3 # how fast\n")
+    (tmp_path / "own" / "algo" / "mine.yaml").write_text(
+        "# Mine\n_target_: mine.mine\nspeed: 3 # how fast\n"
+    )
     status, out, _ = fed("list", "algo", "mine", "--config-dir", "own")
     assert status == 0
     assert out[0] == "mine: Mine"
@@ -84,5 +88,7 @@ def test_the_card_of_a_method_of_your_own(fed, tmp_path):
 
 def test_groups_of_partitions_and_trackers_are_listed(fed):
     assert [line.split()[0] for line in fed("list", "tracker")[1]] == list(options("tracker"))
-    assert [line.split()[0] for line in fed("list", "partition")[1]] == list(options("data/partition"))
+    assert [line.split()[0] for line in fed("list", "partition")[1]] == list(
+        options("data/partition")
+    )
     assert "did you mean wandb?" in fed("list", "tracker", "wanb")[2]

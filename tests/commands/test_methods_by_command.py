@@ -17,7 +17,11 @@ def written(folder):
     """Clients [(x, y)] and a first model, in the files that the command reads; the clients' names are not in order."""
     rng = np.random.default_rng(0)
     clients = [
-        (rng.normal(size=(n, FEATURES)), (rng.integers(CLASSES) + rng.integers(2, size=n)) % CLASSES) for n in SIZES
+        (
+            rng.normal(size=(n, FEATURES)),
+            (rng.integers(CLASSES) + rng.integers(2, size=n)) % CLASSES,
+        )
+        for n in SIZES
     ]
     users = dict(zip(("d", "b", "c", "a"), clients, strict=True))
     content = {
@@ -53,4 +57,6 @@ def test_the_files_of_a_run_hold_what_the_definition_gives(fed, tmp_path, name):
     assert read(path / "model.safetensors") == pytest.approx(w, abs=1e-10)
     assert (path / "personal.safetensors").exists() == (own is not None)
     if own is not None:
-        assert read(path / "personal.safetensors", (len(clients),)) == pytest.approx(np.array(own), abs=1e-10)
+        assert read(path / "personal.safetensors", (len(clients),)) == pytest.approx(
+            np.array(own), abs=1e-10
+        )

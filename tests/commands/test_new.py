@@ -24,17 +24,21 @@ def test_their_own_tests_pass(fed, tmp_path):
     for kind in KINDS:
         out = written(fed, kind, "--into", "mine")
         assert out[:3] == [
-            f"written: mine/{f}" for f in (f"my_{kind}.py", f"{KINDS[kind][0]}/my_{kind}.yaml", f"test_my_{kind}.py")
+            f"written: mine/{f}"
+            for f in (f"my_{kind}.py", f"{KINDS[kind][0]}/my_{kind}.yaml", f"test_my_{kind}.py")
         ]
         assert out[3:5] == ["try next:", f"  python -m pytest mine/test_my_{kind}.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "mine"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "FEDBENCH_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout
     assert re.search(rf"^{TESTS} passed", done.stdout, re.M)
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "partition"])  # its own test has a run without a download
+# its own test has a run without a download
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "partition"])
 def test_the_command_that_is_printed_runs(fed, kind):
     out = written(fed, kind)
     words = out[5].split()
@@ -53,7 +57,10 @@ def test_all_in_one_directory(fed, tmp_path):
     for kind in KINDS:
         written(fed, kind)
     for group, kind in (("algo", "algorithm"), ("data", "data"), ("model", "model")):
-        assert any(line.split()[:1] == [f"my_{kind}"] for line in fed("list", group, "--config-dir", "own")[1])
+        assert any(
+            line.split()[:1] == [f"my_{kind}"]
+            for line in fed("list", group, "--config-dir", "own")[1]
+        )
     keys = "algo=my_algorithm data=my_data model=my_model +metrics=my_metric rounds=2"
     status, out, err = fed("--config-dir", "own", *keys.split())
     assert status == 0, err
@@ -67,7 +74,10 @@ def test_nothing_is_overwritten(fed, tmp_path):
     (tmp_path / "own" / "model" / "my_model.yaml").unlink()
     status, _, err = fed("new", "model", "my_model")
     assert status == 2
-    assert "own/my_model.py exists already and is not overwritten; use another name, or --into DIR" in err
+    assert (
+        "own/my_model.py exists already and is not overwritten; use another name, or --into DIR"
+        in err
+    )
     assert (tmp_path / "own" / "my_model.py").read_text() == "mine"
     assert not (tmp_path / "own" / "model" / "my_model.yaml").exists()
 

@@ -64,7 +64,9 @@ def test_published_runs_are_not_made_again_and_are_in_the_report(clone, done, no
     assert models(clone) == {}
     assert {p.name for p in clone.iterdir()} == {"published", "report"}
     for file in (done.results / "report" / "tables").iterdir():
-        assert (clone / "report" / "tables" / file.name).read_bytes() == file.read_bytes(), file.name
+        assert (clone / "report" / "tables" / file.name).read_bytes() == file.read_bytes(), (
+            file.name
+        )
     page = (clone / "report" / "index.html").read_text()
     rows = 3 + 1 + 3  # of Tables 4, 5 and 7
     assert page.count('href="../published/adafedadam/"') == rows
@@ -91,7 +93,11 @@ NO_DATA = ["data_dir=nothing", "data.download=false"]
 @pytest.fixture
 def cifar(tmp_path, no_figures):
     """The runs of some rows on CIFAR-10 where fedbench looks for them, published, and no data."""
-    runs = [r for r in locate(plan(["adafedadam/table2"], "full"), ["results_dir=runs"]) if r.experiment == HETERO]
+    runs = [
+        r
+        for r in locate(plan(["adafedadam/table2"], "full"), ["results_dir=runs"])
+        if r.experiment == HETERO
+    ]
     for run in runs:
         (path,) = fake(tmp_path / "made", HETERO, run.algo, run.keys, seeds=(run.seed,))
         run.path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +122,10 @@ def test_a_row_that_is_finished_at_the_papers_settings_needs_no_reduced_runs(cif
     """Five methods: all three seeds of the paper are published, then all but one run of one method."""
 
     def planned(*more):
-        return row(call(*TABLE2[:2], "--experiment", HETERO, *NO_DATA, "--plan", *more)[1], "adafedadam/table2")
+        return row(
+            call(*TABLE2[:2], "--experiment", HETERO, *NO_DATA, "--plan", *more)[1],
+            "adafedadam/table2",
+        )
 
     assert planned() == ["15", "15", "0"]
     assert planned("--seeds", "2") == ["10", "10", "0"]

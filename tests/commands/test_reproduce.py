@@ -33,7 +33,11 @@ from fedbench.runs.run import Run, read_run
 
 # three runs of made data, in this process, where tests can reach into them
 SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke", "--jobs", "1"]
-SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
+SETUPS = [
+    "adafedadam/table5_synthetic",
+    "adafedadam/table7_synthetic_momentum",
+    "adafedadam/table7_synthetic_nesterov",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +45,8 @@ def elsewhere(tmp_path, monkeypatch):
     """An empty directory, no data, and no lines of progress."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
-    monkeypatch.setattr("fedbench.runs.progress.EVERY", 1e6)  # a slow machine prints what a fast one does
+    # a slow machine prints what a fast one does
+    monkeypatch.setattr("fedbench.runs.progress.EVERY", 1e6)
 
 
 @pytest.fixture
@@ -86,7 +91,9 @@ def entries(results):
 
 def registered():
     """The registry's files, read here."""
-    read = [yaml.safe_load(p.read_text()) for p in sorted((ROOT / "fedbench/papers").glob("*.yaml"))]
+    read = [
+        yaml.safe_load(p.read_text()) for p in sorted((ROOT / "fedbench/papers").glob("*.yaml"))
+    ]
     return {c["paper"]["id"]: c for c in read}
 
 
@@ -96,17 +103,25 @@ def asked_for():
         setups = {s["id"]: s for s in c["setups"]}
         methods = {m["id"]: m for m in c["methods"]}
         rows = [(t["id"], r["setup"], r) for t in c["tables"] for r in t["rows"]]
-        rows += [(f["id"], s, r) for f in c["figures"] for r in f.get("runs", ()) for s in f["setups"]]
+        rows += [
+            (f["id"], s, r) for f in c["figures"] for r in f.get("runs", ()) for s in f["setups"]
+        ]
         for part, setup, r in rows:
             m = methods[r["algo"]]
-            known = {k: v for k, v in r.get("hyperparameters", {}).items() if k in m.get("keys", {}) and v is not None}
+            known = {
+                k: v
+                for k, v in r.get("hyperparameters", {}).items()
+                if k in m.get("keys", {}) and v is not None
+            }
             wanted = {**m.get("set", {}), **{m["keys"][k]: v for k, v in known.items()}}
             yield f"{paper}/{part}", setups[setup], m["algo"], wanted
 
 
 def test_every_table_and_every_figure_with_runs_is_planned():
     names = {f"{paper}/{t['id']}" for paper, c in registered().items() for t in c["tables"]}
-    figures = {f"{paper}/{f['id']}": f["kind"] for paper, c in registered().items() for f in c["figures"]}
+    figures = {
+        f"{paper}/{f['id']}": f["kind"] for paper, c in registered().items() for f in c["figures"]
+    }
     needing = {name for name, kind in figures.items() if kind not in ("schematic", "functions")}
     assert {f"{p.id}/{part}" for p, part in chosen([])} == names | needing
     assert [name for name, _ in table_names()] == [f"{p.id}/{part}" for p, part in chosen([])]
@@ -124,7 +139,9 @@ def test_the_full_plan_is_every_row_at_the_papers_setting_with_the_papers_seeds(
     planned = Counter()
     for j in jobs:
         assert j.cut == {}
-        planned.update((p, j.experiment, j.algo, json.dumps(j.wanted, sort_keys=True), j.seed) for p in j.parts)
+        planned.update(
+            (p, j.experiment, j.algo, json.dumps(j.wanted, sort_keys=True), j.seed) for p in j.parts
+        )
     assert planned == wanted
     assert len({tuple(j.overrides) for j in jobs}) == len(jobs)
 
@@ -166,7 +183,9 @@ def test_seeds_are_as_many_as_asked_for():
         assert set(per_row.values()) == {4}
     cpu = plan(["adafedadam/table5"], "cpu")
     seeds = {s.experiment: s.profiles["cpu"].seeds for s in papers()["adafedadam"].setups.values()}
-    assert {(j.experiment, j.seed) for j in cpu} == {(j.experiment, s) for j in cpu for s in range(seeds[j.experiment])}
+    assert {(j.experiment, j.seed) for j in cpu} == {
+        (j.experiment, s) for j in cpu for s in range(seeds[j.experiment])
+    }
 
 
 def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tmp_path):
@@ -176,45 +195,72 @@ def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tm
     """
     own = dict.fromkeys(("loss_ratio", "unscaled_step", "ratio_unscaled", "certainty_after_6"), 9)
     monkeypatch.chdir(ROOT)
-    adopted, every = plan(["adafedadam/table4"], "full"), plan(["adafedadam/table4"], "full", readings=True)
+    adopted, every = (
+        plan(["adafedadam/table4"], "full"),
+        plan(["adafedadam/table4"], "full", readings=True),
+    )
     assert [j.overrides for j in every[:9]] == [j.overrides for j in adopted]
     assert Counter(j.reading for j in every) == {"": 9, "split": 90, "carried_momentum": 6, **own}
     assert {j.keys["data.seed"] for j in every if j.reading == "split"} == set(range(10))
     assert {j.algo for j in every if j.reading == "carried_momentum"} == {"carried_adafedadam"}
     located = locate(every, [f"results_dir={tmp_path}"])
-    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6, **own}  # 0: adopted
+    # 0: adopted
+    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6, **own}
     assert len({j.path for j in located}) == 132
-    assert not [j for j in plan(["adafedadam/table5"], "full", readings=True) if j.reading == "carried_momentum"]
+    assert not [
+        j
+        for j in plan(["adafedadam/table5"], "full", readings=True)
+        if j.reading == "carried_momentum"
+    ]
 
 
 def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch):
     """Other methods keep their runs, and the rounds of a profile give way to those of the variant."""
     found = papers()["adafedadam"]
-    variant = Variant("own", "", "", setups=("synthetic",), methods={"adafedadam": {"local.lr": 0.5, "rounds": 7}})
+    variant = Variant(
+        "own", "", "", setups=("synthetic",), methods={"adafedadam": {"local.lr": 0.5, "rounds": 7}}
+    )
     changed = replace(found, readings=Readings(variants={"own": variant}))
     monkeypatch.setattr("fedbench.reproduce.plan.papers", lambda: {"adafedadam": changed})
     for profile in ("full", "cpu"):
-        runs = [j for j in plan(["adafedadam/table5"], profile, seeds=2, readings=True) if j.variant]
-        assert [(j.row.setup, j.row.algo, j.seed) for j in runs] == [("synthetic", "adafedadam", s) for s in range(2)]
+        runs = [
+            j for j in plan(["adafedadam/table5"], profile, seeds=2, readings=True) if j.variant
+        ]
+        assert [(j.row.setup, j.row.algo, j.seed) for j in runs] == [
+            ("synthetic", "adafedadam", s) for s in range(2)
+        ]
         assert {(j.keys["local.lr"], j.keys["rounds"]) for j in runs} == {(0.5, 7)}
 
 
 def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert "carried_momentum" not in {j.reading for j in plan(["adafedadam/table4"], "full", readings=True)}
-    code, out, _ = call("reproduce", "adafedadam/table4", "--readings", "--plan", f"results_dir={tmp_path}")
+    assert "carried_momentum" not in {
+        j.reading for j in plan(["adafedadam/table4"], "full", readings=True)
+    }
+    code, out, _ = call(
+        "reproduce", "adafedadam/table4", "--readings", "--plan", f"results_dir={tmp_path}"
+    )
     assert code == 0
     assert "carried_momentum" not in out.partition("for other readings:")[2].partition("\n")[0]
     assert ", split 270, " in out  # 3 rows, 10 seeds, 9 further splits
-    assert "without the variant carried_momentum of adafedadam: its algorithms are in examples/carried_momentum" in out
-    assert "readings" not in call("reproduce", "adafedadam/table4", "--plan", f"results_dir={tmp_path}")[1]
+    assert (
+        "without the variant carried_momentum of adafedadam: its algorithms are in examples/carried_momentum"
+        in out
+    )
+    assert (
+        "readings"
+        not in call("reproduce", "adafedadam/table4", "--plan", f"results_dir={tmp_path}")[1]
+    )
 
 
 @pytest.mark.parametrize("profile", ["cpu", "smoke"])
 def test_a_profile_cuts_what_the_registry_says_and_a_rows_own_settings_stay(profile):
     for j in plan([], profile, seeds=1):
         cut = j.paper.setups[j.row.setup].profiles[profile].set
-        assert {**cut, **j.wanted, **({"rounds": cut["rounds"]} if "rounds" in cut else {})} == {**j.wanted, **j.cut}
+        assert {**cut, **j.wanted, **({"rounds": cut["rounds"]} if "rounds" in cut else {})} == {
+            **j.wanted,
+            **j.cut,
+        }
         keys = [o.split("=")[0] for o in j.overrides]
         assert len(keys) == len(set(keys))
 
@@ -222,7 +268,11 @@ def test_a_profile_cuts_what_the_registry_says_and_a_rows_own_settings_stay(prof
 def test_rounds_of_a_methods_own_are_cut_as_well():
     """FedCorr's 1100 rounds are part of its rows; the record still says what the rows set."""
     full, smoke = (
-        {j.algo: j for j in plan(["adafed/table19"], profile) if j.algo.startswith("fedcorr") and j.seed == 0}
+        {
+            j.algo: j
+            for j in plan(["adafed/table19"], profile)
+            if j.algo.startswith("fedcorr") and j.seed == 0
+        }
         for profile in ("full", "smoke")
     )
     assert set(full) == set(smoke) == {"fedcorr", "fedcorr_adafed"}
@@ -230,7 +280,9 @@ def test_rounds_of_a_methods_own_are_cut_as_well():
         assert "rounds=1100" in full[algo].setting
         assert [o for o in smoke[algo].setting if o.startswith("rounds=")] == ["rounds=2"]
         assert compose_run(smoke[algo].overrides).tree["rounds"] == 2
-        assert smoke[algo].wanted == full[algo].wanted == papers()["adafed"].overrides(full[algo].row)
+        assert (
+            smoke[algo].wanted == full[algo].wanted == papers()["adafed"].overrides(full[algo].row)
+        )
 
 
 def test_a_whole_paper_and_unknown_names():
@@ -277,8 +329,16 @@ def test_a_deadline_leaves_runs_that_the_same_command_resumes(tmp_path, monkeypa
 
 def test_the_rows_of_one_experiment(tmp_path):
     """Of Table 5, those on Dir(0.05): 5 methods, 3 seeds; Table 3 has one of them, Table 2 none."""
-    chosen_rows = ["--profile", "full", "--plan", "--experiment", "adafedadam/table5_cifar10_dir005"]
-    status, out, err = call("reproduce", "adafedadam/table5", "adafedadam/table3", "adafedadam/table2", *chosen_rows)
+    chosen_rows = [
+        "--profile",
+        "full",
+        "--plan",
+        "--experiment",
+        "adafedadam/table5_cifar10_dir005",
+    ]
+    status, out, err = call(
+        "reproduce", "adafedadam/table5", "adafedadam/table3", "adafedadam/table2", *chosen_rows
+    )
     assert (status, err) == (0, "")
     rows = [line.split()[:3] for line in out.splitlines()[2:]]
     assert rows[:2] == [
@@ -289,7 +349,9 @@ def test_the_rows_of_one_experiment(tmp_path):
 
 
 def test_showing_the_plan_writes_nothing(tmp_path):
-    status, out, err = call("reproduce", "adafedadam/table4", "--plan", "--seeds", "2", "adafedadam/figure3")
+    status, out, err = call(
+        "reproduce", "adafedadam/table4", "--plan", "--seeds", "2", "adafedadam/figure3"
+    )
     assert (status, err) == (0, "")
     assert list(tmp_path.iterdir()) == []
     lines = [line.split() for line in out.splitlines()]
@@ -300,7 +362,10 @@ def test_showing_the_plan_writes_nothing(tmp_path):
     _, out, _ = call(*SMOKE, "--plan", "results_dir='a (new) =place'")
     assert "results in a (new) =place\n" in out
     assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out
-    assert "reduced: data.clients=100, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
+    assert (
+        "reduced: data.clients=100, "
+        in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -310,12 +375,17 @@ def test_a_plan_does_without_torch(tmp_path):
         "import sys; from fedbench.cli import main; assert main(['reproduce', '--plan', 'fedfa/table2']) == 0; "
         "sys.exit(any(m in sys.modules for m in ('torch', 'matplotlib')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
 BAD = [
-    (["rounds=3"], "rounds=3: reproduce takes overrides of results_dir, data_dir, device, engine., tracker, "),
+    (
+        ["rounds=3"],
+        "rounds=3: reproduce takes overrides of results_dir, data_dir, device, engine., tracker, ",
+    ),
     (["algo=fedavg"], "to run a variant, type fedbench -m experiment=NAME algo=fedavg"),
     (["force=true"], "force=true: reproduce takes overrides of"),
     (["local.lr=1"], "since the papers determine the other keys"),
@@ -330,17 +400,28 @@ BAD = [
     ),
     (["--jobs", "0"], "--jobs must be >= 1, got 0"),
     (["--hours", "0"], "--hours must be > 0, got 0"),
-    (["--hours", "1", "hydra/launcher=basic"], "--hours cannot be combined with hydra/launcher=basic, whose jobs go"),
-    (["hydra/launcher=jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? Choices: basic, joblib"),
+    (
+        ["--hours", "1", "hydra/launcher=basic"],
+        "--hours cannot be combined with hydra/launcher=basic, whose jobs go",
+    ),
+    (
+        ["hydra/launcher=jobli"],
+        "hydra/launcher=jobli is unknown; did you mean joblib? Choices: basic, joblib",
+    ),
     (["adafedadam/table4", "device=tpu"], "device must be one of auto, cpu, cuda or text that"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
-    (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, compiled"),
+    (
+        ["adafedadam/table4", "engine.mode=fast"],
+        "engine.mode must be one of auto, loop, stacked, compiled",
+    ),
     (["adafedadam/table4", "engine.mod=loop"], "did you mean engine.mode?"),
     (["adafedadam/table4", "results_dir="], "results_dir must be a path"),
 ]
 
 
-@pytest.mark.parametrize(("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+@pytest.mark.parametrize(
+    ("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
+)
 def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message):
     status, out, err = call("reproduce", *args)
     assert (status, out) == (2, "")
@@ -350,10 +431,13 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message
 
 
 def test_results_that_cannot_be_written_are_refused_before_data_are_read(tmp_path):
-    status, _, err = call("reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=/proc/none")
+    status, _, err = call(
+        "reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=/proc/none"
+    )
     assert status == 2
     assert (
-        err == "fedbench: results_dir=/proc/none cannot be written to (No such file or directory); change results_dir\n"
+        err
+        == "fedbench: results_dir=/proc/none cannot be written to (No such file or directory); change results_dir\n"
     )
 
 
@@ -368,9 +452,13 @@ def test_a_plan_is_carried_out(done):
         assert (run.config["local"]["steps"], run.meta["seed"]) == (2, 0)
     table, _, last = done.out.rpartition("\n\n")
     assert last.splitlines()[-1] == f"written: {done.results / 'report' / 'index.html'}"
-    table = table[table.index("## AdaFedAdam, Table 4") :]  # it ends with that table, its claims and the page
+    # it ends with that table, its claims and the page
+    table = table[table.index("## AdaFedAdam, Table 4") :]
     assert max(map(len, table.splitlines())) <= 100
-    assert "- not run, scaled-down check: unclear (6 comparisons, none run): Momentum at the clients" in table
+    assert (
+        "- not run, scaled-down check: unclear (6 comparisons, none run): Momentum at the clients"
+        in table
+    )
 
 
 def test_doing_it_again_trains_nothing(copied, monkeypatch, no_figures):
@@ -389,7 +477,9 @@ def test_more_seeds_are_added_to_those_that_are_there(copied, no_report):
     assert call(*SMOKE[:2], "--seeds", "2", *SMOKE[2:])[0] == 0
     assert entries(copied) == [(s, "adafedadam", seed, "done") for s in SETUPS for seed in (0, 1)]
     assert len(list(copied.rglob("DONE"))) == 6
-    assert {p.stat().st_mtime_ns for p in copied.rglob("seed_0/model.safetensors")} == set(stamps.values())
+    assert {p.stat().st_mtime_ns for p in copied.rglob("seed_0/model.safetensors")} == set(
+        stamps.values()
+    )
 
 
 def stopping(monkeypatch, number, error):
@@ -436,12 +526,16 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
     lost.unlink()
     stamps = {p: p.stat().st_mtime_ns for p in models(copied).values()}
     assert call(*SMOKE)[0] == 0
-    assert lost.read_bytes() == models(done.results)["adafedadam", "table7_synthetic_momentum"].read_bytes()
+    assert (
+        lost.read_bytes()
+        == models(done.results)["adafedadam", "table7_synthetic_momentum"].read_bytes()
+    )
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
 @pytest.mark.parametrize(
-    ("profile", "step"), [("smoke", 31), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
+    ("profile", "step"),
+    [("smoke", 31), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))],
 )
 @pytest.mark.parametrize("paper", list(papers()))
 def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, composer):
@@ -453,8 +547,14 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, compos
         if base not in wholes:
             wholes[base] = leaves(composer.config(*base, {}).tree)
         here, there = leaves(config.tree), wholes[base]
-        changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
-        departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "eval_train_every", "seed"))}
+        changed = {
+            k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)
+        }
+        departures = {
+            k: v
+            for k, v in changed.items()
+            if not k.startswith(("eval_every", "eval_train_every", "seed"))
+        }
         meta = {
             "experiment": job.experiment, "algo": job.algo, "hash": config.digest, "seed": 0, "model": "m",
             "departures": departures, "status": "running", "started": "", "sources": [],
@@ -476,11 +576,15 @@ def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):
     assert "1 of 3 runs are not finished, 0 for lack of data\n" in out
     assert out.endswith("seed=0: RuntimeError: no such\n    luck & 100 %\n")
     tables = results / "report" / "tables"
-    row = next(x for x in (tables / "adafedadam_table4.csv").read_text().splitlines() if "momentum" in x)
+    row = next(
+        x for x in (tables / "adafedadam_table4.csv").read_text().splitlines() if "momentum" in x
+    )
     assert ",failed," in row
     markdown = (tables / "adafedadam_table4.md").read_text()
     assert "- AdaFedAdam: seed 0 failed; RuntimeError: no such luck & 100 %\n" in markdown
-    assert "RuntimeError: no such luck &amp; 100 %" in (results / "report" / "index.html").read_text()
+    assert (
+        "RuntimeError: no such luck &amp; 100 %" in (results / "report" / "index.html").read_text()
+    )
     for line in (tables / "adafedadam_table4.tex").read_text().splitlines():
         assert "no such" not in line or line.startswith(("%", r"\par{\footnotesize"))
     status, _, _ = call(*SMOKE)  # now it goes through
@@ -499,7 +603,10 @@ def test_a_run_that_diverged_is_a_failure_that_is_remembered(copied, no_report):
 
 
 def test_a_damaged_run_is_named_and_does_not_stop_the_others(copied, no_report):
-    damaged, lost = (models(copied)["adafedadam", f"table7_synthetic_{k}"].parent for k in ("momentum", "nesterov"))
+    damaged, lost = (
+        models(copied)["adafedadam", f"table7_synthetic_{k}"].parent
+        for k in ("momentum", "nesterov")
+    )
     (damaged / "meta.json").write_text("torn")
     shutil.rmtree(lost)
     status, out, _ = call(*SMOKE)
@@ -567,7 +674,10 @@ def test_a_failure_in_another_process_is_told(tmp_path, no_report, how):
     jobs[1].path.write_text("in the way")
     status, out, _ = call(*SMOKE[:4], *how, where)
     assert [e[3] for e in entries(tmp_path)] == ["done", "done"]
-    assert f"results_dir={tmp_path} cannot be written to" in out.rpartition("1 of 3 runs are not finished")[2]
+    assert (
+        f"results_dir={tmp_path} cannot be written to"
+        in out.rpartition("1 of 3 runs are not finished")[2]
+    )
     assert status == 1  # it has data
 
 

@@ -16,7 +16,10 @@ from fedbench.runs.status import RunStatus, held_for, status_of
 def rounds(path, *rows):
     """Give a run these rounds; a row is (round, seconds of training, seconds of evaluation)."""
     keys = ("round", "seconds_train", "seconds_eval")
-    text = "".join(json.dumps({**dict(zip(keys, row, strict=True)), "accuracy_mean": 0.5}) + "\n" for row in rows)
+    text = "".join(
+        json.dumps({**dict(zip(keys, row, strict=True)), "accuracy_mean": 0.5}) + "\n"
+        for row in rows
+    )
     (path / "rounds.jsonl").write_text(text)
 
 
@@ -120,7 +123,9 @@ def test_show(fed, tmp_path):
     assert fed("status", "results")[1][-1] == "1 run: 1 done"
     assert "  fedbench data.clients=8 rounds=4 local.lr=0.05" in out
     accuracy = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])["accuracy_mean"]
-    assert any(line.split()[:4] == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out)
+    assert any(
+        line.split()[:4] == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out
+    )
     line = next(line for line in out if "load_results" in line)
     import fedbench
 
@@ -133,7 +138,9 @@ def test_show_says_when_a_finished_run_has_lost_its_numbers(fed, tmp_path):
     (path / "rounds.jsonl").unlink()
     status, out, err = fed("show", str(path))
     assert (status, out) == (1, [])
-    assert err.endswith("seed_0: rounds.jsonl: No such file or directory; force=true trains it again\n")
+    assert err.endswith(
+        "seed_0: rounds.jsonl: No such file or directory; force=true trains it again\n"
+    )
 
 
 def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
@@ -141,7 +148,10 @@ def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
     assert fed("show", "results")[0] == 0
     fed(*FAST, "seed=1")
     status, _, error = fed("show", "results")
-    assert (status, "results has 2 runs; name one of them, such as results/synthetic_leaf" in error) == (2, True)
+    assert (
+        status,
+        "results has 2 runs; name one of them, such as results/synthetic_leaf" in error,
+    ) == (2, True)
     assert fed("show", "nowhere")[0] == 2
 
 

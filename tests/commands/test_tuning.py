@@ -30,12 +30,17 @@ OWN = """
 def trials(tmp_path, algo):
     """The values and scores of all trials of a method, as the journal has them."""
     (journal,) = tmp_path.glob(f"results/tuning/studies/*/{algo}/*/journal.log")
-    study = optuna.load_study(study_name="search", storage=JournalStorage(JournalFileBackend(str(journal))))
+    study = optuna.load_study(
+        study_name="search", storage=JournalStorage(JournalFileBackend(str(journal)))
+    )
     return [(t.params, t.user_attrs["scores"]) for t in study.trials]
 
 
 def trial_runs(tmp_path, algo):
-    return [read_run(p.parent) for p in tmp_path.glob(f"results/tuning/studies/*/{algo}/*/runs/*/*/*/*/DONE")]
+    return [
+        read_run(p.parent)
+        for p in tmp_path.glob(f"results/tuning/studies/*/{algo}/*/runs/*/*/*/*/DONE")
+    ]
 
 
 def tuned_file(tmp_path):
@@ -93,10 +98,14 @@ def test_test_examples_play_no_part(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation.Evaluation, "summary", summary)
     fed("tune", "algo=fedprox", "budget=4", *SMALL, "results_dir=b")
     one, other = (
-        yaml.safe_load(next(tmp_path.glob(f"{d}/tuning/conf/experiment/tuned/*.yaml")).read_text()) for d in "ab"
+        yaml.safe_load(next(tmp_path.glob(f"{d}/tuning/conf/experiment/tuned/*.yaml")).read_text())
+        for d in "ab"
     )
     assert one == other
-    rows = [read_run(next(tmp_path.glob(f"{d}/tuning/studies/*/*/*/runs/*/*/*/*/DONE")).parent) for d in "ab"]
+    rows = [
+        read_run(next(tmp_path.glob(f"{d}/tuning/studies/*/*/*/runs/*/*/*/*/DONE")).parent)
+        for d in "ab"
+    ]
     assert rows[0].last_round()["accuracy_mean"] != rows[1].last_round()["accuracy_mean"]
 
 
@@ -153,7 +162,11 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
         assert tuned.digest == compose_run([*typed, f"algo={algo}", *chosen]).digest
         assert tuned.tuned_on == (1000,)
     status, _, err = fed(
-        "--config-dir", str(file.parents[2]), f"experiment=tuned/{file.stem}", "algo=fedprox", "seed=1000"
+        "--config-dir",
+        str(file.parents[2]),
+        f"experiment=tuned/{file.stem}",
+        "algo=fedprox",
+        "seed=1000",
     )
     assert status == 2
     assert "seed=1000 is one of the seeds that values were tuned on" in err
@@ -174,7 +187,15 @@ def test_what_a_partition_is_stays(fed, tmp_path):
 
 
 def test_pruned_trials_end_early_and_the_others_are_whole_runs(fed, tmp_path):
-    given = ["tune", "algo=fedavg", "budget=9", "pruning=halving", "data=synthetic_leaf", "data.clients=6", "rounds=9"]
+    given = [
+        "tune",
+        "algo=fedavg",
+        "budget=9",
+        "pruning=halving",
+        "data=synthetic_leaf",
+        "data.clients=6",
+        "rounds=9",
+    ]
     assert fed(*given, "--jobs", "1")[0] == 0
     scores = [found for _, found in trials(tmp_path, "fedavg")]
     reached = [sorted(map(int, found)) for found in scores]
@@ -186,11 +207,21 @@ def test_pruned_trials_end_early_and_the_others_are_whole_runs(fed, tmp_path):
     assert whole.meta["continues"]["rounds"] == 3
     again = fed("algo=fedavg", "data=synthetic_leaf", "data.clients=6", "rounds=9", "data.validation=0.2",
                 f"local.lr={whole.config['local']['lr']}", "seed=1000", "results_dir=x")[1][-1]  # fmt: skip
-    assert (tmp_path / again / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
+    assert (tmp_path / again / "model.safetensors").read_bytes() == (
+        whole.path / "model.safetensors"
+    ).read_bytes()
 
 
 def test_the_estimator_s_search_can_be_typed_again(fed, tmp_path):
-    given = ["tune", "algo=fedprox", "budget=11", "sampler=tpe", "data=synthetic_leaf", "data.clients=4", "rounds=1"]
+    given = [
+        "tune",
+        "algo=fedprox",
+        "budget=11",
+        "sampler=tpe",
+        "data=synthetic_leaf",
+        "data.clients=4",
+        "rounds=1",
+    ]
     assert fed(*given, "--jobs", "1")[0] == 0
     first = trials(tmp_path, "fedprox")
     done = len(trial_runs(tmp_path, "fedprox"))
@@ -218,7 +249,10 @@ def test_trials_are_no_results(fed, tmp_path):
         (["tune", "algo=fedavg", "budget=0"], "budget must be"),
         (["tune", "algo=fedavg", "budget=x"], "budget must be"),
         (["tune", "algo=fedavg", "seeds=a"], "seeds must be a number of seeds"),
-        (["tune", "algo=fedavg", "data.validation=0"], "data.validation=0 leaves no examples to choose by"),
+        (
+            ["tune", "algo=fedavg", "data.validation=0"],
+            "data.validation=0 leaves no examples to choose by",
+        ),
         (["tune", "algo=fedavg", "sampler=grid"], "sampler must be one of random, tpe"),
         (["tune", "algo=fedavg", "objective=accuracy_mean"], "did you mean val_accuracy_mean?"),
         (["tune", "algo=fedavg", "objective=test_loss"], "objective must be one of val_loss, "),
@@ -280,7 +314,13 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
 
 
 def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp_path):
-    large = ["local.lr=1e29,1e30", "model=mlp", "data=synthetic_leaf", "data.clients=8", "rounds=50"]
+    large = [
+        "local.lr=1e29,1e30",
+        "model=mlp",
+        "data=synthetic_leaf",
+        "data.clients=8",
+        "rounds=50",
+    ]
     status, lines, _ = fed("tune", "algo=fedavg", "budget=2", *large, "--jobs", "1")
     assert status == 1
     assert "all trials diverged or failed" in "\n".join(lines)
@@ -289,7 +329,9 @@ def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp
 
 def test_seeds_are_typed_as_a_number_or_a_list():
     def seeds(word, *args):
-        request = read_request(word, [*args, *(["algo=fedavg"] if word == "tune" else ["methods=a,b"])])
+        request = read_request(
+            word, [*args, *(["algo=fedavg"] if word == "tune" else ["methods=a,b"])]
+        )
         return request.seeds, request.table_seeds
 
     assert seeds("tune") == ((1000,), ())
@@ -304,14 +346,20 @@ def test_seeds_are_typed_as_a_number_or_a_list():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("baseline=fedavgg", "baseline must be one of fedavg, fedprox; got 'fedavgg'; did you mean fedavg?"),
+        (
+            "baseline=fedavgg",
+            "baseline must be one of fedavg, fedprox; got 'fedavgg'; did you mean fedavg?",
+        ),
         ("metric=accuracy_men", "got 'accuracy_men'; did you mean accuracy_mean?"),
-        ("metric=val_accuracy_mean", "metric must be one of"),  # the runs of the table hold nothing out
+        # the runs of the table hold nothing out
+        ("metric=val_accuracy_mean", "metric must be one of"),
         ("objective=val_bytes_up", "objective must be one of val_loss, "),
         ("objective=val_train_loss", "objective must be one of val_loss, "),
     ],
 )
-def test_what_a_comparison_cannot_show_is_refused_before_anything_is_trained(fed, tmp_path, typed, said):
+def test_what_a_comparison_cannot_show_is_refused_before_anything_is_trained(
+    fed, tmp_path, typed, said
+):
     status, _, err = fed("compare", "methods=fedavg,fedprox", "budget=1", "seeds=1", typed, *SMALL)
     assert status == 2
     assert said in err
@@ -328,14 +376,20 @@ def test_a_grid_is_searched_once(fed, tmp_path):
 
 def test_methods_that_share_a_range_get_the_same_values_of_it(fed, tmp_path):
     assert fed("tune", "algo=fedavg,fedadam", "budget=3", *SMALL)[0] == 0
-    rates = [[params["local.lr"] for params, _ in trials(tmp_path, algo)] for algo in ("fedavg", "fedadam")]
+    rates = [
+        [params["local.lr"] for params, _ in trials(tmp_path, algo)]
+        for algo in ("fedavg", "fedadam")
+    ]
     assert rates[0] == rates[1]
 
 
 def test_an_interval_is_no_axis_of_a_sweep(fed):
     status, _, err = fed("-m", "local.lr=interval(0.01,0.5)", "rounds=1")
     assert status == 2
-    assert "local.lr=interval(0.01,0.5) has no list of values; type some, or use `fedbench tune`" in err
+    assert (
+        "local.lr=interval(0.01,0.5) has no list of values; type some, or use `fedbench tune`"
+        in err
+    )
 
 
 def test_the_objective_is_no_part_of_the_identity():

@@ -56,9 +56,15 @@ def test_a_comment_is_on_the_line_of_the_key_below_it_or_above_it(tmp_path):
 
 
 def tree(root):
-    written(root / "config.yaml", "rounds: 100 # how many\nlocal: # a client\n  lr: 0.1 # its rate\n")
-    written(root / "algo/base.yaml", "# The base\n_target_: a.b\nq: 1 # fairness\nL: null # 1 / lr\n")
-    written(root / "algo/fair.yaml", "# A fair one\ndefaults:\n  - base\n  - _self_\nq: 2 # paper\n")
+    written(
+        root / "config.yaml", "rounds: 100 # how many\nlocal: # a client\n  lr: 0.1 # its rate\n"
+    )
+    written(
+        root / "algo/base.yaml", "# The base\n_target_: a.b\nq: 1 # fairness\nL: null # 1 / lr\n"
+    )
+    written(
+        root / "algo/fair.yaml", "# A fair one\ndefaults:\n  - base\n  - _self_\nq: 2 # paper\n"
+    )
     written(root / "data/set.yaml", "# A set\nclients: 3 # all\nsource:\n  x: image # column\n")
     written(root / "data/partition/iid.yaml", "# Equal parts\n_target_: c.d\n")
     written(root / "experiment/p/_all.yaml", "# @package _global_\nlocal:\n  lr: 0.5 # Table 1\n")
@@ -89,7 +95,11 @@ def test_the_comments_of_the_chosen_files_by_key(tmp_path):
 
 def test_the_comment_of_an_experiment_counts_where_it_has_one(tmp_path):
     found = comments({"experiment": "p/t1", "algo": "fair", "data": "set"}, [tree(tmp_path)])
-    assert (found["rounds"], found["local.lr"], found["algo"]) == ("one epoch", "Table 1", "A fair one")
+    assert (found["rounds"], found["local.lr"], found["algo"]) == (
+        "one epoch",
+        "Table 1",
+        "A fair one",
+    )
     assert not [key for key in found if key.startswith("presets")]
 
 
@@ -104,7 +114,9 @@ def test_files_are_looked_for_in_every_root(tmp_path):
 def test_short_comments_end_the_line_and_long_ones_stand_above_it():
     text = "a: 1\nb:\n  c: 'two\n\n    lines'\n  d:\n  - x\n"
     long = "word " * 40
-    shown = annotate(text, {"a": "one", "b": "a section", "b.c": "several lines", "b.d": long, "e": "not there"})
+    shown = annotate(
+        text, {"a": "one", "b": "a section", "b.c": "several lines", "b.d": long, "e": "not there"}
+    )
     assert shown.splitlines()[:3] == ["a: 1  # one", "b:  # a section", "  # several lines"]
     assert [line for line in shown.splitlines() if line.startswith("  # word")] == [
         "  # " + " ".join(["word"] * 23), "  # " + " ".join(["word"] * 17)
@@ -121,7 +133,10 @@ SECTIONS = st.dictionaries(st.sampled_from(["d", "e", "f"]), VALUES, max_size=3)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES | SECTIONS, min_size=1), TEXT)
 def test_annotated_text_has_the_same_value(config, comment):
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    names = [*config, *(f"{k}.{inner}" for k, v in config.items() if isinstance(v, dict) for inner in v)]
+    names = [
+        *config,
+        *(f"{k}.{inner}" for k, v in config.items() if isinstance(v, dict) for inner in v),
+    ]
     assert yaml.safe_load(annotate(text, dict.fromkeys(names, comment))) == yaml.safe_load(text)
 
 
@@ -135,4 +150,6 @@ def test_every_option_of_an_algorithm_is_explained_unless_its_name_says_it(algo)
 
 def test_the_page_is_what_the_script_makes():
     page = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"))["page"]
-    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == page(), "run `make docs`"
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == page(), (
+        "run `make docs`"
+    )

@@ -35,7 +35,9 @@ def test_every_choice_makes_a_configuration(group, name, tmp_path):
         assert config.names.model in options("model")  # each data set names its default
 
 
-@pytest.mark.parametrize("path", sorted(CONF.rglob("*.yaml")), ids=lambda p: p.relative_to(CONF).as_posix())
+@pytest.mark.parametrize(
+    "path", sorted(CONF.rglob("*.yaml")), ids=lambda p: p.relative_to(CONF).as_posix()
+)
 def test_every_file_says_what_it_is(path):
     lines = path.read_text().splitlines()
     about = [line for line in lines if line.startswith("# ") and "@package" not in line]
@@ -48,7 +50,9 @@ def test_what_experiments_share_is_no_experiment():
     assert {"experiment/adafed/_presets", "experiment/adafedadam/_presets"} <= shared
     assert not shared & {f"{g}/{name}" for g, name in CHOICES}
     for name in shared - {"algo/_none"}:
-        users = [p for p in (CONF / name).parent.glob("*.yaml") if f"/{name}@_here_" in p.read_text()]
+        users = [
+            p for p in (CONF / name).parent.glob("*.yaml") if f"/{name}@_here_" in p.read_text()
+        ]
         assert len(users) > 1, name
 
 
@@ -68,7 +72,8 @@ def test_the_partition_can_be_chosen_for_any_data_set():
 
 
 @pytest.mark.parametrize(
-    ("name", "ab"), [("0_0", (0, 0)), ("0.5_0.5", (0.5, 0.5)), ("1_1", (1, 1)), ("iid", (None,) * 2)]
+    ("name", "ab"),
+    [("0_0", (0, 0)), ("0.5_0.5", (0.5, 0.5)), ("1_1", (1, 1)), ("iid", (None,) * 2)],
 )
 def test_synthetic_names_say_alpha_and_beta(name, ab):
     tree, _ = composed(f"data=synthetic_{name}")
@@ -99,8 +104,20 @@ def test_presets_may_set_the_local_solver():
 
 def test_what_is_part_of_a_setting():
     digest = lambda *o: compose_run(o).digest  # noqa: E731
-    same = [["seed=3"], ["device=cpu"], ["engine.mode=loop"], ["engine.cohort_size=3"], ["engine.workers=2"]]
-    same += [["results_dir=x"], ["data_dir=x"], ["tracker=wandb"], ["force=true"], ["algo.server_lr=1"]]
+    same = [
+        ["seed=3"],
+        ["device=cpu"],
+        ["engine.mode=loop"],
+        ["engine.cohort_size=3"],
+        ["engine.workers=2"],
+    ]
+    same += [
+        ["results_dir=x"],
+        ["data_dir=x"],
+        ["tracker=wandb"],
+        ["force=true"],
+        ["algo.server_lr=1"],
+    ]
     for o in same:
         assert digest(*o) == digest(), o
     others = [
@@ -120,8 +137,21 @@ def test_what_is_part_of_a_setting():
     [
         [],
         ["experiment=adafedadam/table5_synthetic", "algo=fedadam", "rounds=3"],
-        ["data.seed=3", "data=mnist_dirmin0.1", "data/partition=shards", "model=mlp", "model.hidden=[7]", "seed=2"],
-        ["algo={server_lr: 0.5}", "algo=fedprox", "rounds=${seed}", "algo.mu=null", "local.epochs=[1,2]"],
+        [
+            "data.seed=3",
+            "data=mnist_dirmin0.1",
+            "data/partition=shards",
+            "model=mlp",
+            "model.hidden=[7]",
+            "seed=2",
+        ],
+        [
+            "algo={server_lr: 0.5}",
+            "algo=fedprox",
+            "rounds=${seed}",
+            "algo.mu=null",
+            "local.epochs=[1,2]",
+        ],
         ["+data.source.more={a: [1]}", "algo.server_lr=2"],
         ["experiment=smoke", "algo=fedprox", "algo.mu=2"],  # it sets keys of its own method
         ["algo=fedcorr_adafed", "data={seed: 3, noise: {level: 0.1}}", "algo.server={gamma: 2}"],
@@ -151,15 +181,26 @@ def test_departures_name_what_differs_from_the_experiment():
 def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):
     """What follows the parsing reads attributes: no text, no ~, no number that may be two things."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    typed = ["rounds=1e1", "participation=1", "local.epochs=3", "local.batch_size=full", "engine.workers=auto"]
-    config = compose_run([*typed, "data.seed=null", "seed=4", "init.path=~/w.safetensors", "data_dir=~/d"])
+    typed = [
+        "rounds=1e1",
+        "participation=1",
+        "local.epochs=3",
+        "local.batch_size=full",
+        "engine.workers=auto",
+    ]
+    config = compose_run(
+        [*typed, "data.seed=null", "seed=4", "init.path=~/w.safetensors", "data_dir=~/d"]
+    )
     assert (config.rounds, config.local.epochs, config.local.batch_size, config.engine.workers) == (
         10,
         (3, 3),
         None,
         None,
     )
-    assert (type(config.participation), type(compose_run(["participation=3.0"]).participation)) == (float, int)
+    assert (type(config.participation), type(compose_run(["participation=3.0"]).participation)) == (
+        float,
+        int,
+    )
     assert (config.data.seed, config.data.partition, config.tracker.target) == (4, None, None)
     assert (config.init.path, config.data_dir) == (tmp_path / "w.safetensors", tmp_path / "d")
     assert config.tree["data_dir"] == "~/d"  # as typed: config.yaml is the same on every machine
@@ -181,7 +222,13 @@ def test_a_sweep_is_parsed_into_its_values():
             "x=interval(0,1)",
         ]
     )
-    assert (one.key, one.added, one.value, one.sweeps, one.each()) == ("algo.x", True, 2, False, ["+algo.x=2"])
+    assert (one.key, one.added, one.value, one.sweeps, one.each()) == (
+        "algo.x",
+        True,
+        2,
+        False,
+        ["+algo.x=2"],
+    )
     assert (several.sweeps, several.each()) == (True, ["seed=0", "seed=1"])
     assert listed.each() == ["local.epochs=[1,2]", "local.epochs=[3,4]"]
     assert ranged.values == ("0", "1", "2")
@@ -193,7 +240,11 @@ def test_a_sweep_is_parsed_into_its_values():
 @pytest.mark.parametrize(
     "written",
     [
-        {"data_dir": "${oc.env:NO_SUCH,'~/here'}", "algo": {"lr": 0.1, "names": ["a", None]}, "none": None},
+        {
+            "data_dir": "${oc.env:NO_SUCH,'~/here'}",
+            "algo": {"lr": 0.1, "names": ["a", None]},
+            "none": None,
+        },
         {"rounds": 5, "algo": {"a": "${rounds}", "b": "${.a}"}, "text": "costs $5"},
         {"home": "${oc.env:NO_SUCH,${other}}", "other": "there", "last": {"x": "${home}/x"}},
         {"escaped": r"\${rounds}", "rounds": 5},
@@ -224,7 +275,12 @@ def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypa
     for token in ("hunter2", "hunter3"):
         monkeypatch.setenv("FEDBENCH_TEST_TOKEN", token)
         config = Composer(own).config(["algo=mine"])
-        assert config.algo.options == {"token": token, "words": [token], "copy": f"{token}-x", "server_lr": 0.5}
+        assert config.algo.options == {
+            "token": token,
+            "words": [token],
+            "copy": f"{token}-x",
+            "server_lr": 0.5,
+        }
         reference = "${oc.env:FEDBENCH_TEST_TOKEN}"
         assert config.stored_tree["algo"] == {
             "_target_": "fedbench.algorithms.fedavg.fedavg",

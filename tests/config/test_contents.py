@@ -38,8 +38,14 @@ def test_a_directory_goes_by_relative_names_and_contents(tmp_path):
         write(tmp_path / root / "b/x.txt", "x")
         write(tmp_path / root / "a.txt", "a")
     digest = content_digest(tmp_path / "here")
-    expected = "".join(f"{n}:{hashlib.sha256(t).hexdigest()}\n" for n, t in (("a.txt", b"a"), ("b/x.txt", b"x")))
-    assert digest == content_digest(tmp_path / "there") == hashlib.sha256(expected.encode()).hexdigest()
+    expected = "".join(
+        f"{n}:{hashlib.sha256(t).hexdigest()}\n" for n, t in (("a.txt", b"a"), ("b/x.txt", b"x"))
+    )
+    assert (
+        digest
+        == content_digest(tmp_path / "there")
+        == hashlib.sha256(expected.encode()).hexdigest()
+    )
     (tmp_path / "there/a.txt").rename(tmp_path / "there/c.txt")
     assert content_digest(tmp_path / "there") != digest
 

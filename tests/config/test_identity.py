@@ -44,7 +44,9 @@ def digest_of(*overrides):
 
 
 @pytest.mark.parametrize(
-    "rows", [HASHES[::15], pytest.param(HASHES, marks=pytest.mark.slow)], ids=["some settings", "all settings"]
+    "rows",
+    [HASHES[::15], pytest.param(HASHES, marks=pytest.mark.slow)],
+    ids=["some settings", "all settings"],
 )
 def test_the_digests_of_old_runs_are_unchanged(rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no user file by chance
@@ -66,7 +68,9 @@ def files_of(folder):
 
 
 @pytest.mark.parametrize(
-    "run", [r for r in RUNS if "-m" not in r["args"] and not r["user_files"]], ids=lambda r: r["title"]
+    "run",
+    [r for r in RUNS if "-m" not in r["args"] and not r["user_files"]],
+    ids=lambda r: r["title"],
 )
 def test_an_old_run_is_done_already(fed, old, run):
     before = files_of(old / "results")
@@ -133,9 +137,11 @@ def test_a_function_may_move_alone(monkeypatch):
 def test_the_table_of_moves_can_be_read_in_both_directions():
     """Of several former names of a function the last row has the first one."""
     firsts = {today: first for first, today in MOVED.items()}
-    assert not set(MOVED.values()) & set(MOVED)  # the right side is today's path, not a step on the way
+    # the right side is today's path, not a step on the way
+    assert not set(MOVED.values()) & set(MOVED)
     for first, today in MOVED.items():
-        if not (ROOT / today.replace(".", "/")).with_suffix(".py").is_file():  # a function that has moved alone
+        # a function that has moved alone
+        if not (ROOT / today.replace(".", "/")).with_suffix(".py").is_file():
             assert present(first) == today
             assert stable(today) == firsts[today]
             assert callable(function_of(today, "algo"))
@@ -151,12 +157,15 @@ def targets(tree):
     return []
 
 
-@pytest.mark.parametrize("folder", [CONF, *sorted(p.parent.parent for p in (ROOT / "docs").rglob("algo/*.yaml"))])
+@pytest.mark.parametrize(
+    "folder", [CONF, *sorted(p.parent.parent for p in (ROOT / "docs").rglob("algo/*.yaml"))]
+)
 def test_every_target_resolves(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     found = {t for p in folder.rglob("*.yaml") for t in targets(yaml.safe_load(p.read_text()))}
     assert found
-    for target in found - {t for t in found if ".trackers." in t}:  # these import packages that may not be installed
+    # these import packages that may not be installed
+    for target in found - {t for t in found if ".trackers." in t}:
         assert callable(function_of(target, key_of(target)))
     for target in (t for t in found if ".trackers." in t):
         module, name = target.rsplit(".", 1)
@@ -188,7 +197,9 @@ def test_a_revision_above_1_enters_the_digest(tmp_path, monkeypatch):
     assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 1}
     (tmp_path / "fedbench/algorithms").mkdir(parents=True)
     text = (ROOT / "fedbench/algorithms/adafed.py").read_text()
-    (tmp_path / "fedbench/algorithms/adafed.py").write_text(f"{text}\nREVISION = 2  # the step is shorter\n")
+    (tmp_path / "fedbench/algorithms/adafed.py").write_text(
+        f"{text}\nREVISION = 2  # the step is shorter\n"
+    )
     monkeypatch.setattr(identity, "_PACKAGE", tmp_path / "fedbench")
     identity._revision.cache_clear()
     try:
@@ -234,23 +245,39 @@ def test_a_file_typed_in_two_ways_is_one_setting(fed, tmp_path):
     for n, algo in enumerate(("fedavg", "fedprox")):
         ways = ("mine.npz", str(tmp_path / "mine.npz"))
         for seed in (0, 1):
-            fed("data=npz", f"algo={algo}", f"data.file={ways[n - seed]}", "rounds=1", f"seed={seed}")
+            fed(
+                "data=npz",
+                f"algo={algo}",
+                f"data.file={ways[n - seed]}",
+                "rounds=1",
+                f"seed={seed}",
+            )
     status, out, err = fed("report", "--compare", "algo")
     assert status == 0, err
     (head, _) = (line for line in out if line.startswith("### "))
-    assert re.fullmatch(r"### npz \(file=mine\.npz \(\w{10}\)\), 3 clients, participation 1: mean accuracy", head)
+    assert re.fullmatch(
+        r"### npz \(file=mine\.npz \(\w{10}\)\), 3 clients, participation 1: mean accuracy", head
+    )
     assert [line.split("|")[1:3] for line in out if line.startswith("| fed")][:2] == [
         [" fedavg  ", "     2 "], [" fedprox ", "     2 "],
     ]  # fmt: skip
     save_npz("mine.npz", 0.5)
     fed("-m", "data=npz", "algo=fedavg,fedprox", "data.file=mine.npz", "rounds=1")
-    heads = [line for line in fed("report", "--compare", "algo")[1] if line.endswith(": mean accuracy")]
+    heads = [
+        line for line in fed("report", "--compare", "algo")[1] if line.endswith(": mean accuracy")
+    ]
     assert len(set(heads)) == 2
     assert all(head.startswith("### npz (file=mine.npz (") for head in heads)
 
 
 def test_a_changed_image_or_json_trains_again(fed, old):
-    images = ("data=imagefolder", "data.root=files/images", "data.clients=2", "model=linear", "rounds=1")
+    images = (
+        "data=imagefolder",
+        "data.root=files/images",
+        "data.clients=2",
+        "model=linear",
+        "rounds=1",
+    )
     leaf = ("algo=fedprox", "data=leaf_json", "data.train=files/leaf_folder", "rounds=1")
     assert trained(fed, *images)[0]
     assert trained(fed, *leaf)[0]
@@ -315,12 +342,16 @@ def test_results_inside_a_directory_of_data_do_not_count(tmp_path, monkeypatch):
 
 
 def test_a_setting_without_user_files_does_not_look_at_the_working_directory(tmp_path, monkeypatch):
-    before = [digest_of(*o) for o in ([], ["data=clothing1m"], ["data=cifar10_dir0.5", "algo=scaffold"])]
+    before = [
+        digest_of(*o) for o in ([], ["data=clothing1m"], ["data=cifar10_dir0.5", "algo=scaffold"])
+    ]
     monkeypatch.chdir(tmp_path)
     for name in ("noisy", "train", "file", "auto", "size", "uniform"):
         Path(name).mkdir()
         Path(name, "x").write_text(name)
-    assert [digest_of(*o) for o in ([], ["data=clothing1m"], ["data=cifar10_dir0.5", "algo=scaffold"])] == before
+    assert [
+        digest_of(*o) for o in ([], ["data=clothing1m"], ["data=cifar10_dir0.5", "algo=scaffold"])
+    ] == before
 
 
 # ---- user code
@@ -371,14 +402,18 @@ def test_an_edited_method_trains_again_with_the_new_code(fed, tmp_path, method):
     assert read_run(tmp_path / first).meta["revision"] == {}
 
 
-def test_a_finished_run_of_an_own_method_is_found_without_importing_it_or_torch(fed, tmp_path, method):
+def test_a_finished_run_of_an_own_method_is_found_without_importing_it_or_torch(
+    fed, tmp_path, method
+):
     method(imports="assert True")
     first = trained(fed, *MINE)[1]
     code = (
         "import sys; from fedbench.cli import main; status = main(sys.argv[1:])\n"
         "assert not {'torch', 'mine'} & set(sys.modules); sys.exit(status)"
     )
-    found = subprocess.run([sys.executable, "-c", code, *MINE], cwd=tmp_path, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code, *MINE], cwd=tmp_path, capture_output=True, text=True
+    )
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines()[-1] == first
 
@@ -475,7 +510,10 @@ def test_an_installed_function_goes_by_the_version_of_its_package(monkeypatch):
 
 def test_own_code_that_cannot_be_found_is_refused(fed, method):
     status, _, err = fed(*MINE, "algo._target_=nowhere.mine")
-    assert (status, err) == (2, "fedbench: algo._target_=nowhere.mine: there is no module nowhere\n")
+    assert (status, err) == (
+        2,
+        "fedbench: algo._target_=nowhere.mine: there is no module nowhere\n",
+    )
     method(imports="def broken(:")
     status, _, err = fed(*MINE)
     assert status == 2
@@ -503,5 +541,7 @@ def test_a_name_that_is_no_path_is_refused_by_its_own_message():
     tree, names_ = composed()
     tree["algo"]["_target_"] = "nodot"
     parsed(tree, names_)
-    with pytest.raises(RequestError, match="must name a function as package.module.function, got 'nodot'"):
+    with pytest.raises(
+        RequestError, match="must name a function as package.module.function, got 'nodot'"
+    ):
         function_of(tree["algo"]["_target_"], "algo")

@@ -10,14 +10,17 @@ from fedbench.config.targets import function_of
 from fedbench.core.config_values import config_value
 
 
-@pytest.mark.parametrize("key", ["device", "results_dir", "tracker.project", "data.download", "engine.mode", "seed"])
+@pytest.mark.parametrize(
+    "key", ["device", "results_dir", "tracker.project", "data.download", "engine.mode", "seed"]
+)
 def test_places_the_engine_and_the_seed_are_no_part_of_a_setting(key):
     section, _, name = key.rpartition(".")
     assert setting({section: {name: 1}} if section else {name: 1}) == {}
 
 
 @pytest.mark.parametrize(
-    "key", ["engine.precision", "data.clients", "data.downloads", "devices", *sorted(REPORTING_KEYS)]
+    "key",
+    ["engine.precision", "data.clients", "data.downloads", "devices", *sorted(REPORTING_KEYS)],
 )
 def test_other_keys_are(key):
     section, _, name = key.rpartition(".")
@@ -25,23 +28,43 @@ def test_other_keys_are(key):
 
 
 def test_the_setting_of_a_configuration():
-    config = {"seed": 3, "rounds": 5, "engine": {"mode": "loop", "precision": "float32"}, "data": {"download": True}}
+    config = {
+        "seed": 3,
+        "rounds": 5,
+        "engine": {"mode": "loop", "precision": "float32"},
+        "data": {"download": True},
+    }
     assert setting(config) == {"rounds": 5, "engine.precision": "float32"}
 
 
 def test_a_constant_rate_is_the_setting_of_runs_from_before_schedules():
-    constant = {"schedule": "constant", "decay_factor": None, "decay_every": 1, "decay_at": None, "decay_to": 0.0}
+    constant = {
+        "schedule": "constant",
+        "decay_factor": None,
+        "decay_every": 1,
+        "decay_at": None,
+        "decay_to": 0.0,
+    }
     assert setting({"local": {"lr": 0.1, **constant}}) == {"local.lr": 0.1}
     decaying = {"local": {"lr": 0.1, **constant, "schedule": "decay", "decay_factor": 0.9}}
-    assert setting(decaying) == {"local.lr": 0.1, "local.schedule": "decay", "local.decay_factor": 0.9}
+    assert setting(decaying) == {
+        "local.lr": 0.1,
+        "local.schedule": "decay",
+        "local.decay_factor": 0.9,
+    }
 
 
-@pytest.mark.parametrize("target", ["fedbench.data.partition_label", "fedbench.data.partitions.label"])
+@pytest.mark.parametrize(
+    "target", ["fedbench.data.partition_label", "fedbench.data.partitions.label"]
+)
 def test_an_option_that_came_later_counts_only_if_it_changes_something(target):
     """Also under the name of the first release; and only for the function that it was added to."""
     rule = {"_target_": f"{target}.consecutive_classes", "more": 5}
     assert setting({"x": {**rule, "as_published": False}}) == setting({"x": rule})
-    for section in ({**rule, "as_published": True}, {"_target_": "other.rule", "as_published": False}):
+    for section in (
+        {**rule, "as_published": True},
+        {"_target_": "other.rule", "as_published": False},
+    ):
         assert setting({"x": section}) == {f"x.{k}": v for k, v in section.items()}
 
 

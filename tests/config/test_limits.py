@@ -10,10 +10,19 @@ from fedbench.runs.build_data import federated
 
 
 @pytest.mark.parametrize(
-    "values", ["range(0,1e8)", "range(100000001)", "shuffle(range(0,1e8))", "range(0,10,1e-9)", "range(0,10,0)"]
+    "values",
+    [
+        "range(0,1e8)",
+        "range(100000001)",
+        "shuffle(range(0,1e8))",
+        "range(0,10,1e-9)",
+        "range(0,10,0)",
+    ],
 )
 def test_a_range_has_a_limit(values):
-    with pytest.raises(RequestError, match="has more than 100000 values; type a narrower range or a larger step"):
+    with pytest.raises(
+        RequestError, match="has more than 100000 values; type a narrower range or a larger step"
+    ):
         parse_overrides([f"seed={values}"])
 
 
@@ -35,7 +44,9 @@ def test_a_sweep_has_a_limit(fed):
 @pytest.mark.parametrize("name", ["", "oc.env:"])
 def test_deep_interpolations_are_refused(depth, name):
     with pytest.raises(RequestError) as error:
-        compose_run(["data=synthetic_leaf", "rounds='" + f"${{{name}" * depth + "seed" + "}" * depth + "'"])
+        compose_run(
+            ["data=synthetic_leaf", "rounds='" + f"${{{name}" * depth + "seed" + "}" * depth + "'"]
+        )
     assert "\n" not in str(error.value)
 
 
@@ -44,9 +55,13 @@ def test_text_that_no_file_can_hold_is_refused():
         compose_run(["data=synthetic_leaf", "results_dir=r\udcff"])
 
 
-@pytest.mark.parametrize("data", ["synthetic_leaf", "synthetic_iid", "mnist_2class", "cifar10_dir0.5"])
+@pytest.mark.parametrize(
+    "data", ["synthetic_leaf", "synthetic_iid", "mnist_2class", "cifar10_dir0.5"]
+)
 def test_more_clients_than_fit_into_memory_are_refused(data):
-    with pytest.raises(RequestError, match="1000000000000 clients need 1000000.0 GB, but .* lower data.clients"):
+    with pytest.raises(
+        RequestError, match="1000000000000 clients need 1000000.0 GB, but .* lower data.clients"
+    ):
         federated(compose_run([f"data={data}", "data.clients=1e12"]))
 
 

@@ -30,7 +30,10 @@ def refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\nx = y", "algo._target_=mine.make: raised NameError in mine.py, line 2: name 'y' is not defined"),
+        (
+            "\nx = y",
+            "algo._target_=mine.make: raised NameError in mine.py, line 2: name 'y' is not defined",
+        ),
         (
             "from fedbench import nothing",
             "raised ImportError in mine.py, line 1: cannot import name 'nothing' from 'fedbench'",
@@ -39,10 +42,19 @@ def refused(tmp_path, monkeypatch):
             "\nimport nowhere",
             "algo._target_=mine.make: raised ModuleNotFoundError in mine.py, line 2: No module named 'nowhere'",
         ),
-        ("import nowhere.near", "raised ModuleNotFoundError in mine.py, line 1: No module named 'nowhere'"),
-        ("def maker(): pass", "algo._target_=mine.make: mine has no function make; did you mean maker?"),
+        (
+            "import nowhere.near",
+            "raised ModuleNotFoundError in mine.py, line 1: No module named 'nowhere'",
+        ),
+        (
+            "def maker(): pass",
+            "algo._target_=mine.make: mine has no function make; did you mean maker?",
+        ),
         ("make = 3", "algo._target_=mine.make: mine has no function make"),
-        ("make(", "algo._target_=mine.make: raised SyntaxError in mine.py, line 1: '(' was never closed"),
+        (
+            "make(",
+            "algo._target_=mine.make: raised SyntaxError in mine.py, line 1: '(' was never closed",
+        ),
     ],
 )
 def test_an_error_in_user_code_is_reported_with_its_place(refused, text, message):
@@ -51,11 +63,13 @@ def test_an_error_in_user_code_is_reported_with_its_place(refused, text, message
 
 def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
     with pytest.raises(
-        RequestError, match=r"^model._target_=textwrap.fill: fill needs text, .*; type \+model.text=...$"
+        RequestError,
+        match=r"^model._target_=textwrap.fill: fill needs text, .*; type \+model.text=...$",
     ):
         call(Component("textwrap.fill", {}), "model")
     with pytest.raises(
-        RequestError, match=r"^model._target_=textwrap.dedent: unknown key model.txt; dedent has the keys text; d"
+        RequestError,
+        match=r"^model._target_=textwrap.dedent: unknown key model.txt; dedent has the keys text; d",
     ):
         call(Component("textwrap.dedent", {"txt": "a"}), "model")
 
@@ -63,7 +77,10 @@ def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"_target_: [1\n", "a config file or an interpolation cannot be read: while parsing a flow sequence in "),
+        (
+            b"_target_: [1\n",
+            "a config file or an interpolation cannot be read: while parsing a flow sequence in ",
+        ),
         (b"\xff\xfe", "a config file or an interpolation cannot be read: "),
         (b"- a\n", "algo must be a section with keys, got ['a']"),
         (b"lr: 1\n", "algo._target_ must name a function as package.module.function, got null"),
@@ -85,7 +102,10 @@ def test_a_wrong_argument_is_named_by_its_full_key():
         arguments_of("algo.server"),
     ):
         validate("beta", 2, HalfOpenUnit)
-    with pytest.raises(RequestError, match=r"^data.seed must be >= 0, got -1$"), arguments_of("data.source"):
+    with (
+        pytest.raises(RequestError, match=r"^data.seed must be >= 0, got -1$"),
+        arguments_of("data.source"),
+    ):
         validate("data.seed", -1, Natural)
 
 
@@ -95,8 +115,12 @@ def test_options_are_checked_from_the_signature_without_a_call():
     server = {"_target_": "fedbench.algorithms.fedavg.fedavg", "server_lr": 0.5}
     fedcorr = Component("fedbench.algorithms.fedcorr.fedcorr", {"server": server})
     with pytest.raises(RequestError, match=r"^algo.server.server_lr must be > 0, got 0$"):
-        checked_options(Component(fedcorr.target, {"server": server | {"server_lr": 0}}), "algo", given)
-    with pytest.raises(RequestError, match=r"^unknown key algo.server.lr; fedavg has the keys server_lr, weights"):
+        checked_options(
+            Component(fedcorr.target, {"server": server | {"server_lr": 0}}), "algo", given
+        )
+    with pytest.raises(
+        RequestError, match=r"^unknown key algo.server.lr; fedavg has the keys server_lr, weights"
+    ):
         checked_options(Component(fedcorr.target, {"server": server | {"lr": 1}}), "algo", given)
 
     function, options = checked_options(fedcorr, "algo", given)

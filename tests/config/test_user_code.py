@@ -23,7 +23,9 @@ def project(tmp_path):
 
 
 def test_all_python_files_of_the_configuration_directory_count_without_being_imported(project):
-    folder = project(code_a="raise SystemExit('imported')", code_b="", pkg__sub__c="", **{".venv__lib__d": ""})
+    folder = project(
+        code_a="raise SystemExit('imported')", code_b="", pkg__sub__c="", **{".venv__lib__d": ""}
+    )
     (folder / "notes.txt").write_text("no code")
     with user_code_from(folder):
         assert list(source_files("code_a")) == ["code_a.py", "code_b.py", "pkg/sub/c.py"]

@@ -47,7 +47,10 @@ FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its d
 
 def fast_and_slow(fast, cases):
     """Parameters (case, other): those of ``cases`` that ``fast`` selects always run, the rest with make test-all."""
-    return [pytest.param(*c, marks=[] if fast(*c) else [pytest.mark.slow], id=f"{c[1]}-{case_id(c[0])}") for c in cases]
+    return [
+        pytest.param(*c, marks=[] if fast(*c) else [pytest.mark.slow], id=f"{c[1]}-{case_id(c[0])}")
+        for c in cases
+    ]
 
 
 def at_defaults(others):
@@ -56,7 +59,8 @@ def at_defaults(others):
 
 
 cases = pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES]
+    "case",
+    [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES],
 )
 
 
@@ -79,7 +83,8 @@ def run_of(case, solver=None, mode="stacked", drawn=False):
         case: The method and its options.
         solver: Name of the local solver; None is momentum, or plain where that is refused.
         mode: The engine mode.
-        drawn: Partial participation, drawn epochs and a schedule, in place of everybody's single epoch.
+        drawn: Partial participation, drawn epochs and a schedule, in place of everybody's single
+            epoch.
     """
     solver = solver or ("sgd" if refuses(case, "momentum") else "momentum")
     return _run(CASES.index(case), solver, mode, drawn)
@@ -99,7 +104,9 @@ def agrees_with_the_definition(case, rounds, work, rate, solver=SOLVERS["sgd"]):
     words = {"weight_decay": "decay", "clip_norm": "clip"}
     plain = {words.get(k, k): v for k, v in solver.items()}
     start = task_for(data).init(torch.Generator().manual_seed(0)).numpy()
-    theirs = reference.run(name, clients, start, rounds, rate, [work.epochs[0]] * len(clients), plain, **options)
+    theirs = reference.run(
+        name, clients, start, rounds, rate, [work.epochs[0]] * len(clients), plain, **options
+    )
     if isinstance(theirs, tuple):  # clients with models of their own
         theirs, own = theirs
         assert close(ours.flatten(), torch.from_numpy(own).flatten(), 1e-9)
@@ -108,7 +115,9 @@ def agrees_with_the_definition(case, rounds, work, rate, solver=SOLVERS["sgd"]):
 
 
 DEFINITIONS = fast_and_slow(
-    lambda case, solver: solver == "sgd" or case[0] == "fedavg" or (case in FIRST and refuses(case, solver)),
+    lambda case, solver: (
+        solver == "sgd" or case[0] == "fedavg" or (case in FIRST and refuses(case, solver))
+    ),
     [(case, solver) for solver in SOLVERS for case in CASES],
 )
 
@@ -118,15 +127,24 @@ def test_equals_the_definition(case, solver):
     """The parameters after six rounds are those of plain loops in NumPy, written from the definitions."""
     name, options = case
     if refuses(case, solver):
-        with pytest.raises(RequestError, match=rf"{name} cannot be combined with local .*; use local\."):
+        with pytest.raises(
+            RequestError, match=rf"{name} cannot be combined with local .*; use local\."
+        ):
             make(name, sgd(**SOLVERS[solver]), **options)
         return
-    agrees_with_the_definition(case, 6, LocalWork(lr=0.1, batch_size=None, epochs=(3, 3)), 0.1, SOLVERS[solver])
+    agrees_with_the_definition(
+        case, 6, LocalWork(lr=0.1, batch_size=None, epochs=(3, 3)), 0.1, SOLVERS[solver]
+    )
 
 
 MODES = fast_and_slow(
     lambda case, solver: case in FIRST and (solver == "momentum" or refuses(case, "momentum")),
-    [(case, solver) for solver in ("sgd", "momentum") for case in CASES if not refuses(case, solver)],
+    [
+        (case, solver)
+        for solver in ("sgd", "momentum")
+        for case in CASES
+        if not refuses(case, solver)
+    ],
 )
 
 
@@ -142,13 +160,21 @@ def test_the_modes_agree(case, solver, mode):
 
 CHUNKS = fast_and_slow(
     at_defaults(["3 on 2 threads"]),
-    [(case, way) for way in ("single", "3 on 1 thread", "3 on 2 threads", "single on 2 threads") for case in CASES],
+    [
+        (case, way)
+        for way in ("single", "3 on 1 thread", "3 on 2 threads", "single on 2 threads")
+        for case in CASES
+    ],
 )
 
 
 @pytest.mark.parametrize(("case", "way"), CHUNKS)
 def test_chunks_and_workers_change_nothing(case, way):
-    size, workers = {"3 on 1 thread": (3, 1), "3 on 2 threads": (3, 2), "single on 2 threads": (1, 2)}.get(way, (1, 1))
+    size, workers = {
+        "3 on 1 thread": (3, 1),
+        "3 on 2 threads": (3, 2),
+        "single on 2 threads": (1, 2),
+    }.get(way, (1, 1))
     algo, seen = run_of(case)
     other = final(algo, data_of_the_tests(), rounds=ROUNDS, cohort_size=size, workers=workers)
     assert close(other, seen[-1].server["w"], 1e-10)
@@ -201,7 +227,11 @@ def test_going_on_from_any_round_is_bit_identical(case, at):
     for a, b in zip(rest, whole[at + 1 :], strict=True):
         assert all(torch.equal(a.server[k], b.server[k]) for k in b.server)
         assert all(torch.equal(a.clients[k], b.clients[k]) for k in b.clients)
-        assert (a.bytes_up, a.bytes_down, a.client_steps) == (b.bytes_up, b.bytes_down, b.client_steps)
+        assert (a.bytes_up, a.bytes_down, a.client_steps) == (
+            b.bytes_up,
+            b.bytes_down,
+            b.client_steps,
+        )
 
 
 @cases
@@ -211,7 +241,10 @@ def test_nothing_that_is_handed_over_is_changed(case):
     for t in (0, 1, 3):
         fresh = snapshots(algo, data_of_the_tests(), rounds=t)[-1].server
         # a method of several stages divides other numbers of rounds differently
-        assert all(torch.equal(seen[t].server[k], fresh[k]) for k in ("w", *seen[t].server.keys() & fresh.keys()))
+        assert all(
+            torch.equal(seen[t].server[k], fresh[k])
+            for k in ("w", *seen[t].server.keys() & fresh.keys())
+        )
 
 
 @cases
@@ -233,7 +266,9 @@ def test_a_client_at_its_optimum_and_tiny_clients(case):
     assert loss.item() == 0
     assert not grad.any()
     for mode, rounds in (("stacked", 10), ("loop", 3)):
-        seen = snapshots(make(name, any_solver(case), **options), data, task=task, rounds=rounds, w=w, mode=mode)
+        seen = snapshots(
+            make(name, any_solver(case), **options), data, task=task, rounds=rounds, w=w, mode=mode
+        )
         assert all(torch.isfinite(v).all() for s in seen for v in s.server.values())
 
 
@@ -241,7 +276,10 @@ def test_a_client_at_its_optimum_and_tiny_clients(case):
 def test_cohort_of_one(case):
     name, options = case
     data = federation(sizes=(9,))
-    loop, *others = (final(make(name, **options), data, mode=m, rounds=3) for m in ("loop", "stacked", "compiled"))
+    loop, *others = (
+        final(make(name, **options), data, mode=m, rounds=3)
+        for m in ("loop", "stacked", "compiled")
+    )
     assert torch.isfinite(loop).all()
     assert all(close(other, loop, 1e-10) for other in others)
 
@@ -251,10 +289,12 @@ OTHER_MODELS = {
     "compiled mlp": (MLP, {"hidden": [7, 5]}, "compiled"),
     "cnn": (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5}, "stacked"),
 }
-# one of each way to ask for gradients: plain, twice on a batch, with probes, in search of a step, for models of clients
+# one of each way to ask for gradients: plain, twice on a batch, with probes, in search of a step,
+# for models of clients
 WITH_IMAGES = ("fedavg", "stem", "adafed", "fedsps", "pfedme", "fedheal")
 WITH_MODELS = fast_and_slow(
-    lambda case, model: model != "cnn" or case[0] in WITH_IMAGES, [(case, m) for case in FIRST for m in OTHER_MODELS]
+    lambda case, model: model != "cnn" or case[0] in WITH_IMAGES,
+    [(case, m) for case in FIRST for m in OTHER_MODELS],
 )
 
 
@@ -263,7 +303,10 @@ def test_the_modes_agree_for_other_models(case, model):
     data = federation(sizes=(5, 12, 3), features=64, shape=(1, 8, 8))
     module, options, mode = OTHER_MODELS[model]
     task, algo = task_for(data, module, **options), make(case[0], **case[1])
-    a, b = (final(algo, data, task=task, mode=m, rounds=2, work=LocalWork(0.1, 4)) for m in (mode, "loop"))
+    a, b = (
+        final(algo, data, task=task, mode=m, rounds=2, work=LocalWork(0.1, 4))
+        for m in (mode, "loop")
+    )
     assert close(a, b, 1e-9)
 
 
@@ -273,7 +316,11 @@ def test_has_a_config_a_card_and_a_docstring(name):
     config = yaml.safe_load((ROOT / "conf" / "algo" / f"{name}.yaml").read_text())
     assert config.pop("_target_").endswith(f".{name}")
     given = ("local", "rounds", "clients", "tensors", "examples")  # by the run
-    defaults = {k: p.default for k, p in inspect.signature(factory(name)).parameters.items() if k not in given}
+    defaults = {
+        k: p.default
+        for k, p in inspect.signature(factory(name)).parameters.items()
+        if k not in given
+    }
     assert config == defaults
     text = inspect.getdoc(factory(name))
     assert "Identity:" in text, "the docstring needs an Identity:, as those of the other methods"

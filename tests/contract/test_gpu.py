@@ -45,7 +45,10 @@ AROUND = [
     "availability=stragglers",
     "privacy=central algo.weights=uniform participation=0.7",
     *(f"attack={kind} attack.clients=2" for kind in ("alie", "gaussian")),
-    *(f"defence={rule} algo.weights=uniform" for rule in ("median", "krum", "geometric_median", "centered_clipping")),
+    *(
+        f"defence={rule} algo.weights=uniform"
+        for rule in ("median", "krum", "geometric_median", "centered_clipping")
+    ),
     *(f"compression={kind}" for kind in ("top_k", "random_k", "qsgd", "sign", "power")),
 ]
 
@@ -96,7 +99,11 @@ def test_every_model_has_the_numbers_of_a_cpu_and_repeatable_kernels(name, gpu):
             found = [make_oracle(there, mode).loss_and_grad(w.to(gpu), moved) for _ in range(3)]
             agree(found[0][0], losses, mode)
             agree(found[0][1], grads, mode)
-            assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+            assert all(
+                torch.equal(a, b)
+                for other in found[1:]
+                for a, b in zip(found[0], other, strict=True)
+            )
             assert close(
                 make_oracle(there, mode).logits(w.to(gpu), moved.x).cpu(),
                 make_oracle(task, mode).logits(w, batch.x),
@@ -112,7 +119,10 @@ def test_captured_steps_have_the_same_bits(name, mode, gpu):
     """Of a step and of one with fewer clients, for each of the three ways to ask, before and after it is captured."""
     task, batch, w = batch_of(name)
     task = Task(task.model, gpu, torch.float32)
-    moved = (v if v is None else v.to(gpu, torch.float32 if v.is_floating_point() else v.dtype) for v in batch[:4])
+    moved = (
+        v if v is None else v.to(gpu, torch.float32 if v.is_floating_point() else v.dtype)
+        for v in batch[:4]
+    )
     whole = Batch(*moved)
     w = w.to(gpu, torch.float32)
     plain, captured = make_oracle(task, mode), CapturedOracle(make_oracle(task, mode))
@@ -126,7 +136,9 @@ def test_captured_steps_have_the_same_bits(name, mode, gpu):
             one, other = captured.grad(w[:k], part), captured.grad(theirs, part)
             assert torch.equal(one, plain.grad(w[:k], part))
             assert torch.equal(other, plain.grad(theirs, part))
-            pairs = zip(captured.loss_and_grad(theirs, part), plain.loss_and_grad(theirs, part), strict=True)
+            pairs = zip(
+                captured.loss_and_grad(theirs, part), plain.loss_and_grad(theirs, part), strict=True
+            )
             assert all(torch.equal(a, b) for a, b in pairs)
     assert len(captured.graphs) == 6
 
@@ -148,7 +160,9 @@ def test_a_step_that_cannot_be_captured_is_carried_out_as_before(gpu):
         task = Task(Looking(), gpu, torch.float64)
     engine = engine_of(task, "loop", cohort_size=1)
     w = task.init(torch.Generator().manual_seed(0))
-    seen = list(simulated(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort()))
+    seen = list(
+        simulated(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort())
+    )
     assert (engine.oracle.graphs, engine.oracle.most) == ({}, 0)
     task = Task(task.model, torch.device("cpu"), torch.float64)
     here = final(fedavg(), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
@@ -164,7 +178,12 @@ def test_runs_with_scenarios_have_the_numbers_of_a_cpu(around, fed, tmp_path):
     for device in ("cpu", "cuda"):
         status, out, err = fed(*given, f"device={device}", f"results_dir={device}")
         assert status == 0, err
-        rows.append([json.loads(line) for line in (tmp_path / out[-1] / "rounds.jsonl").read_text().splitlines()])
+        rows.append(
+            [
+                json.loads(line)
+                for line in (tmp_path / out[-1] / "rounds.jsonl").read_text().splitlines()
+            ]
+        )
     for here, there in zip(*rows, strict=True):
         assert here.keys() == there.keys()
         for key, value in here.items():
@@ -213,12 +232,16 @@ def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):
     w = task.init(torch.Generator().manual_seed(0))
 
     def run(engine):
-        return list(simulated(stages_of(fedavg(), 2, 60), task, data, DRAWN, engine, w, 0, sample_cohort()))
+        return list(
+            simulated(stages_of(fedavg(), 2, 60), task, data, DRAWN, engine, w, 0, sample_cohort())
+        )
 
     enough = run(engine_of(task, "stacked"))[-1].server["w"]
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(gpu).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 100 * w.nbytes) / total)
+    torch.cuda.set_per_process_memory_fraction(
+        (torch.cuda.memory_reserved() + 100 * w.nbytes) / total
+    )
     try:
         engine = engine_of(task, "stacked")
         short = run(engine)[-1].server["w"]

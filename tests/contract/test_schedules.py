@@ -12,7 +12,8 @@ HALVED = Schedule("decay", decay_factor=0.5)
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES]
+    "case",
+    [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES],
 )
 def test_every_method_takes_the_rate_of_the_round(case):
     """The model is that of the definitions in NumPy with another rate in every round."""
@@ -20,7 +21,9 @@ def test_every_method_takes_the_rate_of_the_round(case):
     agrees_with_the_definition(case, 5, work, lambda t: 0.1 / 2**t)
 
 
-@pytest.mark.parametrize("case", [c for c in FIRST if c[0] in ("fedavg", "scaffold", "fedcorr")], ids=case_id)
+@pytest.mark.parametrize(
+    "case", [c for c in FIRST if c[0] in ("fedavg", "scaffold", "fedcorr")], ids=case_id
+)
 def test_a_factor_of_one_is_a_constant_rate_to_the_bit(case):
     same = Schedule("decay", decay_factor=1.0)
     work = [LocalWork(lr=0.1, batch_size=10, schedule=s) for s in (Schedule(), same)]

@@ -16,7 +16,9 @@ def test_upload_with_sends_local_variables_and_keeps_those_of_the_client():
 
 def test_descent_starts_with_further_variables():
     solver = descent(variables=lambda msg, client, info: {"shift": msg["m"] - client["c"]})
-    local = solver["start"]({"w": torch.zeros(2), "m": torch.ones(2)}, {"c": torch.full((2,), 3.0)}, None)
+    local = solver["start"](
+        {"w": torch.zeros(2), "m": torch.ones(2)}, {"c": torch.full((2,), 3.0)}, None
+    )
     assert {k: v.tolist() for k, v in local.items()} == {"w": [0, 0], "shift": [-2, -2]}
 
 
@@ -27,5 +29,7 @@ def test_batches_have_the_number_of_their_step():
         numbers.append((batch.step, len(local["w"])))
         return local
 
-    snapshots(Algorithm(step=step), federation([40, 12]), rounds=1, work=LocalWork(lr=0.1, batch_size=10))
+    snapshots(
+        Algorithm(step=step), federation([40, 12]), rounds=1, work=LocalWork(lr=0.1, batch_size=10)
+    )
     assert numbers == [(0, 2), (1, 2), (2, 1), (3, 1)]

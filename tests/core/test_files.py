@@ -14,14 +14,19 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def tree(folder):
-    return {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()
+    }
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
         (FULL, "No space left on device; free some space, then run the command again"),
-        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system; make its directory writable"),
+        (
+            OSError(errno.EROFS, "Read-only file system"),
+            "Read-only file system; make its directory writable",
+        ),
         (OSError(errno.ENOENT, "No such file or directory"), "its directory was removed meanwhile"),
     ],
 )
@@ -85,7 +90,10 @@ def test_the_old_directory_comes_back_if_the_new_one_cannot_take_its_place(tmp_p
         return real(self, other)
 
     monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(NotWritten, match="report cannot be written: Input/output error"), replaced_folder(target):
+    with (
+        pytest.raises(NotWritten, match="report cannot be written: Input/output error"),
+        replaced_folder(target),
+    ):
         pass
     assert tree(tmp_path) == {"report/a": "old"}
 
@@ -104,7 +112,10 @@ def test_a_file_in_a_new_directory_is_named_by_its_place(tmp_path):
 def test_a_file_that_has_changed_does_not_have_its_checksum(tmp_path):
     path = tmp_path / "f"
     path.write_text("one\n")
-    assert file_checksum(path) == [4, "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806"]
+    assert file_checksum(path) == [
+        4,
+        "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806",
+    ]
     known = {"f": file_checksum(path)}
     check_files(tmp_path, known)
     for content in ("onE\n", "one", ""):

@@ -38,7 +38,13 @@ def test_every_accuracy_column_of_a_round_is_in_the_catalogue():
 
 
 def test_names_that_a_run_has_and_others():
-    for name in ("train_loss", "update_norm", "client:12", "error_rsd_weighted", "train_perplexity"):
+    for name in (
+        "train_loss",
+        "update_norm",
+        "client:12",
+        "error_rsd_weighted",
+        "train_perplexity",
+    ):
         assert is_field(name)
     for name in ("accuracy", "client:", "client:x", "round", "", None, 3):
         assert not is_field(name)

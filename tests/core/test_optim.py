@@ -65,7 +65,9 @@ def test_clipping_is_per_client_and_leaves_zero_alone():
 
 def test_adam_is_torchs(problem):
     ours = walk(adam(0.8, 0.95, 1e-6, bias_correction=True), *problem, 0.1)
-    theirs = torch_walk(lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.95), eps=1e-6), *problem)
+    theirs = torch_walk(
+        lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.95), eps=1e-6), *problem
+    )
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -86,8 +88,15 @@ def test_passes_counts_a_constant_gradient(options):
     """FedNova's a_k: the distance walked under a gradient of 1 with rate 1, for any number of steps."""
     opt = sgd(**options)
     for tau in (1, 2, 3, 10, 57):
-        w = walk(opt, torch.zeros(1, dtype=torch.float64), [torch.ones(1, dtype=torch.float64)] * tau, 1.0)
-        assert opt.passes(torch.tensor(float(tau), dtype=torch.float64)).item() == pytest.approx(-w.item(), rel=1e-12)
+        w = walk(
+            opt,
+            torch.zeros(1, dtype=torch.float64),
+            [torch.ones(1, dtype=torch.float64)] * tau,
+            1.0,
+        )
+        assert opt.passes(torch.tensor(float(tau), dtype=torch.float64)).item() == pytest.approx(
+            -w.item(), rel=1e-12
+        )
 
 
 def test_plain_sgd_is_recognised():

@@ -23,12 +23,21 @@ def test_factors_by_hand():
     assert factors() == [1.0] * 6
     assert factors(schedule="decay", decay_factor=0.5) == [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32]
     assert factors(schedule="decay", decay_factor=0.5, decay_every=4) == [1, 1, 1, 1, 1 / 2, 1 / 2]
-    assert factors(schedule="step", decay_factor=0.5, decay_at=(2, 3, 10)) == [1, 1, 1 / 2, 1 / 4, 1 / 4, 1 / 4]
+    assert factors(schedule="step", decay_factor=0.5, decay_at=(2, 3, 10)) == [
+        1,
+        1,
+        1 / 2,
+        1 / 4,
+        1 / 4,
+        1 / 4,
+    ]
     assert Schedule(rounds=0, schedule="cosine").factor(0) == 1
     half = math.sqrt(3) / 2
     expected = [1, (1 + half) / 2, 0.75, 0.5, 0.25, (1 - half) / 2]
     assert factors(schedule="cosine") == pytest.approx(expected, rel=1e-14)
-    assert factors(schedule="cosine", decay_to=0.2) == pytest.approx([0.2 + 0.8 * v for v in expected], rel=1e-14)
+    assert factors(schedule="cosine", decay_to=0.2) == pytest.approx(
+        [0.2 + 0.8 * v for v in expected], rel=1e-14
+    )
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
@@ -44,31 +53,67 @@ def test_cosine_and_steps_are_those_of_torch(floor):
 
     lrs = torch.optim.lr_scheduler
     theirs = rates(lrs.CosineAnnealingLR, T_max=9, eta_min=floor * 0.5)
-    assert [0.5 * f for f in factors(9, schedule="cosine", decay_to=floor)] == pytest.approx(theirs, rel=1e-12)
+    assert [0.5 * f for f in factors(9, schedule="cosine", decay_to=floor)] == pytest.approx(
+        theirs, rel=1e-12
+    )
     theirs = rates(lrs.MultiStepLR, milestones=[2, 5], gamma=0.3)
-    assert [0.5 * f for f in factors(9, schedule="step", decay_factor=0.3, decay_at=(2, 5))] == pytest.approx(theirs)
+    assert [
+        0.5 * f for f in factors(9, schedule="step", decay_factor=0.3, decay_at=(2, 5))
+    ] == pytest.approx(theirs)
     theirs = rates(lrs.StepLR, step_size=4, gamma=0.3)
-    assert [0.5 * f for f in factors(9, schedule="decay", decay_factor=0.3, decay_every=4)] == pytest.approx(theirs)
+    assert [
+        0.5 * f for f in factors(9, schedule="decay", decay_factor=0.3, decay_every=4)
+    ] == pytest.approx(theirs)
 
 
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["schedule=decays"], r"local\.schedule must be one of constant, decay, step, cosine; .*did you mean decay"),
-        (["schedule=decay"], r"local\.decay_factor must be > 0 and <= 1, got null; .*; 0\.99, for example"),
+        (
+            ["schedule=decays"],
+            r"local\.schedule must be one of constant, decay, step, cosine; .*did you mean decay",
+        ),
+        (
+            ["schedule=decay"],
+            r"local\.decay_factor must be > 0 and <= 1, got null; .*; 0\.99, for example",
+        ),
         (["schedule=decay", "decay_factor=1.1"], r"local\.decay_factor must be <= 1, got 1\.1"),
-        (["decay_factor=0.9"], r"local\.decay_factor belongs to local\.schedule=decay and step, .* is constant"),
-        (["schedule=cosine", "decay_every=2"], r"local\.decay_every belongs to local\.schedule=decay, .* is cosine"),
-        (["schedule=decay", "decay_factor=0.9", "decay_at=[3]"], r"local\.decay_at belongs to local\.schedule=step"),
-        (["schedule=step", "decay_factor=0.9", "decay_to=0.5"], r"local\.decay_to belongs to local\.schedule=cosine"),
-        (["schedule=step", "decay_factor=0.9"], r"local\.decay_at must be an ascending list of rounds"),
-        (["schedule=step", "decay_factor=0.9", "decay_at=5"], r"local\.decay_at must be a list, got 5"),
+        (
+            ["decay_factor=0.9"],
+            r"local\.decay_factor belongs to local\.schedule=decay and step, .* is constant",
+        ),
+        (
+            ["schedule=cosine", "decay_every=2"],
+            r"local\.decay_every belongs to local\.schedule=decay, .* is cosine",
+        ),
+        (
+            ["schedule=decay", "decay_factor=0.9", "decay_at=[3]"],
+            r"local\.decay_at belongs to local\.schedule=step",
+        ),
+        (
+            ["schedule=step", "decay_factor=0.9", "decay_to=0.5"],
+            r"local\.decay_to belongs to local\.schedule=cosine",
+        ),
+        (
+            ["schedule=step", "decay_factor=0.9"],
+            r"local\.decay_at must be an ascending list of rounds",
+        ),
+        (
+            ["schedule=step", "decay_factor=0.9", "decay_at=5"],
+            r"local\.decay_at must be a list, got 5",
+        ),
         (
             ["schedule=step", "decay_factor=0.9", "decay_at=[5,5]"],
             r"local\.decay_at must be an ascending list .* got \[5, 5\]",
         ),
-        (["schedule=step", "decay_factor=0.9", "decay_at=[0]"], r"local\.decay_at must be >= 1, got 0"),
-        (["schedule=decay", "decay_factor=0.1"], r"local\.schedule makes the learning rate 1e-101 in round 100"),
+        (
+            ["schedule=step", "decay_factor=0.9", "decay_at=[0]"],
+            r"local\.decay_at must be >= 1, got 0",
+        ),
+        (
+            ["schedule=decay", "decay_factor=0.1"],
+            r"local\.schedule makes the learning rate 1e-101 in round 100",
+        ),
         (["schedule=cosine", "decay_to=1"], r"local\.decay_to must be < 1, got 1"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
@@ -79,7 +124,9 @@ def test_what_is_refused(typed, message):
 
 
 def test_a_run_has_the_schedule_that_was_typed():
-    local = compose_run(["rounds=8", "local.schedule=step", "local.decay_factor=0.1", "local.decay_at=[4,6]"]).local
+    local = compose_run(
+        ["rounds=8", "local.schedule=step", "local.decay_factor=0.1", "local.decay_at=[4,6]"]
+    ).local
     assert local.schedule == Schedule("step", decay_factor=0.1, decay_at=(4, 6), rounds=8)
     assert compose_run([]).local.schedule == Schedule(rounds=100)
 
@@ -87,7 +134,12 @@ def test_a_run_has_the_schedule_that_was_typed():
 def test_a_schedule_is_part_of_the_identity_and_a_constant_rate_is_not():
     digests = [
         compose_run([f"local.{t}" for t in typed]).digest
-        for typed in ([], ["schedule=constant"], ["schedule=cosine"], ["schedule=decay", "decay_factor=0.9"])
+        for typed in (
+            [],
+            ["schedule=constant"],
+            ["schedule=cosine"],
+            ["schedule=decay", "decay_factor=0.9"],
+        )
     ]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
@@ -128,7 +180,16 @@ def test_annotations_declare_what_an_option_may_be(given, message):
 
 def test_declared_values_pass_as_what_they_are_declared_to_be():
     """Whole numbers of real options become real; what no annotation declares is left to the function."""
-    given = {"lr": 1, "share": 0, "scale": "auto", "count": 2.0, "kind": 1, "some": True, "of": [1], "other": {}}
+    given = {
+        "lr": 1,
+        "share": 0,
+        "scale": "auto",
+        "count": 2.0,
+        "kind": 1,
+        "some": True,
+        "of": [1],
+        "other": {},
+    }
     found = checked(_declares, given)
     assert found == given
     assert [type(found[k]) for k in ("lr", "share", "count", "kind")] == [float, float, int, int]

@@ -71,7 +71,10 @@ def test_sampling_by_size():
     draws = [without_replacement(key(0, t), 1, n, uniform=False)[0] for t in range(3_000)]
     share = np.bincount(draws, minlength=4) / 3_000
     assert np.abs(share - n / 10).max() < 4 * np.sqrt(0.25 / 3_000)
-    even = np.bincount([without_replacement(key(0, t), 1, n)[0] for t in range(3_000)], minlength=4) / 3_000
+    even = (
+        np.bincount([without_replacement(key(0, t), 1, n)[0] for t in range(3_000)], minlength=4)
+        / 3_000
+    )
     assert np.abs(even - 0.25).max() < 4 * np.sqrt(0.25 / 3_000)
 
 

@@ -35,7 +35,11 @@ def test_a_value_is_what_its_type_declares(value, kind, expected):
         (True, Count, "x must be an integer, got true"),
         (0.5, Count, "x must be an integer, got 0.5"),
         (-1, Count | Literal["auto"], "x must be auto or >= 1, got -1"),
-        ("fats", Literal["fast", "slow"], "x must be one of fast, slow; got 'fats'; did you mean fast?"),
+        (
+            "fats",
+            Literal["fast", "slow"],
+            "x must be one of fast, slow; got 'fats'; did you mean fast?",
+        ),
         (7, Annotated[int, Field(le=3)], "x must be <= 3, got 7"),
         (1, HalfOpenUnit, "x must be < 1, got 1"),
         (3, list[int], "x must be a list, got 3"),
@@ -58,7 +62,10 @@ def test_a_remedy_follows():
 
 def test_choices_that_are_known_later_only():
     assert choice("metric", "b", ["a", "b"]) == "b"
-    with pytest.raises(RequestError, match=r"^metric must be one of accuracy, loss; got 'los'; did you mean loss\?$"):
+    with pytest.raises(
+        RequestError,
+        match=r"^metric must be one of accuracy, loss; got 'los'; did you mean loss\?$",
+    ):
         choice("metric", "los", ["accuracy", "loss"])
 
 

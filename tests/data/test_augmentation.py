@@ -35,7 +35,9 @@ def test_without_flip_and_without_crop():
     assert torch.equal(Augmentation(crop=2)(IMAGE, key(2, 2, 1, 2)), IMAGE)
     assert torch.equal(Augmentation(flip=True)(IMAGE, torch.tensor([1])), IMAGE.flip(3))
     bytes_ = IMAGE.to(torch.uint8).expand(2, 3, 3, 3, 4)
-    assert torch.equal(Augmentation(flip=True)(bytes_, torch.zeros(2, 3, dtype=torch.int64)), bytes_)
+    assert torch.equal(
+        Augmentation(flip=True)(bytes_, torch.zeros(2, 3, dtype=torch.int64)), bytes_
+    )
 
 
 def test_draws_of_a_round_cover_all_and_change_with_epoch_and_round():
@@ -58,11 +60,15 @@ def test_engine_modes_see_the_same_images():
     task = task_for(data, ConvNet, channels=[3], kernel=3, hidden=4)
     work = LocalWork(0.1, 8, (1, 2), augment=Augmentation(crop=2, flip=True))
     ends = [
-        snapshots(fedavg(), data, task=task, work=work, mode=m, cohort_size=c, workers=k)[-1].server["w"]
+        snapshots(fedavg(), data, task=task, work=work, mode=m, cohort_size=c, workers=k)[
+            -1
+        ].server["w"]
         for m, c, k in (("loop", 1, 1), ("loop", 1, 2), ("stacked", 2, 1), ("stacked", 9, 1))
     ]
     assert all(torch.allclose(other, ends[0], rtol=1e-9, atol=1e-12) for other in ends[1:])
-    plain = snapshots(fedavg(), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[-1].server["w"]
+    plain = snapshots(fedavg(), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[
+        -1
+    ].server["w"]
     assert not torch.allclose(plain, ends[0], rtol=1e-3)
 
 

@@ -72,7 +72,9 @@ def test_corrupt_data_are_rebuilt(tmp_path, capsys, name, harm):
     for _ in range(2):
         same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
     assert make.calls == 2
-    assert capsys.readouterr().err.count("is corrupt; rebuilding it") == ((name, harm) != ("facts.json", "gone"))
+    assert capsys.readouterr().err.count("is corrupt; rebuilding it") == (
+        (name, harm) != ("facts.json", "gone")
+    )
 
 
 @pytest.mark.parametrize("name", ["facts.json", "x.npy", "y.npy", "owner.npy", "held_out.npy"])
@@ -91,7 +93,8 @@ def test_a_flipped_bit_is_noticed(tmp_path, capsys, name):
 def rewrite(file, content):
     """Change a file and give it the size and the modification time that it had."""
     before = file.stat()
-    while file.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of a file system ticks every few milliseconds
+    # the clock of a file system ticks every few milliseconds
+    while file.stat().st_ctime_ns == before.st_ctime_ns:
         file.write_text(content)
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
@@ -113,7 +116,9 @@ def test_a_source_that_changes_within_its_size_and_time_is_read_again(tmp_path, 
 
 def test_a_process_that_waits_for_another_one_says_so(tmp_path, capsys):
     prepared(tmp_path, "set", [], {}, Maker())
-    waiting = threading.Thread(target=lambda: prepared(tmp_path, "set", [], {}, Maker()), daemon=True)
+    waiting = threading.Thread(
+        target=lambda: prepared(tmp_path, "set", [], {}, Maker()), daemon=True
+    )
     capsys.readouterr()
     said = ""
     with FileLock(folders(tmp_path)[0].with_suffix(".lock")):
@@ -139,7 +144,14 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
 def test_other_inputs_and_another_version_are_other_data(tmp_path, monkeypatch):
     make, file = Maker(), tmp_path / "f"
     for calls, (text, options, version) in enumerate(
-        [("a", {}, "1"), ("ab", {}, "1"), ("ab", {"a": "1"}, "1"), ("ab", {"a": "2"}, "1"), ("ab", {}, "2")], 1
+        [
+            ("a", {}, "1"),
+            ("ab", {}, "1"),
+            ("ab", {"a": "1"}, "1"),
+            ("ab", {"a": "2"}, "1"),
+            ("ab", {}, "2"),
+        ],
+        1,
     ):
         file.write_text(text)
         monkeypatch.setattr(cache, "__version__", version)

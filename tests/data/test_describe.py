@@ -26,7 +26,9 @@ def test_facts_by_hand():
     said = facts(labelled((3, 1, 0), (1, 0, 0), [0, 0, 1, 1, 2]))
     assert said["clients"] == "3, 1 without training examples"
     assert said["examples"] == "5 (4 to train on, 1 to test on); 5 in the source"
-    assert said["per client"] == "mean 1.67, STD 1.70 (of the population), least 0, median 1, most 4"
+    assert (
+        said["per client"] == "mean 1.67, STD 1.70 (of the population), least 0, median 1, most 4"
+    )
     assert said["labels"].startswith("entropy per client 0.231 nats")  # ln 2 / 3
 
 
@@ -39,7 +41,8 @@ def test_pictures_show_the_data(tmp_path):
     assert [labels.name, examples.name] == ["labels.png", "examples.png"]
     shown = imread(labels)
     assert shown.shape[0] == 600
-    bright = (shown[..., 0] > 0.9) & (shown[..., 1] > 0.85) & (shown[..., 2] < 0.3)  # the top of viridis
+    # the top of viridis
+    bright = (shown[..., 0] > 0.9) & (shown[..., 1] > 0.85) & (shown[..., 2] < 0.3)
     assert 0.1 < bright.mean() < 0.5
     assert imread(examples).std() > 0.1
     others = pictures(labelled((2, 2), (0, 0), [0, 1, 2, 0], features=2), tmp_path, "b")

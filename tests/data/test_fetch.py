@@ -20,7 +20,10 @@ from fedbench.data.files.fetch import Files, MissingFiles, Remote, mirrors, veri
 
 CONTENT = b"the published file\n" * 9000
 HASH = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-MODULES = {m.name: importlib.import_module(f"{sources.__name__}.{m.name}") for m in iter_modules(sources.__path__)}
+MODULES = {
+    m.name: importlib.import_module(f"{sources.__name__}.{m.name}")
+    for m in iter_modules(sources.__path__)
+}
 PUBLISHED = {name: files for name, m in MODULES.items() if (files := getattr(m, "FILES", ()))}
 
 
@@ -65,7 +68,9 @@ def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_pa
     assert path.read_bytes() == CONTENT
     assert server.asked == ["gone", "down", "other", "good"]
     said = capsys.readouterr().err
-    assert all(text in said for text in ("gone: 404", "down: 503", "other: SHA256 hash of downloaded file"))
+    assert all(
+        text in said for text in ("gone: 404", "down: 503", "other: SHA256 hash of downloaded file")
+    )
 
 
 def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_path):
@@ -74,7 +79,10 @@ def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_pa
         ensure([remote(server, "gone", "other")], tmp_path, download=True)
     text = str(error.value)
     assert text.startswith("A set: 1 file missing: file.bin could not be downloaded (")
-    assert f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})" in text
+    assert (
+        f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})"
+        in text
+    )
     assert not list((tmp_path / "set").iterdir())
 
 
@@ -92,7 +100,10 @@ def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path):
     with pytest.raises(MissingFiles) as error:
         ensure([file], tmp_path, download=True)
     for path in ("long", "endless"):
-        assert f"{server.root}/{path}: stopped, as the server sends more than {len(CONTENT)} bytes" in str(error.value)
+        assert (
+            f"{server.root}/{path}: stopped, as the server sends more than {len(CONTENT)} bytes"
+            in str(error.value)
+        )
     assert not list((tmp_path / "set").iterdir())
 
     file = replace(file, urls=(*file.urls, f"{server.root}/good"))
@@ -113,19 +124,25 @@ def test_a_file_on_disk_is_used_as_it_is(server, tmp_path):
 @pytest.mark.parametrize(
     ("value", "cause"), [("1", "FEDBENCH_OFFLINE; unset it"), ("0", "data.download=false; set it")]
 )
-def test_without_downloads_the_error_says_what_to_place_where(server, tmp_path, monkeypatch, value, cause):
+def test_without_downloads_the_error_says_what_to_place_where(
+    server, tmp_path, monkeypatch, value, cause
+):
     monkeypatch.setenv("FEDBENCH_OFFLINE", value)
     server.files["a"] = CONTENT
     with pytest.raises(MissingFiles, match=f"downloads are disabled by {cause}") as error:
         ensure([remote(server, "a")], tmp_path, download=value == "1")
-    assert f"download yourself: {tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})" in str(error.value)
+    assert f"download yourself: {tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})" in str(
+        error.value
+    )
     assert not server.asked
 
 
 def test_a_data_directory_that_does_not_exist_is_not_created(server, tmp_path, monkeypatch):
     """It is probably a typing error; only the default is created."""
     server.files["a"] = CONTENT
-    with pytest.raises(RequestError, match="data_dir=.*typo is not a directory; correct it") as error:
+    with pytest.raises(
+        RequestError, match="data_dir=.*typo is not a directory; correct it"
+    ) as error:
         ensure([remote(server, "a")], tmp_path / "typo", download=True)
     assert "\n" not in str(error.value)
     assert not [*tmp_path.iterdir(), *server.asked]
@@ -137,12 +154,16 @@ def test_a_server_that_cannot_be_reached_is_said_in_two_words(tmp_path, monkeypa
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
     file = Remote("file", ("http://127.0.0.1:9/file",), None)  # a port at which nothing listens
-    with pytest.raises(MissingFiles, match=r"could not be downloaded \(http://127.0.0.1:9/file: no connection\)"):
+    with pytest.raises(
+        MissingFiles, match=r"could not be downloaded \(http://127.0.0.1:9/file: no connection\)"
+    ):
         ensure([file], tmp_path, download=True)
 
 
 @pytest.mark.parametrize("by", ["key", "variable"])
-def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(server, tmp_path, monkeypatch, by):
+def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(
+    server, tmp_path, monkeypatch, by
+):
     server.files |= {"mirror/set/file.bin": CONTENT, "a": CONTENT}
     bases = (f"{server.root}/none/", f"{server.root}/mirror")
     if by == "variable":
@@ -176,7 +197,9 @@ def test_a_directory_that_cannot_be_written(server, tmp_path):
 
 
 def test_what_a_server_says_cannot_control_the_terminal(server, tmp_path, capsys):
-    server.files["a"] = lambda handler: handler.wfile.write(b"HTTP/1.1 404 \x1b[31mred\x1b]0;title\x07 \x9b\r\n\r\n")
+    server.files["a"] = lambda handler: handler.wfile.write(
+        b"HTTP/1.1 404 \x1b[31mred\x1b]0;title\x07 \x9b\r\n\r\n"
+    )
     with pytest.raises(MissingFiles) as error:
         ensure([remote(server, "a")], tmp_path, download=True)
     for text in (str(error.value), capsys.readouterr().err.rstrip("\n")):
@@ -186,7 +209,9 @@ def test_what_a_server_says_cannot_control_the_terminal(server, tmp_path, capsys
 
 def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
     server.files["a"] = CONTENT
-    waiting = threading.Thread(target=lambda: ensure([remote(server, "a")], tmp_path, download=True), daemon=True)
+    waiting = threading.Thread(
+        target=lambda: ensure([remote(server, "a")], tmp_path, download=True), daemon=True
+    )
     said = ""
     with FileLock(tmp_path / ".downloads.lock"):
         waiting.start()
@@ -194,7 +219,9 @@ def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
             if "waiting" not in said:
                 waiting.join(0.01)
                 said += capsys.readouterr().err
-        assert said == f"fedbench: waiting for another process that is downloading into {tmp_path}\n"
+        assert (
+            said == f"fedbench: waiting for another process that is downloading into {tmp_path}\n"
+        )
         assert not server.asked
     waiting.join()
     assert server.asked == ["a"]
@@ -222,18 +249,25 @@ def test_an_archive_is_downloaded_unpacked_and_found(server, tmp_path):
     assert [p.read_bytes() for p in found] == [b"1", b"2"]
     assert files.find(tmp_path, download=False) == found
     put(tmp_path, "elsewhere/x", "elsewhere/y")
-    assert files.find(tmp_path, download=False) == [tmp_path / "elsewhere/x", tmp_path / "elsewhere/y"]
+    assert files.find(tmp_path, download=False) == [
+        tmp_path / "elsewhere/x",
+        tmp_path / "elsewhere/y",
+    ]
     assert files.missing(tmp_path) is None
 
 
 def test_an_archive_that_is_corrupt_or_of_something_else_is_named(tmp_path):
     (tmp_path / "a.tgz").write_bytes(archive(x=b"1"))
     files = Files("A set", [["a/x", "a/y"]], [Remote("a.tgz", (), "md5:00")], into="a")
-    with pytest.raises(RequestError, match=r"a.tgz is not the official file: md5 \w{32} instead of 00; remove it"):
+    with pytest.raises(
+        RequestError, match=r"a.tgz is not the official file: md5 \w{32} instead of 00; remove it"
+    ):
         files.find(tmp_path, download=False)
     assert not (tmp_path / "a").exists()
     files = Files("A set", [["a/x", "a/y"]], [Remote("a.tgz", (), None)], into="a")
-    with pytest.raises(RequestError, match=r"a.tgz does not contain a/x, a/y; remove it to download it again"):
+    with pytest.raises(
+        RequestError, match=r"a.tgz does not contain a/x, a/y; remove it to download it again"
+    ):
         files.find(tmp_path, download=False)
 
 
@@ -250,7 +284,9 @@ def test_verify_compares_what_is_read(tmp_path):
     groups = [
         Files("A set", [["a", "b", "c"]], sums=sums),
         Files("A set", [["folder"]]),
-        Files("A set", [["nowhere"]], [Remote("c", (), f"sha1:{empty}"), Remote("missing", (), None)]),
+        Files(
+            "A set", [["nowhere"]], [Remote("c", (), f"sha1:{empty}"), Remote("missing", (), None)]
+        ),
     ]
     assert [(path.name, *result) for path, *result in verify(groups, tmp_path)] == [
         ("a", f"official: sha1 {empty}", False),
@@ -264,7 +300,9 @@ def test_verify_compares_what_is_read(tmp_path):
 def test_the_files_of_a_source(name, tmp_path):
     """All addresses are https and have a checksum; either form of the files is enough for a plan."""
     groups = PUBLISHED[name]
-    assert all(r.hash and url.startswith("https://") for f in groups for r in f.remotes for url in r.urls)
+    assert all(
+        r.hash and url.startswith("https://") for f in groups for r in f.remotes for url in r.urls
+    )
     assert all(f.missing(tmp_path) for f in groups)
     put(tmp_path, *(path for f in groups for path in f.layouts[0]))
     assert not any(f.missing(tmp_path) for f in groups)

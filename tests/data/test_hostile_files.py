@@ -48,7 +48,11 @@ def mutated(content, rng):
         if not size:
             break
         place = rng.choice(
-            (rng.randrange(size), rng.randrange(min(size, 200)), size - 1 - rng.randrange(min(size, 200)))
+            (
+                rng.randrange(size),
+                rng.randrange(min(size, 200)),
+                size - 1 - rng.randrange(min(size, 200)),
+            )
         )
         kind = rng.randrange(6)
         if kind == 0:
@@ -58,7 +62,9 @@ def mutated(content, rng):
         elif kind == 2:
             del content[place : place + rng.choice((1, 4, 50))]
         elif kind == 3:
-            content[place:place] = rng.choice((VALUES, b"[" * 5000, b"9" * 5000, b'"\\ud800"', b"NaN", b"1e999"))
+            content[place:place] = rng.choice(
+                (VALUES, b"[" * 5000, b"9" * 5000, b'"\\ud800"', b"NaN", b"1e999")
+            )
         elif kind == 4:
             content[place : place + 20] = rng.randbytes(20)
         else:
@@ -101,7 +107,9 @@ def make_nist(folder):
 
 def make_pictures(folder):
     for k, form in enumerate(("png", "jpg", "webp", "bmp", "gif")):
-        image = Image.fromarray(np.random.default_rng(k).integers(0, 255, (9, 9, 3), dtype=np.uint8))
+        image = Image.fromarray(
+            np.random.default_rng(k).integers(0, 255, (9, 9, 3), dtype=np.uint8)
+        )
         place = folder / "train" / f"class_{k}"
         place.mkdir(parents=True)
         image.save(place / f"{form}.png", {"jpg": "jpeg"}.get(form, form))
@@ -116,7 +124,9 @@ def make_cifar100(folder):
 USERS = {"a": ([[1.0, 2.0], [0.5, 1.0]], [0, 1]), "b\u00e9": ([[1.0, 2.0]], [1])}
 WRITERS = {"w": ([[1.0] * 784], [3]), "v": ([[0.0] * 784], [61])}
 CLIENTS = {"clients": {"a": [0, 1], "b": [2, 3]}, "examples": 6}
-TABLE = pd.DataFrame({"client": ["a", "a", "b"], "index": [0, 1, 2], "split": ["train", "test", "train"]})
+TABLE = pd.DataFrame(
+    {"client": ["a", "a", "b"], "index": [0, 1, 2], "split": ["train", "test", "train"]}
+)
 
 
 def partition(folder, name):
@@ -125,7 +135,10 @@ def partition(folder, name):
 
 SETS = {
     "npz": (partial(make_npz, save=np.savez), lambda d: npz.load(str(d / "d.npz"))),
-    "npz compressed": (partial(make_npz, save=np.savez_compressed), lambda d: npz.load(str(d / "d.npz"))),
+    "npz compressed": (
+        partial(make_npz, save=np.savez_compressed),
+        lambda d: npz.load(str(d / "d.npz")),
+    ),
     "npz names": (
         partial(make_npz, save=np.savez, names=np.array(["a", "b\u00e9"])),
         lambda d: npz.load(str(d / "d.npz")),
@@ -141,21 +154,54 @@ SETS = {
         lambda d: femnist.load(d, download=False),
     ),
     "femnist nist": (make_nist, lambda d: femnist.load(d, form="nist", download=False)),
-    "sent140": (make_text, lambda d: sent140.load(d, min_tweets=1, glove="g.txt", download=False).vectors()),
+    "sent140": (
+        make_text,
+        lambda d: sent140.load(d, min_tweets=1, glove="g.txt", download=False).vectors(),
+    ),
     "shakespeare": (make_text, lambda d: shakespeare.load(d, 0, split=1, download=False)),
-    "wikitext2": (make_text, lambda d: wikitext2.load(d, clients=1, columns=1, length=2, download=False)),
-    "cifar10": (lambda d: write_cifar(d / "cifar-10-batches-py"), lambda d: cifar10.load(d, download=False)),
+    "wikitext2": (
+        make_text,
+        lambda d: wikitext2.load(d, clients=1, columns=1, length=2, download=False),
+    ),
+    "cifar10": (
+        lambda d: write_cifar(d / "cifar-10-batches-py"),
+        lambda d: cifar10.load(d, download=False),
+    ),
     "cifar100": (make_cifar100, lambda d: cifar100.load(d, download=False)),
     "imagefolder": (make_pictures, lambda d: imagefolder.load(str(d))),
     "cinic10": (lambda d: write_cinic(d / "cinic-10"), lambda d: cinic10.load(d, download=False)),
-    "tinyimagenet": (lambda d: write_tiny(d / "tiny-imagenet-200"), lambda d: tinyimagenet.load(d, download=False)),
-    "clothing1m": (lambda d: write_clothing(d / "clothing1m"), lambda d: clothing1m.load(d, 0, size=4)),
-    "indices": (lambda d: (d / "p.json").write_text(json.dumps(CLIENTS)), partial(partition, name="p.json")),
-    "index table": (lambda d: TABLE.to_parquet(d / "p.parquet"), partial(partition, name="p.parquet")),
-    "zip": (lambda d: packed_zip(d / "a.zip", zipfile.ZIP_DEFLATED), lambda d: unpack(d / "a.zip", d / "out")),
-    "zip lzma": (lambda d: packed_zip(d / "a.zip", zipfile.ZIP_LZMA), lambda d: unpack(d / "a.zip", d / "out")),
-    "tar": (lambda d: tar(d / "a.tar", ("d/x", b"text" * 50), mode="w"), lambda d: unpack(d / "a.tar", d / "out")),
-    "tar.gz": (lambda d: tar(d / "a.tar.gz", ("d/x", b"text" * 50)), lambda d: unpack(d / "a.tar.gz", d / "out")),
+    "tinyimagenet": (
+        lambda d: write_tiny(d / "tiny-imagenet-200"),
+        lambda d: tinyimagenet.load(d, download=False),
+    ),
+    "clothing1m": (
+        lambda d: write_clothing(d / "clothing1m"),
+        lambda d: clothing1m.load(d, 0, size=4),
+    ),
+    "indices": (
+        lambda d: (d / "p.json").write_text(json.dumps(CLIENTS)),
+        partial(partition, name="p.json"),
+    ),
+    "index table": (
+        lambda d: TABLE.to_parquet(d / "p.parquet"),
+        partial(partition, name="p.parquet"),
+    ),
+    "zip": (
+        lambda d: packed_zip(d / "a.zip", zipfile.ZIP_DEFLATED),
+        lambda d: unpack(d / "a.zip", d / "out"),
+    ),
+    "zip lzma": (
+        lambda d: packed_zip(d / "a.zip", zipfile.ZIP_LZMA),
+        lambda d: unpack(d / "a.zip", d / "out"),
+    ),
+    "tar": (
+        lambda d: tar(d / "a.tar", ("d/x", b"text" * 50), mode="w"),
+        lambda d: unpack(d / "a.tar", d / "out"),
+    ),
+    "tar.gz": (
+        lambda d: tar(d / "a.tar.gz", ("d/x", b"text" * 50)),
+        lambda d: unpack(d / "a.tar.gz", d / "out"),
+    ),
     "tar.xz": (
         lambda d: tar(d / "a.tar.xz", ("d/x", b"text" * 50), mode="w:xz"),
         lambda d: unpack(d / "a.tar.xz", d / "out"),
@@ -176,12 +222,16 @@ def test_damaged_files_of_every_source_end_in_a_message(tmp_path, name):
     make(tmp_path)
     load(tmp_path)
     rng = random.Random(name)
-    files = sorted(p for p in tmp_path.rglob("*") if p.is_file() and not {"prepared", "out"} & {*p.parts})
+    files = sorted(
+        p for p in tmp_path.rglob("*") if p.is_file() and not {"prepared", "out"} & {*p.parts}
+    )
     contents = {file: file.read_bytes() for file in files}
     for _ in range(TIMES):
         file = rng.choice(files)
         other = contents[rng.choice(files)]
-        file.write_bytes(mutated(contents[file], rng) if rng.random() < 0.9 else rng.choice((b"", other)))
+        file.write_bytes(
+            mutated(contents[file], rng) if rng.random() < 0.9 else rng.choice((b"", other))
+        )
         try:
             load(tmp_path)
         except RequestError as error:
@@ -229,17 +279,57 @@ def names_of(*codes):
 
 
 WRONG = {
-    "npz damaged": ("npz", partial(change_archive, change=damaged), "d.npz is not a .npz file of plain arrays"),
+    "npz damaged": (
+        "npz",
+        partial(change_archive, change=damaged),
+        "d.npz is not a .npz file of plain arrays",
+    ),
     "npz encrypted": ("npz", partial(change_archive, change=marked(6, 1)), "password required"),
-    "npz compressed otherwise": ("npz", partial(change_archive, change=marked(8, 19)), "compression method is not"),
-    "npz surrogate": ("npz", partial(make_npz, save=np.savez, names=names_of(97, 0xD800)), "surrogates not allowed"),
-    "npz code point": ("npz", partial(make_npz, save=np.savez, names=names_of(97, 2**31 - 1)), "d.npz is not a .npz"),
-    "leaf user is a list": ("leaf", partial(write_leaf, users=[["a"], "b"]), "d.json is not in LEAF's JSON format"),
-    "leaf user is a number": ("leaf", partial(write_leaf, users=[1, "b"]), "d.json is not in LEAF's JSON format"),
-    "leaf entry is a list": ("leaf", partial(write_leaf, user_data={"a": [1]}), "user 'a' needs user_data with x"),
-    "leaf surrogate": ("leaf", partial(write_leaf, users=["\ud800", "b"]), "surrogates not allowed"),
-    "leaf is deep": ("leaf", lambda d: (d / "d.json").write_text("[" * 200_000), "maximum recursion depth"),
-    "indices are deep": ("indices", lambda d: (d / "p.json").write_text("[" * 200_000), "maximum recursion depth"),
+    "npz compressed otherwise": (
+        "npz",
+        partial(change_archive, change=marked(8, 19)),
+        "compression method is not",
+    ),
+    "npz surrogate": (
+        "npz",
+        partial(make_npz, save=np.savez, names=names_of(97, 0xD800)),
+        "surrogates not allowed",
+    ),
+    "npz code point": (
+        "npz",
+        partial(make_npz, save=np.savez, names=names_of(97, 2**31 - 1)),
+        "d.npz is not a .npz",
+    ),
+    "leaf user is a list": (
+        "leaf",
+        partial(write_leaf, users=[["a"], "b"]),
+        "d.json is not in LEAF's JSON format",
+    ),
+    "leaf user is a number": (
+        "leaf",
+        partial(write_leaf, users=[1, "b"]),
+        "d.json is not in LEAF's JSON format",
+    ),
+    "leaf entry is a list": (
+        "leaf",
+        partial(write_leaf, user_data={"a": [1]}),
+        "user 'a' needs user_data with x",
+    ),
+    "leaf surrogate": (
+        "leaf",
+        partial(write_leaf, users=["\ud800", "b"]),
+        "surrogates not allowed",
+    ),
+    "leaf is deep": (
+        "leaf",
+        lambda d: (d / "d.json").write_text("[" * 200_000),
+        "maximum recursion depth",
+    ),
+    "indices are deep": (
+        "indices",
+        lambda d: (d / "p.json").write_text("[" * 200_000),
+        "maximum recursion depth",
+    ),
     "indices surrogate": (
         "indices",
         lambda d: (d / "p.json").write_text(json.dumps({"\ud800": [0], "b": [1]})),

@@ -54,11 +54,17 @@ def test_idx_holds_lengths_and_bytes(tmp_path):
     [
         ("a", b"", "is not a complete idx file"),
         ("a", b"<html>", "it begins with 3c68746d"),
-        ("a", struct.pack(">BBBBI", 0, 0, 13, 1, 1) + bytes(4), "it begins with 00000d01"),  # floats
-        ("a", struct.pack(">BBBBI", 0, 0, 8, 2, 1), "is not a complete idx file"),  # one length of two
+        # floats
+        ("a", struct.pack(">BBBBI", 0, 0, 13, 1, 1) + bytes(4), "it begins with 00000d01"),
+        # one length of two
+        ("a", struct.pack(">BBBBI", 0, 0, 8, 2, 1), "is not a complete idx file"),
         ("a", idx(np.zeros(5, np.uint8))[:-1], "is not a complete idx file"),
         ("a", idx(np.zeros(5, np.uint8)) + b"x", "is not a complete idx file"),
-        ("a.gz", idx(np.zeros(5, np.uint8)), "is not a complete idx file of bytes .Not a gzipped file"),
+        (
+            "a.gz",
+            idx(np.zeros(5, np.uint8)),
+            "is not a complete idx file of bytes .Not a gzipped file",
+        ),
         ("a.gz", gzip.compress(idx(bytes_of(500)))[:-100], "is not a complete idx file"),
     ],
 )
@@ -86,40 +92,56 @@ def test_fmnist_three_classes_by_pixel(tmp_path):
     """Hand-derived: pixel 0 of the ten training images is 0, 10, ... 90: mean 45, variance 825."""
     (train, _), (test, _) = write_fmnist(tmp_path)
     train[:, 0, 0] = 10 * np.arange(10)
-    (tmp_path / "FashionMNIST/raw/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(train)))
+    (tmp_path / "FashionMNIST/raw/train-images-idx3-ubyte.gz").write_bytes(
+        gzip.compress(idx(train))
+    )
     e = fmnist.load(tmp_path, classes=[0, 2, 6], standardise="pixel", download=False)
-    assert (e.x.shape, e.x.dtype, e.classes, e.mean, e.std) == ((6, 1, 28, 28), np.float32, 3, None, None)
+    assert (e.x.shape, e.x.dtype, e.classes, e.mean, e.std) == (
+        (6, 1, 28, 28),
+        np.float32,
+        3,
+        None,
+        None,
+    )
     assert e.y.tolist() == [0, 1, 2, 0, 1, 2]
     assert e.held_out.tolist() == [False] * 3 + [True] * 3
     kept = np.array([0, 20, 60, *test[:3, 0, 0]])
     assert e.x[:, 0, 0, 0] == pytest.approx((kept - 45) / (825**0.5 + 0.001), rel=1e-6)
     plain = fmnist.load(tmp_path, standardise="none", download=False)
-    assert (plain.x.dtype, plain.mean, plain.std) == (np.uint8, (0.0,), (1.0,))  # x / 255 is left as it is
+    # x / 255 is left as it is
+    assert (plain.x.dtype, plain.mean, plain.std) == (np.uint8, (0.0,), (1.0,))
     # the numbers of the classes follow the order in which they are asked for
     assert fmnist.load(tmp_path, classes=[6, 0], download=False).y.tolist() == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("classes", [[], [0, 0], [10], [-1]])
 def test_classes_must_be_labels(tmp_path, classes):  # which is said before files are looked for
-    with pytest.raises(RequestError, match="data.source.classes must be distinct labels from 0 to 9"):
+    with pytest.raises(
+        RequestError, match="data.source.classes must be distinct labels from 0 to 9"
+    ):
         fmnist.load(tmp_path, classes=classes, download=False)
 
 
 @pytest.mark.parametrize("classes", [[1.0], [True], "0", 3])
 def test_classes_must_be_a_list_of_integers(classes):
-    with pytest.raises(RequestError, match="classes (must be (a list|an integer)|.*not allowed as a Sequence)"):
+    with pytest.raises(
+        RequestError, match="classes (must be (a list|an integer)|.*not allowed as a Sequence)"
+    ):
         checked(fmnist.load, {"classes": classes})
 
 
 def test_fmnist_refuses(tmp_path):
     with pytest.raises(
-        RequestError, match=r"Fashion-MNIST.*train-images-idx3-ubyte.gz.*md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d"
+        RequestError,
+        match=r"Fashion-MNIST.*train-images-idx3-ubyte.gz.*md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
     ):
         fmnist.load(tmp_path, download=False)
     write_fmnist(tmp_path, labels=(range(10), (10,)))
     with pytest.raises(RequestError, match="labels from 0 to 10, expected 0 to 9"):
         fmnist.load(tmp_path, download=False)
-    (tmp_path / "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(bytes_of(3))))
+    (tmp_path / "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz").write_bytes(
+        gzip.compress(idx(bytes_of(3)))
+    )
     with pytest.raises(RequestError, match=r"got \[1, 28, 28\] and \[3\]"):
         fmnist.load(tmp_path, download=False)
 
@@ -133,7 +155,9 @@ def emnist_files(split, labels):
     for part, y in zip(("train", "test"), labels, strict=True):
         x = bytes_of(len(y), 28, 28)
         upright.append(x)
-        files[f"emnist-{split}-{part}-images-idx3-ubyte"] = idx(np.ascontiguousarray(x.transpose(0, 2, 1)))
+        files[f"emnist-{split}-{part}-images-idx3-ubyte"] = idx(
+            np.ascontiguousarray(x.transpose(0, 2, 1))
+        )
         files[f"emnist-{split}-{part}-labels-idx1-ubyte"] = idx(np.array(y, dtype=np.uint8))
     return files, np.concatenate(upright)
 
@@ -150,8 +174,12 @@ def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
     assert e.y.tolist() == [0, 1, 25, 25, 0]
     assert e.held_out.tolist() == [False] * 3 + [True] * 2
     assert e.classes == 26
-    assert (e.mean[0], e.std[0]) == pytest.approx((upright[:3].mean() / 255, upright[:3].std() / 255), rel=1e-12)
-    with pytest.raises(RequestError, match=r"gzip.zip does not contain .*emnist-byclass-train-images"):
+    assert (e.mean[0], e.std[0]) == pytest.approx(
+        (upright[:3].mean() / 255, upright[:3].std() / 255), rel=1e-12
+    )
+    with pytest.raises(
+        RequestError, match=r"gzip.zip does not contain .*emnist-byclass-train-images"
+    ):
         emnist.load(tmp_path, split="byclass", download=False)
 
 
@@ -161,7 +189,9 @@ def test_emnist_reads_unpacked_files(tmp_path, where, ending):
     files, upright = emnist_files("byclass", ([0, 36, 61, 45, 37], [36, 10]))
     (tmp_path / "EMNIST" / where).mkdir(parents=True)
     for name, content in files.items():
-        (tmp_path / "EMNIST" / where / f"{name}{ending}").write_bytes(gzip.compress(content) if ending else content)
+        (tmp_path / "EMNIST" / where / f"{name}{ending}").write_bytes(
+            gzip.compress(content) if ending else content
+        )
     e = emnist.load(tmp_path, classes=list(range(36, 46)), download=False)
     assert e.y.tolist() == [0, 9, 1, 0]
     assert np.array_equal(e.x[:, 0], upright[[1, 3, 4, 5]])
@@ -177,7 +207,9 @@ def leaf(path, writers):
     content = {
         "users": list(writers),
         "num_samples": [len(y) for _, y in writers.values()],
-        "user_data": {w: {"x": (np.asarray(x) / 255).tolist(), "y": y} for w, (x, y) in writers.items()},
+        "user_data": {
+            w: {"x": (np.asarray(x) / 255).tolist(), "y": y} for w, (x, y) in writers.items()
+        },
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
@@ -188,12 +220,21 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     x = {name: bytes_of(n, 784) for name, n in (("a", 2), ("b", 3), ("a test", 1), ("b test", 1))}
     leaf(data / "train" / "all_data_0.json", {"f1_00": (x["a"], [0, 61])})
     leaf(data / "train" / "all_data_1.json", {"f2_00": (x["b"], [10, 36, 36])})
-    leaf(data / "test" / "all_data_0.json", {"f2_00": (x["b test"], [9]), "f1_00": (x["a test"], [1])})
-    leaf(data / "test" / "all_data_1.json", {"f8_00": (bytes_of(1, 784), [3])})  # was never in train/
-    leaf(data / "test_only" / "all_data_2.json", {"f9_00": (bytes_of(1, 784), [3]), "f7_00": (bytes_of(1, 784), [3])})
+    leaf(
+        data / "test" / "all_data_0.json",
+        {"f2_00": (x["b test"], [9]), "f1_00": (x["a test"], [1])},
+    )
+    # was never in train/
+    leaf(data / "test" / "all_data_1.json", {"f8_00": (bytes_of(1, 784), [3])})
+    leaf(
+        data / "test_only" / "all_data_2.json",
+        {"f9_00": (bytes_of(1, 784), [3]), "f7_00": (bytes_of(1, 784), [3])},
+    )
     e = femnist.load(tmp_path, download=False)
     assert (e.x.dtype, e.x.shape, e.classes) == (np.uint8, (7, 1, 28, 28), 62)
-    assert np.array_equal(e.x.reshape(7, -1), np.concatenate([x["a"], x["b"], x["b test"], x["a test"]]))
+    assert np.array_equal(
+        e.x.reshape(7, -1), np.concatenate([x["a"], x["b"], x["b test"], x["a test"]])
+    )
     assert e.names == ("f1_00", "f2_00")
     assert e.owner.tolist() == [0, 0, 1, 1, 1, 1, 0]
     assert e.y.tolist() == [0, 61, 10, 36, 36, 9, 1]
@@ -268,7 +309,11 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
     )
     assert e.held_out is None
     for row, name in enumerate("ABCD"):
-        small = Image.open(BytesIO(images[name])).convert("L").resize((28, 28), Image.Resampling.LANCZOS)
+        small = (
+            Image.open(BytesIO(images[name]))
+            .convert("L")
+            .resize((28, 28), Image.Resampling.LANCZOS)
+        )
         assert np.array_equal(e.x[row, 0], np.asarray(small))
 
 
@@ -298,7 +343,9 @@ def test_cifar100_fine_and_coarse(tmp_path):
     for labels, classes in (("fine", 100), ("coarse", 20)):
         e = cifar100.load(tmp_path, labels=labels, download=False)
         assert (e.x.shape, e.classes) == ((8, 3, 32, 32), classes)
-        assert np.array_equal(e.x.reshape(8, -1), np.concatenate([c["data"] for c in made.values()]))
+        assert np.array_equal(
+            e.x.reshape(8, -1), np.concatenate([c["data"] for c in made.values()])
+        )
         assert e.y.tolist() == [y for c in made.values() for y in c[f"{labels}_labels"]]
         assert e.held_out.tolist() == [False] * 6 + [True] * 2
 
@@ -314,7 +361,9 @@ def write_cinic(folder):
             (folder / part / name).mkdir(parents=True)
             for j in (1, 0):
                 color = (10 * label, 100 * p, 200 + j)
-                Image.new("RGB", (32, 32), color).save(folder / part / name / f"cifar10-{part}-{j}.png")
+                Image.new("RGB", (32, 32), color).save(
+                    folder / part / name / f"cifar10-{part}-{j}.png"
+                )
 
 
 def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
@@ -324,7 +373,11 @@ def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
     assert (e.x.shape, e.classes, int(e.held_out.sum())) == ((61, 3, 32, 32), 10, 20)
     assert e.x[0, :, 5, 5].tolist() == [7, 7, 7]
     assert e.x[1, :, 0, 0].tolist() == [0, 0, 200]  # in alphabetical order
-    assert e.y.tolist() == [0, *np.repeat(np.arange(10), 2), *np.tile(np.repeat(np.arange(10), 2), 2)]
+    assert e.y.tolist() == [
+        0,
+        *np.repeat(np.arange(10), 2),
+        *np.tile(np.repeat(np.arange(10), 2), 2),
+    ]
     assert set(e.x[~e.held_out][:, 1, 0, 0].tolist()) == {0, 7, 100}
     out = cinic10.load(tmp_path, valid="out", download=False)
     assert (len(out.y), int(out.held_out.sum())) == (41, 20)
@@ -352,7 +405,9 @@ def write_tiny(folder):
     for wnid, value in (("n01", 40), ("n02", 200)):
         (folder / "train" / wnid / "images").mkdir(parents=True)
         for j in range(2):
-            Image.new("RGB", (64, 64), (value, value, j)).save(folder / "train" / wnid / "images" / f"{wnid}_{j}.JPEG")
+            Image.new("RGB", (64, 64), (value, value, j)).save(
+                folder / "train" / wnid / "images" / f"{wnid}_{j}.JPEG"
+            )
     Image.new("L", (64, 64), 200).save(folder / "val/images/val_0.JPEG")
     (folder / "val/val_annotations.txt").write_text("val_0.JPEG\tn02\t0\t32\t44\t62\n")
 
@@ -368,13 +423,19 @@ def test_tinyimagenet(tmp_path):
 
 
 def test_tinyimagenet_refuses(tmp_path):
-    with pytest.raises(RequestError, match=r"Tiny-ImageNet.*tiny-imagenet-200.zip.*90528d7ca1a48142e341f4ef8d21d0de"):
+    with pytest.raises(
+        RequestError,
+        match=r"Tiny-ImageNet.*tiny-imagenet-200.zip.*90528d7ca1a48142e341f4ef8d21d0de",
+    ):
         tinyimagenet.load(tmp_path, download=False)
     folder = tmp_path / "tiny-imagenet-200"
     write_tiny(folder)
     for line in ("val_0.JPEG\tn03\t0\t0\t0\t0", "val_1.JPEG\tn02\t0\t0\t0\t0", "val_0.JPEG"):
         (folder / "val/val_annotations.txt").write_text(f"{line}\n")
-        with pytest.raises(RequestError, match=r"val_annotations.txt is not a table with|val_1.JPEG cannot be read as"):
+        with pytest.raises(
+            RequestError,
+            match=r"val_annotations.txt is not a table with|val_1.JPEG cannot be read as",
+        ):
             tinyimagenet.load(tmp_path, download=False)
     (folder / "wnids.txt").write_text("n01\nn02\nn03\n")
     with pytest.raises(RequestError, match="No such file or directory: .*n03/images"):
@@ -383,13 +444,17 @@ def test_tinyimagenet_refuses(tmp_path):
 
 def test_images_that_would_not_fit_into_memory(monkeypatch):
     monkeypatch.setattr(readers.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
-    with pytest.raises(RequestError, match=r"1000000 images need 12.3 GB, but 1.0 GB are free; lower size"):
+    with pytest.raises(
+        RequestError, match=r"1000000 images need 12.3 GB, but 1.0 GB are free; lower size"
+    ):
         _images.decode(range(10**6), 3, (64, 64), remedy="lower size")
 
 
 def test_many_images_keep_their_places():
     """More than the threads take at once."""
-    e = _images.decode(range(1000), 3, (1, 2), opened=lambda t: Image.new("RGB", (1, 2), (t % 256, t // 256, 7)))
+    e = _images.decode(
+        range(1000), 3, (1, 2), opened=lambda t: Image.new("RGB", (1, 2), (t % 256, t // 256, 7))
+    )
     assert e[:, :, 1, 0].tolist() == [[t % 256, t // 256, 7] for t in range(1000)]
 
 
@@ -397,7 +462,10 @@ def test_many_images_keep_their_places():
 
 
 def write_clothing(folder):
-    keys = {name: [f"images/{i}/{j}.jpg" for j in range(4)] for i, name in enumerate(("noisy", "clean", "test"))}
+    keys = {
+        name: [f"images/{i}/{j}.jpg" for j in range(4)]
+        for i, name in enumerate(("noisy", "clean", "test"))
+    }
     for i, names in enumerate(keys.values()):
         for j, name in enumerate(names):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -405,7 +473,9 @@ def write_clothing(folder):
     (folder / "noisy_train_key_list.txt").write_text("\n".join(keys["noisy"]))
     (folder / "clean_train_key_list.txt").write_text("\n".join(keys["clean"]))
     (folder / "clean_test_key_list.txt").write_text("\n".join(keys["test"]) + "\n")
-    (folder / "noisy_label_kv.txt").write_text("".join(f"{k} {13 - j}\n" for j, k in enumerate(keys["noisy"])))
+    (folder / "noisy_label_kv.txt").write_text(
+        "".join(f"{k} {13 - j}\n" for j, k in enumerate(keys["noisy"]))
+    )
     (folder / "clean_label_kv.txt").write_text(
         "".join(f"{k} {j}\n" for n in ("clean", "test") for j, k in enumerate(keys[n]))
     )
@@ -428,13 +498,23 @@ def test_clothing1m(tmp_path):
 
 
 def test_clothing1m_refuses(tmp_path):
-    with pytest.raises(RequestError, match=r"does not contain clothing1m/noisy_train_key_list.txt.*ask its authors"):
+    with pytest.raises(
+        RequestError, match=r"does not contain clothing1m/noisy_train_key_list.txt.*ask its authors"
+    ):
         clothing1m.load(tmp_path, 0)
     folder = tmp_path / "clothing1m"
     write_clothing(folder)
     for table, line, message in (
-        ("noisy_label_kv.txt", "images/0/0.jpg 14", "names an image without a label from 0 to 13 .* .'14'"),
-        ("noisy_label_kv.txt", "images/0/0.jpg", "names an image without a label from 0 to 13 .* .'images/0/0.jpg'"),
+        (
+            "noisy_label_kv.txt",
+            "images/0/0.jpg 14",
+            "names an image without a label from 0 to 13 .* .'14'",
+        ),
+        (
+            "noisy_label_kv.txt",
+            "images/0/0.jpg",
+            "names an image without a label from 0 to 13 .* .'images/0/0.jpg'",
+        ),
         (
             "noisy_train_key_list.txt",
             "images/0/9.jpg",
@@ -460,7 +540,14 @@ def test_npz_of_images(tmp_path):
     x = bytes_of(4, 3, 5, 6)
     e = npz.load(file=saved(tmp_path / "a.npz", x=x, y=np.array([0, 2, 1, 0])))
     assert np.array_equal(e.x, x)
-    assert (e.classes, e.owner, e.names, e.held_out, e.mean, e.std) == (3, None, (), None, (0.0,) * 3, (1.0,) * 3)
+    assert (e.classes, e.owner, e.names, e.held_out, e.mean, e.std) == (
+        3,
+        None,
+        (),
+        None,
+        (0.0,) * 3,
+        (1.0,) * 3,
+    )
     e = npz.load(file=str(tmp_path / "a.npz"), classes=5, mean=[0.1, 0.2, 0.3], std=[1, 2, 3])
     assert (e.classes, e.mean, e.std) == (5, (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
 
@@ -490,7 +577,9 @@ def test_npz_of_numbers(tmp_path, x, kind, shape):
     ],
 )
 def test_npz_with_owners(tmp_path, given, owner, names):
-    e = npz.load(file=saved(tmp_path / "a.npz", x=np.eye(3), y=[0, 1, 0], held_out=[0, 0, 1], **given))
+    e = npz.load(
+        file=saved(tmp_path / "a.npz", x=np.eye(3), y=[0, 1, 0], held_out=[0, 0, 1], **given)
+    )
     assert (e.owner.tolist(), e.names) == (owner, names)
     assert e.held_out.tolist() == [False, False, True]
 
@@ -505,16 +594,28 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2), "y": [0, -1]}, "y must be integers >= 0"),
         ({"x": np.eye(2), "y": [0, 0.5]}, "y must be integers >= 0"),
         ({"x": np.eye(2), "y": [0, np.inf]}, "y must be integers >= 0"),
-        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be integers >= 0"),
+        (
+            {"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)},
+            "y must be integers >= 0",
+        ),
         ({"x": bytes_of(2, 1, 0, 4), "y": [0, 1]}, "x must be finite real numbers"),
         ({"x": np.eye(2), "y": [[0], [1]]}, "y must be integers >= 0"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "x must be finite real numbers"),
         ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be finite real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "x must be finite"),
         ({"x": np.eye(2), "y": [0, 1], "names": ["a"]}, "names but no owner"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words of shape \[2\]"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "must be indices from 0 to 0 into names"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "names must be distinct"),
+        (
+            {"x": np.eye(2), "y": [0, 1], "owner": [0]},
+            r"owner must be integers or words of shape \[2\]",
+        ),
+        (
+            {"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]},
+            "must be indices from 0 to 0 into names",
+        ),
+        (
+            {"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]},
+            "names must be distinct",
+        ),
         (
             {"x": np.eye(2), "y": [0, 1], "owner": [0, 0], "names": "a"},
             r"names must be distinct words, of shape \[N\], got <U1 \[\]",
@@ -546,7 +647,9 @@ def test_npz_refuses_files_and_options(tmp_path):
     file = saved(tmp_path / "a.npz", x=np.eye(2), y=[0, 1])
     with pytest.raises(RequestError, match="data.classes=1, but .* has the label 1"):
         npz.load(file=file, classes=1)
-    with pytest.raises(RequestError, match="data.source.mean and data.source.std are for images of bytes"):
+    with pytest.raises(
+        RequestError, match="data.source.mean and data.source.std are for images of bytes"
+    ):
         npz.load(file=file, mean=[0.5])
     file = saved(tmp_path / "i.npz", x=bytes_of(2, 3, 4, 4), y=[0, 1])
     with pytest.raises(RequestError, match="std must be a list of 3 numbers, one per channel"):
@@ -561,7 +664,9 @@ def test_npz_refuses_files_and_options(tmp_path):
 
 def test_huggingface_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(RequestError, match=r"needs the package datasets; run: pip install 'fedbench-harness\[hf\]'"):
+    with pytest.raises(
+        RequestError, match=r"needs the package datasets; run: pip install 'fedbench-harness\[hf\]'"
+    ):
         huggingface.load(root=str(tmp_path))
 
 
@@ -571,12 +676,16 @@ def library():
 
 
 def test_huggingface_images(tmp_path, library):
-    features = library.Features({"image": library.Image(), "label": library.ClassLabel(names=["a", "b", "c"])})
+    features = library.Features(
+        {"image": library.Image(), "label": library.ClassLabel(names=["a", "b", "c"])}
+    )
     made, splits = {}, library.DatasetDict()
     for part, n in (("train", 3), ("test", 2)):
         made[part] = bytes_of(n, 4, 5, 3)
         images = [Image.fromarray(p) for p in made[part]]
-        splits[part] = library.Dataset.from_dict({"image": images, "label": [1] * n}, features=features)
+        splits[part] = library.Dataset.from_dict(
+            {"image": images, "label": [1] * n}, features=features
+        )
     splits.save_to_disk(str(tmp_path / "d"))
     e = huggingface.load(root=str(tmp_path / "d"))
     assert np.array_equal(e.x, np.concatenate([made["train"], made["test"]]).transpose(0, 3, 1, 2))
@@ -591,10 +700,19 @@ def test_huggingface_images(tmp_path, library):
 
 
 def test_huggingface_numbers_words_and_owners(tmp_path, library):
-    columns = {"v": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "kind": ["b", "a", "b"], "who": ["u2", "u1", "u2"]}
+    columns = {
+        "v": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+        "kind": ["b", "a", "b"],
+        "who": ["u2", "u1", "u2"],
+    }
     library.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "d"))
     e = huggingface.load(root=str(tmp_path / "d"), x="v", y="kind", owner="who")
-    assert (e.x.dtype, e.x.tolist(), e.y.tolist(), e.classes) == (np.float32, columns["v"], [1, 0, 1], 2)
+    assert (e.x.dtype, e.x.tolist(), e.y.tolist(), e.classes) == (
+        np.float32,
+        columns["v"],
+        [1, 0, 1],
+        2,
+    )
     assert (e.owner.tolist(), e.names, e.held_out, e.mean) == ([1, 0, 1], ("u1", "u2"), None, None)
     with pytest.raises(RequestError, match="labels must be words or integers >= 0"):
         huggingface.load(root=str(tmp_path / "d"), x="v", y="v")
@@ -605,11 +723,20 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
 def test_huggingface_grey_images_and_sizes(tmp_path, library):
     images = [Image.new("L", (3, 3), 9), Image.new("L", (3, 3), 8)]
     features = library.Features({"image": library.Image(), "label": library.Value("int64")})
-    library.Dataset.from_dict({"image": images, "label": [0, 4]}, features=features).save_to_disk(str(tmp_path / "d"))
+    library.Dataset.from_dict({"image": images, "label": [0, 4]}, features=features).save_to_disk(
+        str(tmp_path / "d")
+    )
     e = huggingface.load(root=str(tmp_path / "d"))
-    assert (e.x.shape, e.x[:, 0, 0, 0].tolist(), e.classes, e.mean) == ((2, 1, 3, 3), [9, 8], 5, (0.5,))
+    assert (e.x.shape, e.x[:, 0, 0, 0].tolist(), e.classes, e.mean) == (
+        (2, 1, 3, 3),
+        [9, 8],
+        5,
+        (0.5,),
+    )
     images[0] = Image.new("RGB", (4, 3), (1, 2, 3))
-    library.Dataset.from_dict({"image": images, "label": [0, 4]}, features=features).save_to_disk(str(tmp_path / "m"))
+    library.Dataset.from_dict({"image": images, "label": [0, 4]}, features=features).save_to_disk(
+        str(tmp_path / "m")
+    )
     with pytest.raises(RequestError, match="is 3x3, expected 4x3; set data.size"):
         huggingface.load(root=str(tmp_path / "m"))
     assert huggingface.load(root=str(tmp_path / "m"), size=3).x[0, :, 0, 0].tolist() == [1, 2, 3]

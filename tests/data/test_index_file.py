@@ -93,15 +93,21 @@ def test_what_does_not_fit_is_named(tmp_path, fault):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(RequestError, match=r"no\.json of data\.partition\.file cannot be read .*No such file"):
+    with pytest.raises(
+        RequestError, match=r"no\.json of data\.partition\.file cannot be read .*No such file"
+    ):
         indices(Y, HELD_OUT, file=str(tmp_path / "no.json"))
     for name, content in {"p.json": b"{", "p.parquet": b"PAR1"}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(RequestError, match=rf"{name} of data.partition.file cannot be read as indices per client"):
+        with pytest.raises(
+            RequestError,
+            match=rf"{name} of data.partition.file cannot be read as indices per client",
+        ):
             indices(Y, HELD_OUT, file=str(tmp_path / name))
     (tmp_path / "p.csv").write_text("0,1")
     with pytest.raises(
-        RequestError, match=r"p\.csv of data\.partition\.file cannot be read .* it must be a \.json file"
+        RequestError,
+        match=r"p\.csv of data\.partition\.file cannot be read .* it must be a \.json file",
     ):
         indices(Y, HELD_OUT, file=str(tmp_path / "p.csv"))
     with pytest.raises(RequestError, match=r"a \.parquet table with the columns client and index"):
@@ -112,7 +118,9 @@ def test_files_that_are_none(tmp_path):
 
 def test_lengths_of_a_rule():
     two = [np.array(A), np.array(B)]
-    with pytest.raises(RequestError, match="rule must have examples of 1 clients, as many as it has names"):
+    with pytest.raises(
+        RequestError, match="rule must have examples of 1 clients, as many as it has names"
+    ):
         checked(Given(("a",), two), 10, "rule")
     with pytest.raises(RequestError, match="rule must have clients, and a different name for each"):
         checked(Given(("a", "a"), two), 10, "rule")
@@ -137,18 +145,26 @@ def test_test_examples_as_asked():
     assert [r.tolist() for r in central.test.split()] == [[7, 8, 9]] * 2
     assert central.central
     official = with_given(FLAT_GIVEN, "official")
-    # of class 0, rows 0 2 4 6, client a has three and b one: of the one test example a gets rint(0.75); class 1 is b's
+    # of class 0, rows 0 2 4 6, client a has three and b one: of the one test example a gets
+    # rint(0.75); class 1 is b's
     assert [r.tolist() for r in official.test.split()] == [[8], [7, 9]]
 
 
 def test_requests_that_contradict_the_partition():
-    with pytest.raises(RequestError, match=r"data\.clients=3, but the partition has 2 clients; type data\.clients=2"):
+    with pytest.raises(
+        RequestError,
+        match=r"data\.clients=3, but the partition has 2 clients; type data\.clients=2",
+    ):
         with_given(FLAT_GIVEN, clients=3)
     split = FLAT_GIVEN._replace(test=[np.array([3]), np.array([5])])
-    with pytest.raises(RequestError, match=r"data\.local_test=central, but the partition has test examples"):
+    with pytest.raises(
+        RequestError, match=r"data\.local_test=central, but the partition has test examples"
+    ):
         with_given(split, "central")
     trained = Given(("a", "b"), [np.array([0]), np.array([8])])
-    with pytest.raises(RequestError, match=r"gives some of them to clients; use data\.local_test=split"):
+    with pytest.raises(
+        RequestError, match=r"gives some of them to clients; use data\.local_test=split"
+    ):
         with_given(trained, "central")
     assert [r.tolist() for r in with_given(split).test.split()] == [[3], [5]]
 
@@ -174,7 +190,10 @@ def test_another_suffix_is_not_written(tmp_path):
 def test_examples_of_several_clients_are_no_file(fed, tmp_path):
     np.savez(tmp_path / "d.npz", x=np.eye(60), y=np.arange(60) % 3)
     rule = "partition.mu=0 partition.sigma=0 partition.classes_per_client=2 partition.as_published=true clients=8"
-    keys = ["data/partition=consecutive_classes", *(f"data.{key}" for key in f"file=d.npz {rule}".split())]
+    keys = [
+        "data/partition=consecutive_classes",
+        *(f"data.{key}" for key in f"file=d.npz {rule}".split()),
+    ]
     status, _, err = fed("data", "export-partition", "npz", "p.json", *keys)
     assert (status, err.partition(";")[0]) == (
         2, "fedbench: some examples belong to several clients, which an index file cannot express",

@@ -54,14 +54,19 @@ def test_dirichlet_keeps_its_word(y, clients, alpha, seed):
 
 def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
     y = np.zeros(50, dtype=int)
-    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.01 .*; raise data.partition.alpha"):
+    with pytest.raises(
+        RequestError, match=r"no draw of data.partition.alpha=0.01 .*; raise data.partition.alpha"
+    ):
         dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=0.01)
     assert min(map(len, dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=50))) > 0
     with pytest.raises(
-        RequestError, match=r"min_share must be <= 1, the number of classes, got 2; it is a share of one class"
+        RequestError,
+        match=r"min_share must be <= 1, the number of classes, got 2; it is a share of one class",
     ):
         dirichlet_min_share(y, 2, np.random.default_rng(0), alpha=1, min_share=2)
-    with pytest.raises(RequestError, match="data.clients must be at most 50, as there are 50 examples, got 51"):
+    with pytest.raises(
+        RequestError, match="data.clients must be at most 50, as there are 50 examples, got 51"
+    ):
         dirichlet_min_share(y, 51, np.random.default_rng(0), alpha=1)
 
 
@@ -75,11 +80,18 @@ def test_two_classes_power_law():
         assert np.bincount(y[rows], minlength=10)[[i % 10, (i + 1) % 10]].min() >= 5
     sizes = np.array([len(o) for o in owned])
     assert sizes.max() > 5 * np.median(sizes)  # a power law
-    with pytest.raises(RequestError, match=r"class 0 has 9 examples.*lower data.clients or data.partition.least"):
+    with pytest.raises(
+        RequestError, match=r"class 0 has 9 examples.*lower data.clients or data.partition.least"
+    ):
         two_classes_power_law(np.repeat(np.arange(10), 9), 10, np.random.default_rng(0))
     for clients, least in ((1, 5), (10, 4)):
-        assert len(two_classes_power_law(np.repeat(np.arange(10), 9), clients, np.random.default_rng(0), least=least))
-    wild = two_classes_power_law(y, 100, np.random.default_rng(0), sigma=400)  # a draw of e^400 and more
+        assert len(
+            two_classes_power_law(
+                np.repeat(np.arange(10), 9), clients, np.random.default_rng(0), least=least
+            )
+        )
+    # a draw of e^400 and more
+    wild = two_classes_power_law(y, 100, np.random.default_rng(0), sigma=400)
     nobody_twice(wild, y)
     assert min(map(len, wild)) >= 10
 
@@ -87,7 +99,14 @@ def test_two_classes_power_law():
 def examples(n=200, held_out=None, owner=None):
     rng = np.random.default_rng(1)
     names = () if owner is None else tuple(f"u{k}" for k in range(owner.max() + 1))
-    return Examples(np.arange(n)[:, None] * 1.0, rng.integers(0, 4, n), 4, owner=owner, names=names, held_out=held_out)
+    return Examples(
+        np.arange(n)[:, None] * 1.0,
+        rng.integers(0, 4, n),
+        4,
+        owner=owner,
+        names=names,
+        held_out=held_out,
+    )
 
 
 OPTIONS = {"partition": None, "clients": None, "split": 0.8, "local_test": "split", "seed": 0}
@@ -130,7 +149,9 @@ def test_fewer_clients_are_a_choice_by_the_data_seed():
         assert set(owner[sum(owned_by(data, k), [])]) == {int(name[1:])}
     other = assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "seed": 1})
     assert data.names != other.names
-    with pytest.raises(RequestError, match="between 1 and 20 .this data set has 20 clients., got 21"):
+    with pytest.raises(
+        RequestError, match="between 1 and 20 .this data set has 20 clients., got 21"
+    ):
         assemble(examples(owner=owner), **{**OPTIONS, "clients": 21})
 
 
@@ -159,14 +180,16 @@ def test_a_central_test_set_is_every_client_s():
     assert sorted(sum((owned_by(data, k)[0] for k in range(4)), [])) == list(range(160))
     assert label_counts(data).sum() == 160
     assert (
-        facts(data)["examples"] == "200 (160 to train on, 40 to test on, the same for all clients); 200 in the source"
+        facts(data)["examples"]
+        == "200 (160 to train on, 40 to test on, the same for all clients); 200 in the source"
     )
 
 
 def test_a_central_test_set_of_given_owners_is_the_union_of_theirs():
     owner = np.arange(200) % 20
     split, central = (
-        assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "local_test": t}) for t in ("split", "central")
+        assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "local_test": t})
+        for t in ("split", "central")
     )
     union = sorted(sum((owned_by(split, k)[1] for k in range(5)), []))
     assert len(union) == 10
@@ -193,7 +216,10 @@ def test_other_clients_as_a_test_set():
             {"clients": 18, "local_test": "others", "test_clients": 3},
             "between 1 and 17 .this data set has 20 clients, of which data.test_clients takes 3",
         ),
-        ({"local_test": "others", "test_clients": 20}, "between 1 and 0 .* of which data.test_clients takes 20"),
+        (
+            {"local_test": "others", "test_clients": 20},
+            "between 1 and 0 .* of which data.test_clients takes 20",
+        ),
         ({"local_test": "others"}, "and the other way round"),
         ({"test_clients": 3}, "and the other way round"),
         (
@@ -202,7 +228,10 @@ def test_other_clients_as_a_test_set():
         ),
     ]:
         with pytest.raises(RequestError, match=message):
-            assemble(examples() if "partition" in options else examples(owner=owner), **{**OPTIONS, **options})
+            assemble(
+                examples() if "partition" in options else examples(owner=owner),
+                **{**OPTIONS, **options},
+            )
 
 
 def test_local_test_auto_and_what_does_not_apply():
@@ -213,17 +242,28 @@ def test_local_test_auto_and_what_does_not_apply():
         assemble(examples(owner=owner, held_out=held_out), **OPTIONS)
     options = {**OPTIONS, "partition": iid, "clients": 4}
     for one, other in zip(
-        *(assemble(examples(), **{**options, "local_test": t}).test.split() for t in ("auto", "split")), strict=True
+        *(
+            assemble(examples(), **{**options, "local_test": t}).test.split()
+            for t in ("auto", "split")
+        ),
+        strict=True,
     ):
         assert np.array_equal(one, other)
 
 
 def test_what_nobody_has_is_counted():
     held_out = np.repeat([False, True], [160, 40])
-    options = {**OPTIONS, "partition": lambda y, clients, rng: [np.arange(150), np.arange(150, 157)], "clients": 2}
+    options = {
+        **OPTIONS,
+        "partition": lambda y, clients, rng: [np.arange(150), np.arange(150, 157)],
+        "clients": 2,
+    }
     said = "left out: 3 by the partition, 40 of the test examples set apart"
     assert assemble(examples(held_out=held_out), **options).sources == (said,)
-    wrong = assemble(replace(examples(held_out=held_out), sources=("wrong", "note"), unofficial=("wrong",)), **options)
+    wrong = assemble(
+        replace(examples(held_out=held_out), sources=("wrong", "note"), unofficial=("wrong",)),
+        **options,
+    )
     assert (wrong.sources, wrong.unofficial) == (("wrong", "note", said), ("wrong",))
     assert assemble(examples(), **{**OPTIONS, "partition": iid, "clients": 4}).sources == ()
     with pytest.raises(RequestError, match="official needs a data set with test examples"):
@@ -234,9 +274,18 @@ def test_what_nobody_has_is_counted():
     ("change", "message"),
     [
         ({}, "not divided among clients; type data.partition=iid data.clients=10"),
-        ({"partition": iid, "clients": 4, "local_test": "official"}, "official needs a data set with test examples"),
-        ({"partition": iid, "clients": 4, "local_test": "central"}, "central needs a data set with test examples"),
-        ({"partition": iid, "clients": 200, "split": 0.5}, "no client has a training example with data.split=0.5"),
+        (
+            {"partition": iid, "clients": 4, "local_test": "official"},
+            "official needs a data set with test examples",
+        ),
+        (
+            {"partition": iid, "clients": 4, "local_test": "central"},
+            "central needs a data set with test examples",
+        ),
+        (
+            {"partition": iid, "clients": 200, "split": 0.5},
+            "no client has a training example with data.split=0.5",
+        ),
     ],
 )
 def test_assemble_refuses(change, message):

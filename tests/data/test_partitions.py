@@ -16,7 +16,12 @@ from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.partitions.basic import cut, evenly, lognormal_sizes, power_law_sizes, sizes_of
-from fedbench.data.partitions.dirichlet import _balanced, dirichlet, dirichlet_mixture, dirichlet_sample
+from fedbench.data.partitions.dirichlet import (
+    _balanced,
+    dirichlet,
+    dirichlet_mixture,
+    dirichlet_sample,
+)
 from fedbench.data.partitions.label import (
     bernoulli_dirichlet,
     consecutive_classes,
@@ -33,7 +38,10 @@ RULES = {
     "dirichlet": (dirichlet, {"alpha": 1.0, "min_size": 1}),
     "dirichlet, balanced": (dirichlet, {"alpha": 1.0, "balance": True, "min_size": 2}),
     "dirichlet_mixture": (dirichlet_mixture, {"alpha": 0.3, "min_size": 3}),
-    "dirichlet_mixture, sizes": (dirichlet_mixture, {"prior": "uniform", "size_sigma": 1.0, "min_size": 1}),
+    "dirichlet_mixture, sizes": (
+        dirichlet_mixture,
+        {"prior": "uniform", "size_sigma": 1.0, "min_size": 1},
+    ),
     "shards": (shards, {}),
     "k_classes": (k_classes, {"classes_per_client": 2}),
     "similarity": (similarity, {"similarity": 0.5}),
@@ -46,7 +54,8 @@ RULES = {
     "power_law_sizes": (power_law_sizes, {"min_size": 1}),
 }
 LEAST = {"min_size": 1, "dirichlet, balanced": 2, "dirichlet_mixture": 3, "lognormal_sizes": 2}
-EVEN = ("dirichlet_mixture", "shards", "similarity", "stratified", "contiguous")  # sizes that differ by one at most
+# sizes that differ by one at most
+EVEN = ("dirichlet_mixture", "shards", "similarity", "stratified", "contiguous")
 rules = pytest.mark.parametrize("name", RULES)
 cifar = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))
 
@@ -113,7 +122,9 @@ def test_options_are_those_of_the_config_and_have_its_defaults(name):
 def test_two_shards_for_each_of_a_hundred_clients(name):
     tree = yaml.safe_load((ROOT / "conf" / "data" / f"{name}_shards2.yaml").read_text())
     section = yaml.safe_load(
-        (ROOT / "conf" / "data" / "partition" / f"{tree['defaults'][0]['partition']}.yaml").read_text()
+        (
+            ROOT / "conf" / "data" / "partition" / f"{tree['defaults'][0]['partition']}.yaml"
+        ).read_text()
     )
     y = cifar if name == "cifar10" else np.repeat(np.arange(10), 6000)
     given = {"y": y, "clients": tree["clients"], "rng": np.random.default_rng(0)}
@@ -127,10 +138,17 @@ def test_two_shards_for_each_of_a_hundred_clients(name):
 
 
 @settings(deadline=None, max_examples=40)
-@given(y=labels(), clients=st.integers(1, 6), balance=st.booleans(), alpha=st.sampled_from([0.2, 1.0, 30.0]))
+@given(
+    y=labels(),
+    clients=st.integers(1, 6),
+    balance=st.booleans(),
+    alpha=st.sampled_from([0.2, 1.0, 30.0]),
+)
 def test_dirichlet_takes_the_first_draw_that_will_do(y, clients, balance, alpha):
     """One draw after the other, class by class, in plain loops."""
-    owned = dirichlet(y, clients, np.random.default_rng(3), alpha=alpha, balance=balance, min_size=2)
+    owned = dirichlet(
+        y, clients, np.random.default_rng(3), alpha=alpha, balance=balance, min_size=2
+    )
     rng, classes = np.random.default_rng(3), np.unique(y)
     counts = [[0] * clients]
     while min(map(sum, zip(*counts, strict=True))) < 2:
@@ -140,7 +158,8 @@ def test_dirichlet_takes_the_first_draw_that_will_do(y, clients, balance, alpha)
                 held = [sum(row[k] for row in counts) for k in range(clients)]
                 q = np.array([q[k] if held[k] < len(y) / clients else 0 for k in range(clients)])
                 q = q / q.sum()
-            upto = list(accumulate(q))  # rounded as cumsum rounds: sum() of floats is exact from Python 3.12 on
+            # rounded as cumsum rounds: sum() of floats is exact from Python 3.12 on
+            upto = list(accumulate(q))
             edges = [int(u / upto[-1] * (y == c).sum()) for u in upto]
             counts.append([b - a for a, b in zip([0, *edges], edges, strict=False)])
     assert table(y, owned).tolist() == counts
@@ -188,8 +207,11 @@ def test_mixture_draws_from_what_is_left():
     one = dirichlet_mixture(y, 1, np.random.default_rng(0))
     assert lists(one) == [list(range(1000))]
     counts = table(y, dirichlet_mixture(y, 4, np.random.default_rng(0), alpha=1e9))
-    assert np.abs(counts[:, 0] / 250 - [0.6, 0.3, 0.1]).max() < 0.1  # multinomial(250), three standard deviations
-    first = table(y, dirichlet_mixture(y, 10, np.random.default_rng(0), alpha=1e9, prior="uniform"))[:, 0]
+    # multinomial(250), three standard deviations
+    assert np.abs(counts[:, 0] / 250 - [0.6, 0.3, 0.1]).max() < 0.1
+    first = table(
+        y, dirichlet_mixture(y, 10, np.random.default_rng(0), alpha=1e9, prior="uniform")
+    )[:, 0]
     assert np.abs(first / 100 - 1 / 3).max() < 0.15
 
 
@@ -204,25 +226,33 @@ def test_mixture_with_tiny_alpha_has_one_class_until_it_is_used_up():
 def test_mixture_mean_and_spread_are_those_of_the_dirichlet():
     """Var of q_kc is p (1 - p) / (α + 1); of a share of n draws p (1 - p) / n more, times α / (α + 1)."""
     y, alpha, n = np.repeat([0, 1], 200_000), 4.0, 40
-    counts = table(y, dirichlet_mixture(y, 10_000, np.random.default_rng(0), alpha=alpha))[0, :2000] / n
+    counts = (
+        table(y, dirichlet_mixture(y, 10_000, np.random.default_rng(0), alpha=alpha))[0, :2000] / n
+    )
     assert abs(counts.mean() - 0.5) < 0.02
     assert counts.var() == pytest.approx(0.25 / (alpha + 1) * (1 + alpha / n), rel=0.1)
 
 
 def test_a_sample_belongs_to_one_client_each_and_differs_by_seed():
     """4000 of 50000 examples are drawn; each class has Hypergeometric(50000, 5000, 4000), 400 ± 18 of them."""
-    first, second = (dirichlet_sample(cifar, 20, np.random.default_rng(s), examples=4000) for s in (0, 1))
+    first, second = (
+        dirichlet_sample(cifar, 20, np.random.default_rng(s), examples=4000) for s in (0, 1)
+    )
     drawn = np.concatenate(first)
     assert len(drawn) == len(set(drawn.tolist())) == 4000
     assert min(map(len, first)) >= 10
     assert np.abs(np.bincount(cifar[drawn]) - 400).max() < 90
-    assert len(set(drawn.tolist()) & set(np.concatenate(second).tolist())) < 600  # 320 ± 17 by chance
+    # 320 ± 17 by chance
+    assert len(set(drawn.tolist()) & set(np.concatenate(second).tolist())) < 600
     skew = np.mean([np.bincount(cifar[o]).max() / len(o) for o in first])
     assert skew > 0.4  # an even client has 0.1
 
 
 def test_a_sample_of_too_many_examples_is_refused():
-    with pytest.raises(RequestError, match="examples must be at most 10, the number of examples of the data, got 11"):
+    with pytest.raises(
+        RequestError,
+        match="examples must be at most 10, the number of examples of the data, got 11",
+    ):
         dirichlet_sample(np.arange(10) % 2, 2, np.random.default_rng(0), examples=11)
 
 
@@ -269,7 +299,8 @@ def test_consecutive_classes_by_hand():
     owned = consecutive_classes(y, 3, np.random.default_rng(0), **options)
     # client 0 takes of 0, 1, 2; client 1 of 1, 2, 3; client 2 of 3 and 0, for 2 has one left
     assert table(y, owned).tolist() == [[3, 0, 3], [3, 3, 0], [3, 3, 0], [0, 3, 3]]
-    with pytest.raises(RequestError, match=r"classes of client 3 .* lower data.clients"):  # 3, 0 and 1 have one left
+    # 3, 0 and 1 have one left
+    with pytest.raises(RequestError, match=r"classes of client 3 .* lower data.clients"):
         consecutive_classes(y, 4, np.random.default_rng(0), **options)
 
 
@@ -277,13 +308,19 @@ def test_consecutive_classes_has_the_sizes_of_the_script():
     """Of each class int((lognormal(4, 1) + 5) / 3), at least 2; FedFa's Table 1 has 18345 examples of 200 clients."""
     y = np.repeat(np.arange(10), 5000)
     counts = table(y, consecutive_classes(y, 200, np.random.default_rng(0)))
-    assert all(set(np.flatnonzero(counts[:, i])) == {i % 10, (i + 1) % 10, (i + 2) % 10} for i in range(200))
+    assert all(
+        set(np.flatnonzero(counts[:, i])) == {i % 10, (i + 1) % 10, (i + 2) % 10}
+        for i in range(200)
+    )
     each = counts.max(0)
     assert (counts.sum(0) == 3 * each).all()
     rng = np.random.default_rng(0)
     for _ in range(10):
         rng.permutation(5000)
-    assert each.tolist() == np.maximum((np.exp(4 + rng.standard_normal(200)) + 5) / 3, 2).astype(int).tolist()
+    assert (
+        each.tolist()
+        == np.maximum((np.exp(4 + rng.standard_normal(200)) + 5) / 3, 2).astype(int).tolist()
+    )
     assert 14000 < counts.sum() < 24000
 
 
@@ -308,10 +345,16 @@ def test_consecutive_classes_as_published_shares_images_as_the_script_does(mu):
     owned = consecutive_classes(y, 200, np.random.default_rng(0), mu=mu, as_published=True)
     rng = np.random.default_rng(0)
     images = np.concatenate([5000 * c + rng.permutation(5000)[:4000] for c in range(10)])
-    each = np.maximum((np.exp(np.minimum(mu + rng.standard_normal(200), np.log(len(y)))) + 5) / 3, 2).astype(int)
+    each = np.maximum(
+        (np.exp(np.minimum(mu + rng.standard_normal(200), np.log(len(y)))) + 5) / 3, 2
+    ).astype(int)
     want = published(each.tolist(), 10, 3)
-    assert [o.tolist() for o in owned] == [[images[4000 * c + k] for c, k in client] for client in want]
-    if mu == 4:  # every client begins at the first image, so the largest client of a class has all that are used of it
+    assert [o.tolist() for o in owned] == [
+        [images[4000 * c + k] for c, k in client] for client in want
+    ]
+    # every client begins at the first image, so the largest client of a class has all that are used
+    # of it
+    if mu == 4:
         assert len(np.unique(np.concatenate(owned))) == sum(
             max(each[[i for i in range(200) if (c - i) % 10 < 3]]) for c in range(10)
         )
@@ -320,7 +363,10 @@ def test_consecutive_classes_as_published_shares_images_as_the_script_does(mu):
 def test_as_published_is_not_an_option_that_changes_the_draws():
     """The same classes and sizes of clients; and, as before it existed, no image twice without it."""
     y = np.repeat(np.arange(10), 5000)
-    clean, shared = (consecutive_classes(y, 200, np.random.default_rng(3), as_published=on) for on in (False, True))
+    clean, shared = (
+        consecutive_classes(y, 200, np.random.default_rng(3), as_published=on)
+        for on in (False, True)
+    )
     assert np.array_equal(table(y, clean), table(y, shared))
     assert len(np.unique(np.concatenate(clean))) == sum(map(len, clean))
 
@@ -328,9 +374,16 @@ def test_as_published_is_not_an_option_that_changes_the_draws():
 def test_shared_examples_are_counted_and_have_one_label():
     """4 clients of 6 examples of 2 classes, the same first 3 of each class; half of each client's are for testing."""
     x, y = np.zeros((20, 1)), np.repeat([0, 1], 10)
-    rule = partial(consecutive_classes, classes_per_client=2, mu=0, sigma=0, as_published=True)  # int(6 / 2) of each
+    # int(6 / 2) of each
+    rule = partial(consecutive_classes, classes_per_client=2, mu=0, sigma=0, as_published=True)
     data = assemble(
-        Examples(x, y, 2), partition=rule, clients=4, split=0.5, local_test="split", seed=0, test_clients=None
+        Examples(x, y, 2),
+        partition=rule,
+        clients=4,
+        split=0.5,
+        local_test="split",
+        seed=0,
+        test_clients=None,
     )
     assert data.shares_examples
     train, test = data.train.index.numpy(), data.test.index.numpy()
@@ -363,7 +416,11 @@ def test_stratified_amounts_differ_by_one_at_most(y, clients):
 
 
 def test_contiguous_by_hand():
-    assert lists(contiguous(np.zeros(7), 3, np.random.default_rng(0))) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert lists(contiguous(np.zeros(7), 3, np.random.default_rng(0))) == [
+        [0, 1, 2],
+        [3, 4],
+        [5, 6],
+    ]
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(20, [0, 1, 2, 5, 9]), (5, (3,)), (4, None)])
@@ -401,12 +458,15 @@ def test_bernoulli_dirichlet_holds_classes_with_probability_p():
 
 def test_bernoulli_dirichlet_at_its_limits():
     """With p = 1 and large alpha all share all evenly; with tiny p everybody has one class, and no class is lost."""
-    counts = table(cifar, bernoulli_dirichlet(cifar, 10, np.random.default_rng(0), p=1.0, alpha=1e9))
+    counts = table(
+        cifar, bernoulli_dirichlet(cifar, 10, np.random.default_rng(0), p=1.0, alpha=1e9)
+    )
     assert np.abs(counts - 500).max() < 5 * np.sqrt(5000 * 0.1 * 0.9)
     counts = table(cifar, bernoulli_dirichlet(cifar, 200, np.random.default_rng(0), p=1e-12))
     assert ((counts > 0).sum(0) == 1).all()
     counts = table(cifar, bernoulli_dirichlet(cifar, 2, np.random.default_rng(0), p=1e-12))
-    assert (counts.sum(1) == 5000).all()  # ten classes, two clients with one each by chance: the others are given away
+    # ten classes, two clients with one each by chance: the others are given away
+    assert (counts.sum(1) == 5000).all()
 
 
 # quantities
@@ -421,7 +481,8 @@ def test_sizes_by_hand():
 def test_power_law():
     """Harmonic shares of 1100 beyond one for each of four: 1, 1/2, 1/3, 1/4 of 528."""
     sizes = sorted(
-        (len(o) for o in power_law_sizes(np.zeros(1104), 4, np.random.default_rng(0), min_size=1)), reverse=True
+        (len(o) for o in power_law_sizes(np.zeros(1104), 4, np.random.default_rng(0), min_size=1)),
+        reverse=True,
     )
     assert sizes == [529, 265, 177, 133]
     equal = power_law_sizes(np.zeros(100), 4, np.random.default_rng(0), exponent=0)
@@ -433,11 +494,16 @@ def test_power_law():
 def test_lognormal():
     """The logarithms of what is beyond the least size spread by sigma."""
     y = np.zeros(4_000_000)
-    sizes = np.array([len(o) for o in lognormal_sizes(y, 2000, np.random.default_rng(0), sigma=0.5)])
+    sizes = np.array(
+        [len(o) for o in lognormal_sizes(y, 2000, np.random.default_rng(0), sigma=0.5)]
+    )
     assert np.log(sizes - 10).std() == pytest.approx(0.5, rel=0.05)
     equal = lognormal_sizes(np.zeros(100), 4, np.random.default_rng(0), sigma=0)
     assert [len(o) for o in equal] == [25] * 4
-    assert min(len(o) for o in lognormal_sizes(np.zeros(100), 4, np.random.default_rng(0), sigma=1e9)) == 10
+    assert (
+        min(len(o) for o in lognormal_sizes(np.zeros(100), 4, np.random.default_rng(0), sigma=1e9))
+        == 10
+    )
 
 
 def test_quantity_rules_do_not_look_at_labels():

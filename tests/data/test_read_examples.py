@@ -8,11 +8,18 @@ from fedbench.data.examples import Part, join, numbered
 
 
 def part(name, held_out, labels):
-    return Part(name, held_out, np.array(labels, dtype=float).reshape(-1, 1), np.array(labels, dtype=float))
+    return Part(
+        name, held_out, np.array(labels, dtype=float).reshape(-1, 1), np.array(labels, dtype=float)
+    )
 
 
 def test_parts_are_joined_client_by_client():
-    parts = [part("b", False, [0, 1]), part("a", False, [2]), part("b", True, [1]), part("c", True, [])]
+    parts = [
+        part("b", False, [0, 1]),
+        part("a", False, [2]),
+        part("b", True, [1]),
+        part("c", True, []),
+    ]
     examples = join(parts, classes=3)
     assert examples.names == ("b", "a", "c")
     assert examples.owner.tolist() == [0, 0, 1, 0]
@@ -32,7 +39,11 @@ def test_names_sort_in_order(count, names):
 def test_rows_of_some_clients_and_their_labels():
     rows = Rows.of([np.array([4, 0]), np.array([], dtype=int), np.array([1])])
     assert rows.owners.tolist() == [0, 0, 2]
-    assert rows.label_counts(np.array([1, 0, 0, 0, 2]), 3).tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    assert rows.label_counts(np.array([1, 0, 0, 0, 2]), 3).tolist() == [
+        [0, 1, 1],
+        [0, 0, 0],
+        [1, 0, 0],
+    ]
     assert [owned.tolist() for owned in rows.select(np.array([2, 0])).split()] == [[1], [4, 0]]
 
 

@@ -47,17 +47,32 @@ def test_leaf_json_shapes_and_classes(tmp_path):
     ("text", "message"),
     [
         ("{", r"is not in LEAF's JSON format \(Expecting property name"),
-        ("[]", "; expected users and num_samples, lists of the same length, and user_data with x and y of each user"),
+        (
+            "[]",
+            "; expected users and num_samples, lists of the same length, and user_data with x and y of each user",
+        ),
         ('{"users": []}', "in LEAF's JSON format .'num_samples'.;"),
         ('{"users": ["a"], "num_samples": [], "user_data": {}}', "argument 2 is shorter"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' needs user_data with x and y"),
-        ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "1 x and 1 y, not 2"),
+        (
+            '{"users": ["a"], "num_samples": [1], "user_data": {}}',
+            "user 'a' needs user_data with x and y",
+        ),
+        (
+            '{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}',
+            "1 x and 1 y, not 2",
+        ),
         (
             '{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [["p"]], "y": [0]}}}',
             "x must be finite numbers",
         ),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "integers >= 0"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "integers >= 0"),
+        (
+            '{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}',
+            "integers >= 0",
+        ),
+        (
+            '{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}',
+            "integers >= 0",
+        ),
         (
             '{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[NaN]], "y": [0]}}}',
             "x must be finite numbers",
@@ -88,7 +103,9 @@ def test_leaf_json_names_what_is_missing(tmp_path):
     with pytest.raises(RequestError, match=r"data.train=.*nowhere is neither a file nor"):
         leaf_json.load(train=str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match=r"data.test=.*empty is neither a file nor a directory with .json files"):
+    with pytest.raises(
+        RequestError, match=r"data.test=.*empty is neither a file nor a directory with .json files"
+    ):
         leaf_json.load(train=leaf_file(tmp_path / "t.json", TRAIN), test=str(tmp_path / "empty"))
     with pytest.raises(RequestError, match="data.classes=2, but .* has the label 2"):
         leaf_json.load(train=str(tmp_path / "t.json"), classes=2)
@@ -107,7 +124,9 @@ def test_mnist_reads_idx_files(tmp_path):
     assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
     assert mnist.load(tmp_path, pool=True).held_out is None
-    with pytest.raises(RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"):
+    with pytest.raises(
+        RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"
+    ):
         mnist.load(tmp_path / "empty", download=False)
     assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)
 
@@ -195,7 +214,18 @@ def test_real_mnist(real_data):
     assert (e.sources, e.unofficial) == (("MNIST: official files",), ())
     train = e.x[:60000].astype(np.float32) / 255
     assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=1e-4)
-    assert np.bincount(e.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(e.y[:60000]).tolist() == [
+        5923,
+        6742,
+        5958,
+        6131,
+        5842,
+        5421,
+        5918,
+        6265,
+        5851,
+        5949,
+    ]
 
 
 @pytest.mark.data("cifar-10-batches-py")

@@ -98,14 +98,20 @@ def test_fedprox_iid_has_one_model():
 
 def test_examples_are_rounded_to_the_type_of_the_run_and_to_nothing_else():
     """As if all of them had been made in float64 first, which takes three times the memory."""
-    for made in (lambda **how: leaf(20, **how), lambda **how: fedprox(3, clients=9, alpha=1, beta=1, **how)):
+    for made in (
+        lambda **how: leaf(20, **how),
+        lambda **how: fedprox(3, clients=9, alpha=1, beta=1, **how),
+    ):
         exact, rounded = made(), made(feature_dtype="float32")
         assert np.array_equal(exact.x.astype(np.float32), rounded.x)
         assert np.array_equal(exact.y, rounded.y)
         assert np.array_equal(exact.owner, rounded.owner)
     run = compose_run(["data=synthetic_1_1", "data.clients=3"])
     assert read_examples(run).x.dtype == np.float32
-    assert read_examples(compose_run(["data=synthetic_1_1", "engine.precision=float64"])).x.dtype == np.float64
+    assert (
+        read_examples(compose_run(["data=synthetic_1_1", "engine.precision=float64"])).x.dtype
+        == np.float64
+    )
 
 
 def test_a_population_of_small_clients():

@@ -119,7 +119,12 @@ def test_plays_and_their_roles():
     one, comedy = shakespeare.plays(GUTENBERG)
     assert one[0] == "NONE"  # the nearest line above the author that is not empty
     assert one[1] == {
-        "GHOST": ["nobody's title page", "two lines", "are too few", "but still the ghost's, so he has four"],
+        "GHOST": [
+            "nobody's title page",
+            "two lines",
+            "are too few",
+            "but still the ghost's, so he has four",
+        ],
         "FOOL": ["a" * 50, "b" * 30, " " * 36 + "Exit GHOST"],
         "SIR TOBY": [SAY[:59]] * 3,
         "LADY": ["No", "more", "."],
@@ -133,14 +138,19 @@ def test_plays_and_their_roles():
 
 def test_title_and_author_may_be_two_to_seven_lines_apart():
     for apart in range(2, 8):
-        text = "x\nby William Shakespeare\nTITLE" + "\n" * apart + "by William Shakespeare\n  A. b\n  C. d\n"
+        text = (
+            "x\nby William Shakespeare\nTITLE"
+            + "\n" * apart
+            + "by William Shakespeare\n  A. b\n  C. d\n"
+        )
         assert shakespeare.plays(text) == [("TITLE", {"A": ["b"], "C": ["d"]})]
 
 
 def test_shakespeare_windows(gutenberg):
     e = shakespeare.load(gutenberg, 0, split=1.0)
-    # FOOL: 50 a, blank, 30 b, blanks joined into one, "Exit GHOST", blank: 93 characters. SIR TOBY: 3 x (59 + blank).
-    # LADY: 10 characters; GHOST: 80 characters, one too few; AEGEON: 43; DUKE: 78 c, " d e 1609 A MONOLOGUE ".
+    # FOOL: 50 a, blank, 30 b, blanks joined into one, "Exit GHOST", blank: 93 characters. SIR TOBY:
+    # 3 x (59 + blank). LADY: 10 characters; GHOST: 80 characters, one too few; AEGEON: 43; DUKE: 78
+    # c, " d e 1609 A MONOLOGUE ".
     assert e.names == ("NONE_FOOL", "NONE_SIR_TOBY", "THE_COMEDY_OF_ERRORS_DUKE")
     assert np.bincount(e.owner).tolist() == [13, 100, 20]
     assert (e.x.shape, e.x.dtype, e.y.shape, e.classes) == ((133, 80), np.uint8, (133,), 80)
@@ -155,7 +165,8 @@ def test_shakespeare_windows(gutenberg):
 
 def test_shakespeare_cuts_in_time(gutenberg):
     e = shakespeare.load(gutenberg, 0, split=0.1)
-    # SIR TOBY: 100 windows, 10 to train on, 79 across the border, 11 to test on; the others have none after theirs
+    # SIR TOBY: 100 windows, 10 to train on, 79 across the border, 11 to test on; the others have
+    # none after theirs
     assert e.names == ("NONE_SIR_TOBY",)
     assert e.held_out.tolist() == [False] * 10 + [True] * 11
     line = (SAY[:59] + " ") * 3
@@ -163,7 +174,10 @@ def test_shakespeare_cuts_in_time(gutenberg):
     assert letters(e.x[9]) == line[9:89]
     assert letters(e.x[10]) == line[89:169]  # begins where the last window to train on ends
     assert letters(e.y[10:]) == line[169:]
-    assert "(2 roles have not); 10 windows to train on, 11 to test on, 79 across the border left out" in e.sources[1]
+    assert (
+        "(2 roles have not); 10 windows to train on, 11 to test on, 79 across the border left out"
+        in e.sources[1]
+    )
     data = assemble(e, partition=None, clients=None, split=0.1, local_test="auto", seed=0)
     assert (data.train.counts.tolist(), data.test.counts.tolist()) == ([10], [11])
 
@@ -189,7 +203,10 @@ def test_shakespeare_limits_its_roles(gutenberg):
             {"min_samples": 101},
             r"no role has data.source.min_samples=101 windows, .*some on both sides of data.split=0.8",
         ),
-        ({"split": 1, "clients": 4}, "must be at most 3, the number of roles of this source; got 4"),
+        (
+            {"split": 1, "clients": 4},
+            "must be at most 3, the number of roles of this source; got 4",
+        ),
         ({"json_test": "x"}, "data.test needs data.train"),
     ],
 )
@@ -201,11 +218,15 @@ def test_shakespeare_refuses(gutenberg, options, message):
 def test_shakespeare_reads_other_encodings_and_refuses_other_texts(gutenberg):
     path = gutenberg / "shakespeare" / "data" / "raw_data" / "raw_data.txt"
     expected = shakespeare.load(gutenberg, 0, split=1)
-    other = GUTENBERG.removeprefix("\ufeff").replace("Enter the", "\xe9nter the").replace("\n", "\r\n")
+    other = (
+        GUTENBERG.removeprefix("\ufeff").replace("Enter the", "\xe9nter the").replace("\n", "\r\n")
+    )
     path.write_bytes(other.encode("latin-1"))
     assert np.array_equal(shakespeare.load(gutenberg, 0, split=1).x, expected.x)
     path.write_text("To be, or not to be\n")
-    with pytest.raises(RequestError, match=r"raw_data.txt contains no plays; it must be 100.txt of https://www.gut"):
+    with pytest.raises(
+        RequestError, match=r"raw_data.txt contains no plays; it must be 100.txt of https://www.gut"
+    ):
         shakespeare.load(gutenberg, 0)
 
 
@@ -214,8 +235,15 @@ def leaf_strings(path, users):
     data = {}
     for user, text in users.items():
         count = len(text) - 80
-        data[user] = {"x": [text[i : i + 80] for i in range(count)], "y": [text[i + 80] for i in range(count)]}
-    content = {"users": list(users), "num_samples": [len(d["y"]) for d in data.values()], "user_data": data}
+        data[user] = {
+            "x": [text[i : i + 80] for i in range(count)],
+            "y": [text[i + 80] for i in range(count)],
+        }
+    content = {
+        "users": list(users),
+        "num_samples": [len(d["y"]) for d in data.values()],
+        "user_data": data,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
     return str(path)
@@ -230,9 +258,15 @@ def test_shakespeare_reads_leafs_json(tmp_path):
     assert e.owner.tolist() == [0] * 11 + [1] * 3
     assert e.held_out.tolist() == [False] * 10 + [True] + [False] * 2 + [True]
     assert letters(e.x[10]) + letters(e.y[10:11]) == text[89:170]
-    assert shakespeare.load(tmp_path, 0, json_train=train, json_test=test, min_samples=4).names == ("B",)
-    one = leaf_strings(tmp_path / "all.json", {"A": text})  # without a test file: cut in time, as the text is
-    assert shakespeare.load(tmp_path, 0, json_train=one, split=0.1).held_out.tolist() == [False] * 10 + [True] * 11
+    assert shakespeare.load(tmp_path, 0, json_train=train, json_test=test, min_samples=4).names == (
+        "B",
+    )
+    # without a test file: cut in time, as the text is
+    one = leaf_strings(tmp_path / "all.json", {"A": text})
+    assert (
+        shakespeare.load(tmp_path, 0, json_train=one, split=0.1).held_out.tolist()
+        == [False] * 10 + [True] * 11
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +274,10 @@ def test_shakespeare_reads_leafs_json(tmp_path):
     [
         ("{", "is not in LEAF's JSON format"),
         ("[]", "is not in LEAF's JSON format"),
-        ({"users": ["a"], "num_samples": [1], "user_data": {}}, "user 'a' needs user_data with x and y"),
+        (
+            {"users": ["a"], "num_samples": [1], "user_data": {}},
+            "user 'a' needs user_data with x and y",
+        ),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["b"], "y": []}}},
             "1 x and 0 y, not 1",
@@ -253,7 +290,10 @@ def test_shakespeare_reads_leafs_json(tmp_path):
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["b"], "y": ["c"]}}},
             "strings of 80 characters and of one",
         ),
-        ({"users": ["a", "a"], "num_samples": [0, 0], "user_data": {"a": {"x": [], "y": []}}}, "user 'a' occurs twice"),
+        (
+            {"users": ["a", "a"], "num_samples": [0, 0], "user_data": {"a": {"x": [], "y": []}}},
+            "user 'a' occurs twice",
+        ),
         ({"users": [], "num_samples": [], "user_data": {}}, "no role has"),
     ],
 )
@@ -292,7 +332,9 @@ def tweets(tmp_path):
 
 
 def read(folder, **options):
-    return sent140.load(folder, **{"glove": "small.2d.txt", "min_tweets": 1, "length": 8, **options})
+    return sent140.load(
+        folder, **{"glove": "small.2d.txt", "min_tweets": 1, "length": 8, **options}
+    )
 
 
 def test_sent140_reads_accounts(tweets):
@@ -301,8 +343,13 @@ def test_sent140_reads_accounts(tweets):
     assert (e.owner.tolist(), e.y.tolist(), e.classes) == ([0, 0, 1, 1, 2], [1, 1, 0, 1, 0], 2)
     # good 2, great 3, ! 4, café 5, it's 6, ; 7; unknown: amy , amp more two lines ?
     assert e.tokens == 8
-    words = {line.split()[0]: line.split()[1:] for line in reversed(GLOVE.splitlines())}  # of two the first counts
-    rows = [[0, 0], [0, 0], *([float(v) for v in words[w]] for w in ("good", "great", "!", "café", "it's", ";"))]
+    # of two the first counts
+    words = {line.split()[0]: line.split()[1:] for line in reversed(GLOVE.splitlines())}
+    rows = [
+        [0, 0],
+        [0, 0],
+        *([float(v) for v in words[w]] for w in ("good", "great", "!", "café", "it's", ";")),
+    ]
     assert np.array_equal(e.vectors(), np.array(rows, dtype=np.float32))
     assert e.x.tolist() == [
         [2, 2, 2, 2, 2, 2, 0, 0],
@@ -313,7 +360,8 @@ def test_sent140_reads_accounts(tweets):
     ]
     assert e.x.dtype == np.int64
     assert (
-        "4 training and 2 test tweets (official: 1600000 and 498), 1 neutral ones left out, 3 accounts" in e.sources[0]
+        "4 training and 2 test tweets (official: 1600000 and 498), 1 neutral ones left out, 3 accounts"
+        in e.sources[0]
     )
 
 
@@ -331,7 +379,10 @@ def test_sent140_options(tweets):
     [
         (b'"target","id","date","query","user","text"\n', "training.csv must have .* .'target'."),
         (b'"0","1","d","q","bob"\n', "must have .*not enough values"),
-        (b'"0","1","d","q","bob","never ends\n' + b"x" * 200_000, "training.csv must have .*field larger"),
+        (
+            b'"0","1","d","q","bob","never ends\n' + b"x" * 200_000,
+            "training.csv must have .*field larger",
+        ),
     ],
 )
 def test_sent140_refuses_other_files(tweets, row, message):
@@ -341,7 +392,9 @@ def test_sent140_refuses_other_files(tweets, row, message):
 
 
 def test_sent140_refuses(tweets):
-    with pytest.raises(RequestError, match=r"no account has data.source.min_tweets=3 tweets; lower it"):
+    with pytest.raises(
+        RequestError, match=r"no account has data.source.min_tweets=3 tweets; lower it"
+    ):
         read(tweets, min_tweets=3)
     with pytest.raises(
         RequestError,
@@ -364,11 +417,14 @@ def test_vectors_are_what_the_tokens_stand_for(tweets):
     assert np.array_equal(some, table[[0, 1, 7, 0, 3]])
     path.write_text("a 1 2\nb 1\n")
     with pytest.raises(
-        RequestError, match=r"small.2d.txt must have a word and its numbers in every line, .* same shape"
+        RequestError,
+        match=r"small.2d.txt must have a word and its numbers in every line, .* same shape",
     ):
         sent140.vectors(path, ["a", "b"])
     path.write_text("a 1 x\n")
-    with pytest.raises(RequestError, match="must have a word and its numbers in every line, .*could not convert"):
+    with pytest.raises(
+        RequestError, match="must have a word and its numbers in every line, .*could not convert"
+    ):
         sent140.vectors(path, ["a", "b"])
 
 
@@ -417,13 +473,20 @@ def test_wikitext_streams(wiki):
         "wiki.test.tokens: 10 words, 1 read as <unk>, 6 predicted",
     )
     data = assemble(e, partition=None, clients=2, split=0.8, local_test="auto", seed=0)
-    assert (data.y.shape, data.train.counts.tolist(), data.test.counts.tolist()) == ((6, 3), [2, 2], [1, 1])
+    assert (data.y.shape, data.train.counts.tolist(), data.test.counts.tolist()) == (
+        (6, 3),
+        [2, 2],
+        [1, 1],
+    )
 
 
 def test_wikitext_can_test_on_another_file_or_none(wiki):
     valid = wikitext2.load(wiki, clients=2, columns=2, length=3, held_out="valid")
     assert valid.x[4:].tolist() == [[0, 4, 5], [5, 4, 5]]  # <eos> b c b | c b c <eos>
-    assert wikitext2.load(wiki, clients=2, columns=2, length=3, held_out=None).held_out.tolist() == [False] * 4
+    assert (
+        wikitext2.load(wiki, clients=2, columns=2, length=3, held_out=None).held_out.tolist()
+        == [False] * 4
+    )
 
 
 def test_streams_walk_down_the_columns():
@@ -433,24 +496,33 @@ def test_streams_walk_down_the_columns():
     first = [[0, 1], [6, 7], [12, 13], [2, 3], [8, 9], [14, 15]]
     assert x.tolist() == [*first, *([a + 20, b + 20] for a, b in first)]
     assert np.array_equal(y, x + 1)
-    assert [(part.name, len(part.y), part.held_out) for part in parts] == [("a", 6, False), ("b", 6, False)]
+    assert [(part.name, len(part.y), part.held_out) for part in parts] == [
+        ("a", 6, False),
+        ("b", 6, False),
+    ]
 
 
-@pytest.mark.parametrize(("count", "clients", "columns", "length"), [(1000, 16, 2, 5), (997, 3, 7, 35), (72, 1, 1, 35)])
+@pytest.mark.parametrize(
+    ("count", "clients", "columns", "length"), [(1000, 16, 2, 5), (997, 3, 7, 35), (72, 1, 1, 35)]
+)
 def test_no_word_is_predicted_twice(count, clients, columns, length):
     parts = wikitext2.streams(np.arange(count), range(clients), columns, length, "f")
     x, y = (np.concatenate([getattr(part, key) for part in parts]) for key in "xy")
     assert len(np.unique(y)) == y.size == x.size
     assert np.array_equal(y, x + 1)
     assert [len(part.y) for part in parts] == [len(x) // clients] * clients
-    assert count - y.size < clients + clients * columns * (length + 1)  # all that rounding can leave out
+    # all that rounding can leave out
+    assert count - y.size < clients + clients * columns * (length + 1)
     for k, part in enumerate(parts):  # pieces follow each other
         assert part.y.min() > k * (count // clients)
         assert part.y.max() < (k + 1) * (count // clients)
 
 
 def test_wikitext_refuses(wiki):
-    with pytest.raises(RequestError, match=r"wiki.train.tokens has 17 words, too few for data.clients=16 with 20 col"):
+    with pytest.raises(
+        RequestError,
+        match=r"wiki.train.tokens has 17 words, too few for data.clients=16 with 20 col",
+    ):
         wikitext2.load(wiki)
     (wiki / "wikitext-2" / "wiki.test.tokens").write_bytes(b"\xff")
     with pytest.raises(RequestError, match="is not text in UTF-8"):
@@ -469,16 +541,24 @@ def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
         for part, text in WIKI.items():
             server.files[part] = text.encode()
             sha1 = hashlib.sha1(text.encode()).hexdigest()
-            files.append(fetch.Remote(f"wikitext-2/wiki.{part}.tokens", (f"{server.root}/{part}",), f"sha1:{sha1}"))
+            files.append(
+                fetch.Remote(
+                    f"wikitext-2/wiki.{part}.tokens", (f"{server.root}/{part}",), f"sha1:{sha1}"
+                )
+            )
         monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=files),))
         got = wikitext2.load(tmp_path, clients=2, columns=2, length=3)
         assert server.asked == [*WIKI]
-        with pytest.raises(RequestError, match=r"3 files missing: downloads are disabled .*wiki.train.tokens"):
+        with pytest.raises(
+            RequestError, match=r"3 files missing: downloads are disabled .*wiki.train.tokens"
+        ):
             wikitext2.load(tmp_path / "none", download=False)
         (tmp_path / "none").mkdir()
         wrong = [replace(files[0], hash="sha1:" + "0" * 40)]
         monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=wrong),))
-        with pytest.raises(RequestError, match=r"wiki.train.tokens could not be downloaded.*SHA1 hash"):
+        with pytest.raises(
+            RequestError, match=r"wiki.train.tokens could not be downloaded.*SHA1 hash"
+        ):
             wikitext2.load(tmp_path / "none")
     assert got.tokens == 10
 
@@ -490,7 +570,8 @@ def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
 @pytest.mark.data("shakespeare")
 def test_real_shakespeare(real_data):
     e = shakespeare.load(real_data, 0, split=1)
-    assert e.sources[0] == "Shakespeare: 36 plays, 1144 roles, 1129 with a window, 4226158 windows"  # as LEAF publishes
+    # as LEAF publishes
+    assert e.sources[0] == "Shakespeare: 36 plays, 1144 roles, 1129 with a window, 4226158 windows"
     assert e.x.shape == (4226158, 80)
     sizes = np.bincount(e.owner)
     assert (len(sizes), round(sizes.mean()), round(sizes.std())) == (1129, 3743, 6212)
@@ -505,7 +586,10 @@ def test_real_wikitext(real_data):
     assert e.classes == 33278
     assert e.sources[1].startswith("wiki.train.tokens: 2088628 words")
     assert e.sources[2].startswith("wiki.test.tokens: 245569 words, 0 read as <unk>")
-    assert e.x.shape == ((2088628 // 16 // 20 - 1) // 35 * 20 * 16 + (245569 // 16 - 1) // 35 * 16, 35)
+    assert e.x.shape == (
+        (2088628 // 16 // 20 - 1) // 35 * 20 * 16 + (245569 // 16 - 1) // 35 * 16,
+        35,
+    )
 
 
 @pytest.mark.data("sent140", "glove")

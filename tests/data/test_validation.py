@@ -79,7 +79,9 @@ def test_fractions_out_of_range_are_refused(value):
 
 
 def measured(data, w, task):
-    return evaluate(Measurements(task, Engine(make_oracle(task, "stacked"), "stacked", 100)), data, w)
+    return evaluate(
+        Measurements(task, Engine(make_oracle(task, "stacked"), "stacked", 100)), data, w
+    )
 
 
 @pytest.mark.parametrize("personal", [False, True])
@@ -95,12 +97,18 @@ def test_every_metric_of_the_test_examples_is_measured_on_them(personal):
     swapped = measured(replace(data, test=data.validation, validation=None), w, task)
     ours, theirs = found.summary(), swapped.summary()
     names = {"test_loss", *accuracy_metrics(np.ones(1), np.ones(1))}
-    assert {k for k in ours if k.startswith("val_")} == {f"val_{n.removeprefix('test_')}" for n in names}
+    assert {k for k in ours if k.startswith("val_")} == {
+        f"val_{n.removeprefix('test_')}" for n in names
+    }
     for name in names:
         assert ours[f"val_{name.removeprefix('test_')}"] == theirs[name]
     table, other = (pd.DataFrame(f.per_client(data.names)) for f in (found, swapped))
     assert table["n_val"].tolist() == [12, 0, 4, 10]
-    for name, twin in (("val_accuracy", "accuracy"), ("val_loss", "test_loss"), ("val_correct", "correct")):
+    for name, twin in (
+        ("val_accuracy", "accuracy"),
+        ("val_loss", "test_loss"),
+        ("val_correct", "correct"),
+    ):
         pd.testing.assert_series_equal(table[name], other[twin], check_names=False)
 
 
@@ -114,9 +122,12 @@ def test_without_any_validation_examples_the_columns_are_null(fed, tmp_path):
 
 def test_a_run_records_them_and_other_runs_do_not(fed, tmp_path):
     plain, held = (
-        run_dir(tmp_path, fed("rounds=2", "data.clients=5", *more)[1]) for more in ([], ["data.validation=0.3"])
+        run_dir(tmp_path, fed("rounds=2", "data.clients=5", *more)[1])
+        for more in ([], ["data.validation=0.3"])
     )
-    columns = [set(json.loads((p / "rounds.jsonl").read_text().splitlines()[0])) for p in (plain, held)]
+    columns = [
+        set(json.loads((p / "rounds.jsonl").read_text().splitlines()[0])) for p in (plain, held)
+    ]
     assert columns[1] - columns[0] == {c for c in columns[1] if c.startswith("val_")} != set()
     assert columns[0] < columns[1]
     added = {"n_val", "val_correct", "val_accuracy", "val_loss"}

@@ -14,7 +14,9 @@ from tools import ROOT
 from fedbench.cli import main
 
 PYTHON = re.compile(r"^```python\n(import fedbench\n.*?)^```", re.M | re.S)
-IN_PYTHON = [p for p in [ROOT / "README.md", *PAGES] if PYTHON.search(p.read_text(encoding="utf-8"))]
+IN_PYTHON = [
+    p for p in [ROOT / "README.md", *PAGES] if PYTHON.search(p.read_text(encoding="utf-8"))
+]
 RUNNING = [p for p in PAGES if any(b.reason is None for b in blocks(p.read_text(encoding="utf-8")))]
 WORDS = ("list", "data", "new", "report", "status", "show", "plot", "completion")  # train nothing
 
@@ -24,10 +26,18 @@ def small(words):
     if words[0] in WORDS or "--cfg" in words or "--plan" in words:
         return words
     if words[0] == "reproduce":
-        words = [w for w, before in zip(words, [None, *words], strict=False) if "--profile" not in (w, before)]
+        words = [
+            w
+            for w, before in zip(words, [None, *words], strict=False)
+            if "--profile" not in (w, before)
+        ]
         return [*words, "--profile", "smoke", "--jobs", "1"]
     words = [re.sub(r"^(seed=\d+,\d+),.*", r"\1", w) for w in words if not w.startswith("rounds=")]
-    if "-m" in words and "--jobs" not in words and not any(w.startswith("hydra/launcher") for w in words):
+    if (
+        "-m" in words
+        and "--jobs" not in words
+        and not any(w.startswith("hydra/launcher") for w in words)
+    ):
         words = [*words[:1], "--jobs", "1", *words[1:]]
     return [*words, "rounds=2"]
 
@@ -70,7 +80,11 @@ def test_the_python_runs(page, tmp_path, monkeypatch):
 def run(command, capsys):
     """The exit status, and what the command printed: of fedbench in this process, of others in a shell."""
     if not command.startswith("fedbench "):
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
         done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, env=env)
         return done.returncode, done.stdout + done.stderr
     words = shlex.split(re.sub(r"\s{2,}#.*", "", command))

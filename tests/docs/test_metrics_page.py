@@ -38,4 +38,6 @@ def test_the_example_by_hand():
         ("kl_uniform", 1, "0.4621"),
     ]:
         assert text in " ".join(shown.split())
-        assert factor * found[name] == pytest.approx(float(re.search(r"[\d.]+", text.replace("(w)", ""))[0]), abs=5e-3)
+        assert factor * found[name] == pytest.approx(
+            float(re.search(r"[\d.]+", text.replace("(w)", ""))[0]), abs=5e-3
+        )

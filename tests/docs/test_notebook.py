@@ -21,7 +21,9 @@ def value(source, names):
     if not isinstance(last, ast.Expr):
         before, last = [*before, last], None
     exec(compile(ast.Module(before, []), "cell", "exec"), names)
-    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+    return (
+        None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+    )
 
 
 def test_the_value_of_a_cell():
@@ -37,7 +39,9 @@ def test_the_notebook_prints_what_it_shows(monkeypatch, tmp_path):
     monkeypatch.setattr(plt, "show", plt.close)
     names = {}
     for cell in cells():
-        shown = [o["data"]["text/plain"] for o in cell["outputs"] if o["output_type"] == "execute_result"]
+        shown = [
+            o["data"]["text/plain"] for o in cell["outputs"] if o["output_type"] == "execute_result"
+        ]
         found = value("".join(cell["source"]), names)
         assert [repr(found)] == ["".join(s) for s in shown] if shown else found is None
         assert not [o for o in cell["outputs"] if o["output_type"] in ("error", "stream")]

@@ -59,7 +59,16 @@ def test_a_broken_link_is_found(tmp_path):
 @pytest.mark.slow
 def test_the_site(tmp_path):
     site = tmp_path / "site"
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "trees")]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-d",
+        str(tmp_path / "trees"),
+    ]
     built = subprocess.run(
         [*command, str(ROOT / "docs"), str(site)],
         capture_output=True,
@@ -72,7 +81,9 @@ def test_the_site(tmp_path):
     pages = {p: Page(p.read_text(encoding="utf-8")) for p in written}
     assert broken(pages) == []
     assert [x for page in pages.values() for x in page.loaded if urlsplit(x).netloc] == []
-    reports = {p: Page(p.read_text(encoding="utf-8")) for p in (site / "published").rglob("index.html")}
+    reports = {
+        p: Page(p.read_text(encoding="utf-8")) for p in (site / "published").rglob("index.html")
+    }
     assert {p.parent.name for p in reports} >= {"published", "known", "adafedadam"}
     assert broken(reports) == []  # among them the links of the front page to claims
     assert not list((site / "published").rglob("evidence"))

@@ -24,7 +24,10 @@ def outcome(name: str) -> dict[str, list[float]]:
     data = federation()
     options = {"iterations": 1} if name.startswith("fedcorr") else {}
     if name == "fedcorr_adafed":
-        name, options = "fedcorr", {**options, "server": make("adafed", gamma=5.0, normalize_loss="mean")}
+        name, options = (
+            "fedcorr",
+            {**options, "server": make("adafed", gamma=5.0, normalize_loss="mean")},
+        )
     work = LocalWork(lr=0.1, batch_size=10, epochs=(2, 2))
     last = snapshots(make(name, **options), data, rounds=10, work=work)[-1]
     states = {"w": last.server["w"], **{f"client {k}": v[-1] for k, v in last.clients.items()}}

@@ -33,7 +33,9 @@ def facts(ids, **probe):
     ids = torch.tensor(ids)
     ones = torch.ones(len(ids), dtype=D)
     probe = {k: torch.as_tensor(v, dtype=D) for k, v in probe.items()}
-    return ClientInfo(id=ids, n=ones, p=ones / len(ids), steps=ones, lr=ones, per_epoch=ones, key=ids, probe=probe)
+    return ClientInfo(
+        id=ids, n=ones, p=ones / len(ids), steps=ones, lr=ones, per_epoch=ones, key=ids, probe=probe
+    )
 
 
 def moved(name, updates, loss, rounds=1, **options):
@@ -106,11 +108,16 @@ def test_one_client_of_propfair_is_not_fedavg():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # h_1 = (.5, .5) and h_2 = (0, 1), each without its part along the other; their mean (.25, .75), made 1/2 long
+        # h_1 = (.5, .5) and h_2 = (0, 1), each without its part along the other; their mean (.25,
+        # .75), made 1/2 long
         ({"alpha": 0.0, "tau": 0}, np.array([0.25, 0.75]) / np.hypot(0.25, 0.75) / 2),
-        ({"alpha": 0.1, "tau": 0}, np.array([-0.25, 0.75]) / np.hypot(0.25, 0.75) / 2),  # the worst client is kept
+        # the worst client is kept
+        ({"alpha": 0.1, "tau": 0}, np.array([-0.25, 0.75]) / np.hypot(0.25, 0.75) / 2),
         ({"alpha": 0.1, "tau": 1}, np.array([0.0, 0.5])),  # then without its part along (1, 0)
-        ({"alpha": 0.1, "tau": 1, "history": "paper"}, np.array([-0.25, 0.75]) / np.hypot(0.25, 0.75) / 2),
+        (
+            {"alpha": 0.1, "tau": 1, "history": "paper"},
+            np.array([-0.25, 0.75]) / np.hypot(0.25, 0.75) / 2,
+        ),
         ({"alpha": 1.0, "tau": 0, "server_lr": 3.0}, np.array([0.0, 1.5])),
     ],
 )
@@ -135,7 +142,9 @@ def test_fedfv_equals_the_printed_loops_with_sampled_cohorts():
             ids = np.sort(rng.choice(9, 4, replace=False))
             delta, loss = rng.normal(size=(4, 6)) + 0.3, rng.random(4)
             seen |= {int(k): (t, d) for k, d in zip(ids, delta, strict=True)}
-            after = algo.update(server, {"delta": torch.from_numpy(delta)}, facts(ids.tolist(), loss=loss))
+            after = algo.update(
+                server, {"delta": torch.from_numpy(delta)}, facts(ids.tolist(), loss=loss)
+            )
             step = fedfv_step(delta, loss, options, seen, t)
             assert close(server["w"] - after["w"], torch.from_numpy(step), 1e-10)
             server = after
@@ -146,14 +155,19 @@ def test_fedfv_steps_are_as_long_as_the_mean_update(options):
     gen = torch.Generator().manual_seed(1)
     for _ in range(20):
         g = torch.randn(6, 8, generator=gen, dtype=D)
-        step = moved("fedfv", g, torch.rand(6, generator=gen, dtype=D), rounds=3, server_lr=0.4, **options)
+        step = moved(
+            "fedfv", g, torch.rand(6, generator=gen, dtype=D), rounds=3, server_lr=0.4, **options
+        )
         assert step.norm().item() == pytest.approx(0.4 * g.mean(0).norm().item(), rel=1e-12)
 
 
 def test_fedfv_guards():
     """Zero updates are skipped; a zero direction leaves the model; ties follow the clients' numbers."""
     assert moved("fedfv", [[1.0, 0.0], [0.0, 0.0]], [1.0, 2.0], tau=0).tolist() == [0.5, 0.0]
-    assert moved("fedfv", [[1.0, 0.0], [-2.0, 0.0]], [1.0, 2.0], alpha=0.0, tau=0).tolist() == [0.0, 0.0]
+    assert moved("fedfv", [[1.0, 0.0], [-2.0, 0.0]], [1.0, 2.0], alpha=0.0, tau=0).tolist() == [
+        0.0,
+        0.0,
+    ]
     assert moved("fedfv", [[0.0, 0.0], [0.0, 0.0]], [1.0, 2.0]).tolist() == [0.0, 0.0]
     algo, g = make("fedfv", tau=0), torch.tensor([[1.0, 0.0], [-1.0, 1.0]], dtype=D)
     server = algo.server_init(torch.zeros(2, dtype=D), 2)
@@ -174,9 +188,15 @@ def test_fedfv_with_history_of_absent_clients_needs_absent_clients():
 @pytest.mark.parametrize("participation", [1.0, 0.6])
 @pytest.mark.parametrize(("tail", "rate"), [("huber", 0.1 / 60), ("scaled", 0.1 / 50)])
 def test_propfair_in_its_tail_is_fedavg_at_another_rate(tail, rate, participation):
-    data, solver, how = federation(), sgd(momentum=0.5), {"rounds": 4, "participation": participation}
+    data, solver, how = (
+        federation(),
+        sgd(momentum=0.5),
+        {"rounds": 4, "participation": participation},
+    )
     ours = final(make("propfair", solver, M=50.0, eps=60.0, tail=tail), data, work=BATCHES, **how)
-    plain = final(make("fedavg", solver), data, work=LocalWork(lr=rate, batch_size=10, epochs=(2, 2)), **how)
+    plain = final(
+        make("fedavg", solver), data, work=LocalWork(lr=rate, batch_size=10, epochs=(2, 2)), **how
+    )
     assert close(ours, plain, 1e-10)
 
 
@@ -184,7 +204,9 @@ def test_propfair_with_a_distant_baseline_tends_to_fedavg():
     data = federation()
     plain = final(make("fedavg"), data, rounds=3, work=BATCHES)
     apart = [
-        (final(make("propfair", M=m), data, rounds=3, work=LocalWork(0.1 * m, 10, (2, 2))) - plain).norm().item()
+        (final(make("propfair", M=m), data, rounds=3, work=LocalWork(0.1 * m, 10, (2, 2))) - plain)
+        .norm()
+        .item()
         for m in (1e4, 1e5)
     ]
     assert apart[0] / apart[1] == pytest.approx(10, rel=1e-2)
@@ -201,11 +223,18 @@ def test_propfair_descends_its_objective(M, eps, tail):
         total = 0.0
         for share, rows in zip(n / n.sum(), owned, strict=True):
             loss = loss_and_grad(w, data.x[rows].numpy(), data.y[rows].numpy())[0]
-            total += share * (-np.log(M - loss) if M - loss >= eps else (loss - (M - eps)) / eps - np.log(eps))
+            total += share * (
+                -np.log(M - loss) if M - loss >= eps else (loss - (M - eps)) / eps - np.log(eps)
+            )
         return total
 
-    slope = [(objective(start + 1e-6 * e) - objective(start - 1e-6 * e)) / 2e-6 for e in np.eye(len(start))]
-    step = start_of(data) - final(make("propfair", M=M, eps=eps, tail=tail), data, rounds=1, work=FULL)
+    slope = [
+        (objective(start + 1e-6 * e) - objective(start - 1e-6 * e)) / 2e-6
+        for e in np.eye(len(start))
+    ]
+    step = start_of(data) - final(
+        make("propfair", M=M, eps=eps, tail=tail), data, rounds=1, work=FULL
+    )
     assert close(step / 0.1, torch.tensor(slope, dtype=D), 1e-7)
 
 
@@ -221,7 +250,8 @@ def test_gifair_by_hand():
     assert (-w).tolist() == pytest.approx([0.4, 0.3, 0.3], abs=1e-14)
     factors = make("gifair", form="local").instruct(server, info)["factor"]
     assert factors.tolist() == pytest.approx([0.8, 1.0, 1.5], abs=1e-14)
-    equal = cohort([0.5, 0.3, 0.2], loss=vector(1.0, 1.0, 3.0))  # a tie is 0 towards each other: r = (-1, -1, 2)
+    # a tie is 0 towards each other: r = (-1, -1, 2)
+    equal = cohort([0.5, 0.3, 0.2], loss=vector(1.0, 1.0, 3.0))
     w = algo.update(server, {"delta": torch.eye(3, dtype=D)}, equal)["w"]
     assert (-w).tolist() == pytest.approx([0.45, 0.25, 0.3], abs=1e-14)
 
@@ -233,9 +263,9 @@ def test_gifair_weights_are_positive_and_sum_to_one():
         n, losses = rng.integers(1, 100, count), rng.integers(0, 6, count) / 3
         algo = make("gifair", share=0.99)
         server = algo.server_init(torch.zeros(count, dtype=D), count)
-        weights = -algo.update(server, {"delta": torch.eye(count, dtype=D)}, cohort(n / n.sum(), loss=vector(*losses)))[
-            "w"
-        ]
+        weights = -algo.update(
+            server, {"delta": torch.eye(count, dtype=D)}, cohort(n / n.sum(), loss=vector(*losses))
+        )["w"]
         assert weights.min() > 0
         assert weights.sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -247,7 +277,9 @@ def test_gifair_forms_agree_for_one_step_and_to_second_order_otherwise():
     apart = []
     for lr in (0.02, 0.01):
         work = LocalWork(lr=lr, batch_size=None, steps=5)
-        a, b = (final(make("gifair", form=f), data, rounds=1, work=work) for f in ("server", "local"))
+        a, b = (
+            final(make("gifair", form=f), data, rounds=1, work=work) for f in ("server", "local")
+        )
         apart.append((a - b).norm().item())
     assert apart[0] / apart[1] == pytest.approx(4, rel=0.1)
 
@@ -260,10 +292,15 @@ def test_gifair_descends_its_objective():
     lam = 0.7 * n.min() / n.sum() / (len(n) - 1)
 
     def objective(w):
-        f = np.array([loss_and_grad(w, data.x[rows].numpy(), data.y[rows].numpy())[0] for rows in owned])
+        f = np.array(
+            [loss_and_grad(w, data.x[rows].numpy(), data.y[rows].numpy())[0] for rows in owned]
+        )
         return n / n.sum() @ f + lam * np.abs(f[:, None] - f).sum() / 2
 
-    slope = [(objective(start + 1e-6 * e) - objective(start - 1e-6 * e)) / 2e-6 for e in np.eye(len(start))]
+    slope = [
+        (objective(start + 1e-6 * e) - objective(start - 1e-6 * e)) / 2e-6
+        for e in np.eye(len(start))
+    ]
     step = start_of(data) - final(make("gifair", share=0.7), data, rounds=1, work=FULL)
     assert close(step / 0.1, torch.tensor(slope, dtype=D), 1e-7)
 
@@ -272,8 +309,12 @@ def test_gifair_ranks_the_losses_of_the_last_participation():
     """Clients 0 and 2 have been seen with losses 5 and 1; client 1 has not, and is level with both: r = (1, 0, -1)."""
     algo = make("gifair", rank_at="last", weights="uniform")
     server = algo.server_init(torch.zeros(3, dtype=D), 3)
-    server = algo.update(server, {"delta": torch.zeros(2, 3, dtype=D)}, facts([0, 2], loss=[5.0, 1.0]))
-    w = algo.update(server, {"delta": torch.eye(3, dtype=D)}, facts([0, 1, 2], loss=[1.0, 2.0, 3.0]))["w"]
+    server = algo.update(
+        server, {"delta": torch.zeros(2, 3, dtype=D)}, facts([0, 2], loss=[5.0, 1.0])
+    )
+    w = algo.update(
+        server, {"delta": torch.eye(3, dtype=D)}, facts([0, 1, 2], loss=[1.0, 2.0, 3.0])
+    )["w"]
     assert (-w).tolist() == pytest.approx([1 / 3 + 1 / 12, 1 / 3, 1 / 3 - 1 / 12], abs=1e-14)
 
 
@@ -311,7 +352,11 @@ def test_one_client_of_fedmdfg_with_gradients_is_gradient_descent():
 @pytest.mark.parametrize("seed", range(6))
 def test_fedmdfg_no_vector_is_ascended_and_the_support_is_level(seed):
     rng = np.random.default_rng(seed)
-    g, loss, kept = rng.normal(size=(5, 9)) + 0.4, rng.random(5) + 0.1, rng.normal(size=(2, 9)) + 0.4
+    g, loss, kept = (
+        rng.normal(size=(5, 9)) + 0.4,
+        rng.random(5) + 0.1,
+        rng.normal(size=(2, 9)) + 0.4,
+    )
     found = aimed(g, loss, kept, theta=5.0)
     d, _, unit, active = guided_direction(g, loss, 5.0, False, kept)
     assert active == bool(found["fair"])
@@ -338,16 +383,23 @@ def test_fedmdfg_still_clients_and_opposite_ones():
         assert not moved("fedmdfg", still, [1.0, 1.0]).any()
         algo = make("fedmdfg", step="search")
         proposed = algo.trials.propose(
-            algo.server_init(torch.ones(2, dtype=D), 2), {"delta": vector(*still)}, facts([0, 1], loss=[1.0, 1.0])
+            algo.server_init(torch.ones(2, dtype=D), 2),
+            {"delta": vector(*still)},
+            facts([0, 1], loss=[1.0, 1.0]),
         )
         assert proposed["trials"].tolist() == [[1.0, 1.0]]
 
 
 def test_fedmdfg_gradients_and_updates_agree_for_one_step():
     data = federation()
-    a, b = (final(make("fedmdfg", source=s), data, rounds=4, work=FULL) for s in ("delta", "gradient"))
+    a, b = (
+        final(make("fedmdfg", source=s), data, rounds=4, work=FULL) for s in ("delta", "gradient")
+    )
     assert close(a, b, 1e-10)
-    a, b = (final(make("fedmdfg", source=s, step="search"), data, rounds=4, work=FULL) for s in ("delta", "gradient"))
+    a, b = (
+        final(make("fedmdfg", source=s, step="search"), data, rounds=4, work=FULL)
+        for s in ("delta", "gradient")
+    )
     assert close(a, b, 1e-10)
 
 
@@ -355,7 +407,9 @@ def test_fedmdfg_forces_guidance_if_some_losses_rose():
     """Losses (1, 1), then (.8, 1.2): client 1 rose above its first loss. With both risen, or none, it is not forced."""
     algo = make("fedmdfg", theta=90.0)
     g = {"delta": torch.tensor([[1.0, 0.2], [0.2, 1.0]], dtype=D)}
-    first = algo.update(algo.server_init(torch.zeros(2, dtype=D), 2), g, facts([0, 1], loss=[1.0, 1.0]))
+    first = algo.update(
+        algo.server_init(torch.zeros(2, dtype=D), 2), g, facts([0, 1], loss=[1.0, 1.0])
+    )
     assert first["expected"].tolist() == [1.0, 1.0]
 
     def step(losses, **options):
@@ -364,7 +418,8 @@ def test_fedmdfg_forces_guidance_if_some_losses_rose():
     plain = -(g["delta"].mean(0))
     risen = step([0.8, 1.2])
     assert not close(risen["w"] - first["w"], plain, 1e-3)
-    assert risen["expected"].tolist() == pytest.approx([0.9, 1.0])  # the mean of two, and what did not hold stays
+    # the mean of two, and what did not hold stays
+    assert risen["expected"].tolist() == pytest.approx([0.9, 1.0])
     assert risen["count"].tolist() == [2, 2]
     again = algo.update(risen, g, facts([0, 1], loss=[0.6, 1.2]))
     assert again["expected"].tolist() == pytest.approx([0.8, 1.0])  # (0.9 · 2 + 0.6) / 3
@@ -397,14 +452,16 @@ def test_fedmdfg_keeps_vectors_of_absent_clients_for_one_round(clients):
 def test_fedmdfg_search_by_hand():
     assert step_sizes(0.5, 2, 1.0, changed=False).tolist() == [2, 1, 0.5, 0.25, 0.125]
     assert step_sizes(0.5, 2, 1.0, changed=True).tolist() == [0.5, 0.25, 0.125]
-    assert step_sizes(0.5, 1, 2.5, changed=False).tolist() == [1, 0.5, 0.25, 0.125]  # down to 1/2 · 1/2 / 2.5 = 0.1
+    # down to 1/2 · 1/2 / 2.5 = 0.1
+    assert step_sizes(0.5, 1, 2.5, changed=False).tolist() == [1, 0.5, 0.25, 0.125]
     before, no = vector(2.0, 1.0), torch.tensor(False)
     least = torch.full((2, 3), 0.1, dtype=D)
 
     def best(columns, fair=no):
         return int(chosen(before, torch.tensor(columns, dtype=D).T, least, fair))
 
-    assert best([[1.0, 1.5], [1.85, 0.85], [1.5, 0.5]]) == 1  # client 1 is worse off, then both fall by 0.1
+    # client 1 is worse off, then both fall by 0.1
+    assert best([[1.0, 1.5], [1.85, 0.85], [1.5, 0.5]]) == 1
     assert best([[1.0, 1.5], [1.9, 0.95], [1.5, 0.5]]) == 2
     assert (
         best([[1.0, 0.4], [1.0, 0.8], [1.5, 0.5]], torch.tensor(True)) == 1
@@ -434,11 +491,17 @@ def test_fedmdfg_search_lowers_every_loss_of_quadratics():
 
 @pytest.mark.parametrize(
     ("options", "mixture"),
-    [({"snapshot": 1}, [0.4, 0.6]), ({"snapshot_weights": "uniform"}, [0.45, 0.55]), ({"snapshot": 2}, [0.45, 0.55])],
+    [
+        ({"snapshot": 1}, [0.4, 0.6]),
+        ({"snapshot_weights": "uniform"}, [0.45, 0.55]),
+        ({"snapshot": 2}, [0.45, 0.55]),
+    ],
 )
 def test_drfa_by_hand(options, mixture):
     """F = w²/2 and (w-4)²/2, w = 1, two steps of rate 1/2, γ = .05: w = 1.75."""
-    states = on_quadratics(make("drfa", gamma=0.05, **options), [[1.0, 0.0], [1.0, 4.0]], 1, [1.0], steps=2)
+    states = on_quadratics(
+        make("drfa", gamma=0.05, **options), [[1.0, 0.0], [1.0, 4.0]], 1, [1.0], steps=2
+    )
     assert states[1].server["w"].tolist() == pytest.approx([1.75], abs=1e-12)
     assert states[1].server["lambda"].tolist() == pytest.approx(mixture, abs=1e-12)
 
@@ -447,10 +510,13 @@ def test_drfa_end_measures_in_the_next_round():
     """The adopted form needs no second exchange: its λ of round t+1 is that of an explicit snapshot after round t."""
     rows = [[1.0, 0.0], [1.0, 4.0], [3.0, 1.0]]
     late, at_once = (
-        on_quadratics(make("drfa", gamma=0.05, decay=0.9, **o), rows, 6, [1.0], steps=2) for o in ({}, {"snapshot": 2})
+        on_quadratics(make("drfa", gamma=0.05, decay=0.9, **o), rows, 6, [1.0], steps=2)
+        for o in ({}, {"snapshot": 2})
     )
     for t in range(1, 6):
-        assert late[t + 1].server["lambda"].tolist() == pytest.approx(at_once[t].server["lambda"].tolist(), abs=1e-12)
+        assert late[t + 1].server["lambda"].tolist() == pytest.approx(
+            at_once[t].server["lambda"].tolist(), abs=1e-12
+        )
         assert close(late[t].server["w"], at_once[t].server["w"], 1e-12)
     assert late[1].server["lambda"].tolist() == [1 / 3] * 3
 
@@ -458,16 +524,22 @@ def test_drfa_end_measures_in_the_next_round():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_drfa_at_the_start_is_afl(steps):
     data, work = federation(), LocalWork(lr=0.1, batch_size=10, steps=steps)
-    ours = snapshots(make("drfa", gamma=0.3, snapshot="start"), data, rounds=5, work=work)[-1].server
+    ours = snapshots(make("drfa", gamma=0.3, snapshot="start"), data, rounds=5, work=work)[
+        -1
+    ].server
     afl = snapshots(make("afl", lr_lambda=0.3 * steps), data, rounds=5, work=work)[-1].server
     assert close(ours["w"], afl["w"], 1e-10)
     assert close(ours["lambda"], afl["lambda"], 1e-10)
-    assert torch.equal(final(make("drfa", snapshot=0), data), final(make("drfa", snapshot="start"), data))
+    assert torch.equal(
+        final(make("drfa", snapshot=0), data), final(make("drfa", snapshot="start"), data)
+    )
 
 
 def test_drfa_tends_to_the_minimax_point():
     """F = w²/2 and (w-4)²/2 + their heights: max F is smallest at w = 2."""
-    states = on_quadratics(make("drfa", gamma=0.01), [[1.0, 0.0], [1.0, 4.0]], 800, [-1.0], lr=0.05, steps=2)
+    states = on_quadratics(
+        make("drfa", gamma=0.01), [[1.0, 0.0], [1.0, 4.0]], 800, [-1.0], lr=0.05, steps=2
+    )
     assert np.mean([s.server["w"].item() for s in states[400:]]) == pytest.approx(2.0, abs=1e-2)
     for s in states:
         assert s.server["lambda"].sum().item() == pytest.approx(1, abs=1e-12)
@@ -495,7 +567,9 @@ def test_drfa_snapshots_are_the_iterates():
     server = start_of(data).numpy()
     owned = data.train.split()
     work = LocalWork(lr=0.1, batch_size=None, epochs=(3, 3))
-    iterates = [local_sgd(server.copy(), data.x[r].numpy(), data.y[r].numpy(), 0.1, 2) for r in owned]
+    iterates = [
+        local_sgd(server.copy(), data.x[r].numpy(), data.y[r].numpy(), 0.1, 2) for r in owned
+    ]
     seen = []
     snapshots(algo, data, rounds=1, work=work, observers=[Observer(lambda t: True, seen.append)])
     back = torch.from_numpy(server - np.array(iterates))
@@ -538,10 +612,14 @@ def test_drfa_floor_and_first_mixture():
 def test_drfa_leaves_clients_without_training_examples_out():
     """λ stays 0 for them, also below a floor, and losses count N/C-fold with N the others."""
     for options in ({}, {"init": "size"}):
-        algo = factory("drfa")(gamma=0.01, snapshot="start", floor=0.05, examples=[2, 0, 2], **options)
+        algo = factory("drfa")(
+            gamma=0.01, snapshot="start", floor=0.05, examples=[2, 0, 2], **options
+        )
         server = algo.server_init(torch.zeros(2, dtype=D), 3)
         assert server["lambda"].tolist() == [0.5, 0.0, 0.5]
-        after = algo.update(server, {"delta": torch.eye(2, dtype=D)}, facts([0, 2], loss=[1.0, 3.0]))
+        after = algo.update(
+            server, {"delta": torch.eye(2, dtype=D)}, facts([0, 2], loss=[1.0, 3.0])
+        )
         assert after["lambda"].tolist() == pytest.approx([0.49, 0.0, 0.51], abs=1e-12)
 
 
@@ -575,11 +653,19 @@ def test_fedheal_masks_and_shares_by_hand():
     def finished(*delta):
         nonlocal state
         up, state = algo.finish({"w": torch.zeros(3, dtype=D)}, state, {"w": -vector(delta)}, None)
-        return up["delta"].tolist()[0], unpacked(up["mask"], 3).tolist()[0], state["share"].tolist()[0]
+        return (
+            up["delta"].tolist()[0],
+            unpacked(up["mask"], 3).tolist()[0],
+            state["share"].tolist()[0],
+        )
 
     assert finished(1.0, 0.0, -1.0) == ([1, 0, -1], [True, True, True], [1, 1, 0])
     assert finished(-1.0, 2.0, 3.0) == ([0, 2, 0], [False, True, False], [0.5, 1, 0.5])
-    assert finished(-1.0, -2.0, 3.0) == ([-1, 0, 3], [True, False, True], pytest.approx([1 / 3, 2 / 3, 2 / 3]))
+    assert finished(-1.0, -2.0, 3.0) == (
+        [-1, 0, 3],
+        [True, False, True],
+        pytest.approx([1 / 3, 2 / 3, 2 / 3]),
+    )
 
 
 def test_fedheal_coordinates_without_a_sender_stay():
@@ -587,7 +673,9 @@ def test_fedheal_coordinates_without_a_sender_stay():
     delta = torch.tensor([[1.0, 0.0, 5.0], [3.0, 0.0, 0.0]], dtype=D)
     mask = torch.tensor([[True, False, True], [True, False, False]])
     after = algo.update(
-        algo.server_init(torch.ones(3, dtype=D), 2), {"delta": delta, "mask": packed(mask)}, facts([0, 1])
+        algo.server_init(torch.ones(3, dtype=D), 2),
+        {"delta": delta, "mask": packed(mask)},
+        facts([0, 1]),
     )
     assert after["w"].tolist() == pytest.approx([1 - 2.0, 1.0, 1 - 5.0])
 
@@ -599,9 +687,16 @@ def test_fedheal_norms_by_tensor():
     increments = {}
     for name, options in (("whole", {}), ("tensor", {"distance": "tensor", "tensors": [2, 1]})):
         algo = make("fedheal", beta=1.0, **options)
-        increments[name] = algo.update(algo.server_init(w, 2), up, facts([0, 1]))["increment"].tolist()
-    assert increments == {"whole": pytest.approx([13 / 30, 17 / 30]), "tensor": pytest.approx([0.5, 0.5])}
-    with pytest.raises(RequestError, match="distance=tensor needs the sizes of the model's tensors"):
+        increments[name] = algo.update(algo.server_init(w, 2), up, facts([0, 1]))[
+            "increment"
+        ].tolist()
+    assert increments == {
+        "whole": pytest.approx([13 / 30, 17 / 30]),
+        "tensor": pytest.approx([0.5, 0.5]),
+    }
+    with pytest.raises(
+        RequestError, match="distance=tensor needs the sizes of the model's tensors"
+    ):
         make("fedheal", distance="tensor")
 
 

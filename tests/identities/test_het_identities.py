@@ -26,7 +26,8 @@ UNIFORM = {"weights": "uniform"}
 BATCHES = LocalWork(lr=0.1, batch_size=10, epochs=(2, 2))
 DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # unequal steps
 ONE_STEP = LocalWork(lr=0.1, batch_size=None, steps=1)
-LINEAR = Given(lambda w, r: (w * r).sum(1, keepdim=True), lambda w, r: r.expand_as(w))  # F = b · w, rows b
+# F = b · w, rows b
+LINEAR = Given(lambda w, r: (w * r).sum(1, keepdim=True), lambda w, r: r.expand_as(w))
 
 
 def facts(count, p=None, lr=1.0, steps=1.0):
@@ -34,7 +35,15 @@ def facts(count, p=None, lr=1.0, steps=1.0):
     ones = torch.ones(count, dtype=D)
     lr, steps = (torch.as_tensor(v, dtype=D).expand(count) for v in (lr, steps))
     p = ones / count if p is None else torch.tensor(p, dtype=D)
-    return ClientInfo(id=torch.arange(count), n=ones, p=p, steps=steps, lr=lr, per_epoch=ones, key=torch.arange(count))
+    return ClientInfo(
+        id=torch.arange(count),
+        n=ones,
+        p=p,
+        steps=steps,
+        lr=lr,
+        per_epoch=ones,
+        key=torch.arange(count),
+    )
 
 
 def models(run, key="w"):
@@ -85,7 +94,10 @@ def test_reduces_to_another_method(one, other, participation):
 @pytest.mark.parametrize("options", [{"rho": 0.0}, {"alpha": 0.0}, {"rho": 0.5, "alpha": 0.5}])
 def test_the_two_servers_of_fedspeed_agree_if_every_client_takes_part(options):
     data = federation()
-    runs = [final(make("fedspeed", server=s, **options), data, rounds=5, work=DRAWN) for s in ("cohort", "all")]
+    runs = [
+        final(make("fedspeed", server=s, **options), data, rounds=5, work=DRAWN)
+        for s in ("cohort", "all")
+    ]
     assert close(*runs, 1e-10)
     runs = [
         final(make("fedspeed", server=s, **options), data, rounds=5, work=DRAWN, participation=0.6)
@@ -99,7 +111,9 @@ def test_fedsam_and_fedexp_keep_the_local_solver(solver):
     data = federation()
     plain = final(make("fedavg", solver, **UNIFORM), data, rounds=4, work=BATCHES)
     assert close(final(make("fedsam", solver, rho=0.0), data, rounds=4, work=BATCHES), plain, 1e-10)
-    ours = final(make("fedexp", solver, eps=1e20, average=False, **UNIFORM), data, rounds=4, work=BATCHES)
+    ours = final(
+        make("fedexp", solver, eps=1e20, average=False, **UNIFORM), data, rounds=4, work=BATCHES
+    )
     assert close(ours, plain, 1e-10)
 
 
@@ -114,13 +128,21 @@ def test_one_step_per_round_makes_four_methods_one(participation):
     ]
     runs = [final(make(name, **options), data, work=ONE_STEP, **how) for name, options in methods]
     assert all(close(run, runs[-1], 1e-10) for run in runs)
-    longer = [final(make(name, **o), data, work=LocalWork(0.1, None, steps=3), **how) for name, o in methods[:2]]
+    longer = [
+        final(make(name, **o), data, work=LocalWork(0.1, None, steps=3), **how)
+        for name, o in methods[:2]
+    ]
     assert not close(*longer, 1e-4)  # MimeLite's c is measured at w^t, FedCM's m along the path
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("fedexp", {"average": False}), ("fedsam", {"rho": 0.0}), ("apfl", {}), ("fedcm", {"alpha": 1.0})],
+    [
+        ("fedexp", {"average": False}),
+        ("fedsam", {"rho": 0.0}),
+        ("apfl", {}),
+        ("fedcm", {"alpha": 1.0}),
+    ],
 )
 def test_one_client_is_fedavg(name, options):
     data = federation(sizes=(23,))
@@ -169,7 +191,11 @@ def quadratics_of_sizes(algo, rounds, participation=1.0):
     )  # fmt: skip
     work, start = LocalWork(lr=0.2, batch_size=None, steps=20), torch.tensor([9.0], dtype=D)
     engine, draw = Engine(QUADRATIC, "stacked", 100), sample_cohort(participation)
-    return list(simulated([Stage(algo, rounds)], None, data, work, engine, start, 0, draw))[-1].server["w"].item()
+    return (
+        list(simulated([Stage(algo, rounds)], None, data, work, engine, start, 0, draw))[-1]
+        .server["w"]
+        .item()
+    )
 
 
 @pytest.mark.parametrize(("participation", "rounds"), [(1.0, 100), (2, 150)])
@@ -179,7 +205,9 @@ def quadratics_of_sizes(algo, rounds, participation=1.0):
 def test_feddyn_finds_the_optimum_where_fedavg_does_not(weights, n, participation, rounds):
     a, b = np.array(ROWS).T
     best = (n * a * b).sum() / (n * a).sum()
-    found = quadratics_of_sizes(make("feddyn", alpha=0.5, weights=weights, examples=COUNTS), rounds, participation)
+    found = quadratics_of_sizes(
+        make("feddyn", alpha=0.5, weights=weights, examples=COUNTS), rounds, participation
+    )
     assert found == pytest.approx(best, abs=1e-8)
     assert abs(quadratics_of_sizes(make("fedavg", weights=weights), 100) - best) > 0.1
 
@@ -187,12 +215,19 @@ def test_feddyn_finds_the_optimum_where_fedavg_does_not(weights, n, participatio
 def test_feddyn_by_size_scales_alpha_and_averages_uniformly():
     """α_k = α/(N p_k): equal sizes are the uniform form; the mean of the cohort is the plain one."""
     data = federation(sizes=(9, 9, 9))
-    runs = [final(make("feddyn", alpha=0.4, weights=w, examples=[9] * 3), data) for w in ("uniform", "size")]
+    runs = [
+        final(make("feddyn", alpha=0.4, weights=w, examples=[9] * 3), data)
+        for w in ("uniform", "size")
+    ]
     assert close(*runs, 1e-12)
     data = federation(sizes=(4, 12))
-    sized = snapshots(make("feddyn", alpha=1e-13, weights="size", examples=[4, 12], deploy="mean"), data, rounds=1)[-1]
+    sized = snapshots(
+        make("feddyn", alpha=1e-13, weights="size", examples=[4, 12], deploy="mean"), data, rounds=1
+    )[-1]
     assert close(sized.server["mean"], final(make("fedavg", **UNIFORM), data, rounds=1), 1e-10)
-    with pytest.raises(RequestError, match="weights=size needs the training examples of all clients"):
+    with pytest.raises(
+        RequestError, match="weights=size needs the training examples of all clients"
+    ):
         make("feddyn", weights="size")
 
 
@@ -222,8 +257,14 @@ def test_clients_without_training_examples_do_not_count(name, options):
         alone, train=Rows.of([rows[0], rows[0][:0], rows[1], rows[2], rows[0][:0]]),
         test=Rows.of([alone.test.split()[0]] * 5), names=tuple("abcde"),
     )  # fmt: skip
-    made = [factory(name)(**options, examples=data.train.counts.tolist()) for data in (alone, with_others)]
-    runs = [final(algo, data, rounds=4, work=FULL) for algo, data in zip(made, (alone, with_others), strict=True)]
+    made = [
+        factory(name)(**options, examples=data.train.counts.tolist())
+        for data in (alone, with_others)
+    ]
+    runs = [
+        final(algo, data, rounds=4, work=FULL)
+        for algo, data in zip(made, (alone, with_others), strict=True)
+    ]
     assert close(*runs, 1e-12)
 
 
@@ -232,7 +273,11 @@ def test_feddyn_deploys_what_was_asked_for():
     seen = snapshots(make("feddyn", deploy="mean"), data, rounds=3)
     assert torch.equal(deployed(make("feddyn", deploy="mean"), seen[0]), seen[0].server["w"])
     last = seen[-1]
-    assert close(deployed(make("feddyn", deploy="mean"), last), last.server["w"] - last.server["drift"], 1e-12)
+    assert close(
+        deployed(make("feddyn", deploy="mean"), last),
+        last.server["w"] - last.server["drift"],
+        1e-12,
+    )
     assert torch.equal(deployed(make("feddyn"), last), last.server["w"])
 
 
@@ -248,15 +293,23 @@ def test_fedspeed_by_hand():
 
 def test_fedsam_by_hand():
     """F = w²/2 from w = 1: ŵ = 1.1, and a step of rate 1/2 from 1."""
-    assert models(on_quadratics(make("fedsam"), [[1.0, 0.0]], 1, [1.0]))[-1] == pytest.approx(0.45, abs=1e-15)
-    assert models(on_quadratics(make("fedsam"), [[1.0, 0.0]], 1, [0.0]))[-1] == 0.0  # no gradient, no ascent
+    assert models(on_quadratics(make("fedsam"), [[1.0, 0.0]], 1, [1.0]))[-1] == pytest.approx(
+        0.45, abs=1e-15
+    )
+    # no gradient, no ascent
+    assert models(on_quadratics(make("fedsam"), [[1.0, 0.0]], 1, [0.0]))[-1] == 0.0
     both = on_quadratics(make("fedsam", rho=5.0), [[1.0, 0.0]], 1, [3.0, 4.0])[-1].server["w"]
-    assert both.tolist() == pytest.approx([0.0, 0.0], abs=1e-15)  # the whole vector has length 5: ŵ = 2w, w - ŵ/2
+    # the whole vector has length 5: ŵ = 2w, w - ŵ/2
+    assert both.tolist() == pytest.approx([0.0, 0.0], abs=1e-15)
 
 
 @pytest.mark.parametrize(
     ("name", "plain"),
-    [("fedsam", ("fedavg", UNIFORM)), ("mofedsam", ("fedcm", {})), ("fedspeed", ("feddyn", {"alpha": 0.1}))],
+    [
+        ("fedsam", ("fedavg", UNIFORM)),
+        ("mofedsam", ("fedcm", {})),
+        ("fedspeed", ("feddyn", {"alpha": 0.1})),
+    ],
 )
 def test_methods_with_an_ascent_leave_those_without_in_proportion_to_rho(name, plain):
     data, how = federation(), {"rounds": 3, "work": BATCHES}
@@ -309,7 +362,9 @@ def test_the_momentum_is_a_mean_of_gradients(name):
 def test_without_a_share_of_the_own_gradient_nothing_moves(name):
     data = federation()
     for mode in ("loop", "stacked", "compiled"):
-        assert torch.equal(final(make(name, alpha=0.0), data, work=DRAWN, mode=mode), start_of(data))
+        assert torch.equal(
+            final(make(name, alpha=0.0), data, work=DRAWN, mode=mode), start_of(data)
+        )
 
 
 def test_fedcm_begins_as_fedavg_at_a_lower_rate():
@@ -321,8 +376,8 @@ def test_fedcm_begins_as_fedavg_at_a_lower_rate():
 def test_mimelite_with_adam_by_hand():
     """F = w²/2 from w = 1, one step of rate .001.
 
-    Round 1, v = 0: w = 1 - .001 · .1 · 1/.001 = .9, m = .1, v = .01. Round 2: w = .9 - .001 (.09 + .09)/(.1 + .001),
-    m = .09 + .09, v = .0099 + .0081.
+    Round 1, v = 0: w = 1 - .001 · .1 · 1/.001 = .9, m = .1, v = .01. Round 2: w = .9 - .001 (.09 +
+    .09)/(.1 + .001), m = .09 + .09, v = .0099 + .0081.
     """
     run = on_quadratics(make("mimelite", base="adam"), [[1.0, 0.0]], 2, [1.0], lr=1e-3)
     assert models(run) == pytest.approx([1.0, 0.9, 0.9 - 1.8e-4 / 0.101], abs=1e-14)
@@ -333,7 +388,9 @@ def test_mimelite_with_adam_by_hand():
 def test_the_momentum_of_mimelite_is_of_gradients_at_the_broadcast_model():
     """Two quadratics, any number of local steps: m = .1 (1·(1-0) + 3·(1-4))/2 after the first round."""
     for steps in (1, 7):
-        run = on_quadratics(make("mimelite"), [[1.0, 0.0], [3.0, 4.0]], 1, [1.0], lr=0.1, steps=steps)
+        run = on_quadratics(
+            make("mimelite"), [[1.0, 0.0], [3.0, 4.0]], 1, [1.0], lr=0.1, steps=steps
+        )
         assert models(run, "m")[-1] == pytest.approx(0.1 * (1 - 9) / 2, abs=1e-14)
 
 
@@ -344,7 +401,9 @@ def expanded(delta, p=None, **options):
     """η_g d of one round."""
     algo = make("fedexp", **{"eps": 0.0, **options})
     g = torch.as_tensor(delta, dtype=D)
-    return -algo.update(algo.server_init(torch.zeros(g.shape[1], dtype=D), len(g)), {"delta": g}, facts(len(g), p))["w"]
+    return -algo.update(
+        algo.server_init(torch.zeros(g.shape[1], dtype=D), len(g)), {"delta": g}, facts(len(g), p)
+    )["w"]
 
 
 def test_fedexp_by_hand():
@@ -352,8 +411,11 @@ def test_fedexp_by_hand():
     d, delta, p = np.array([0.5, 0.75]), [[2.0, 0.0], [0.0, 1.0]], [0.25, 0.75]
     assert expanded(delta, p).tolist() == pytest.approx((1.75 / 1.625 * d).tolist())
     assert expanded(delta, p, eps=0.05).tolist() == pytest.approx((1.75 / 1.725 * d).tolist())
-    assert expanded(delta, p, eps=0.05, eps_per_client=True).tolist() == pytest.approx(d.tolist())  # 1.75 / 1.825 < 1
-    assert expanded(delta, p, eps=0.01, eps_per_client=True).tolist() == pytest.approx((1.75 / 1.665 * d).tolist())
+    # 1.75 / 1.825 < 1
+    assert expanded(delta, p, eps=0.05, eps_per_client=True).tolist() == pytest.approx(d.tolist())
+    assert expanded(delta, p, eps=0.01, eps_per_client=True).tolist() == pytest.approx(
+        (1.75 / 1.665 * d).tolist()
+    )
 
 
 @pytest.mark.parametrize("count", [2, 5, 8])
@@ -386,7 +448,8 @@ def test_fedexp_deploys_the_mean_of_the_last_two_models_and_trains_from_the_last
 def test_pfedme_by_hand():
     """F = w²/2, w = 1, λ = 2, K = 1, η_p = η_l = .1, two steps; θ goes on from .9, x from .98; then half of the way.
 
-    θ = .9, x = 1 - .2 · .1 = .98; θ = .9 - .1 (.9 + 2 (.9 - .98)) = .826, x = .98 - .2 (.98 - .826) = .9492.
+    θ = .9, x = 1 - .2 · .1 = .98; θ = .9 - .1 (.9 + 2 (.9 - .98)) = .826, x = .98 - .2 (.98 - .826)
+    = .9492.
     """
     algo = make("pfedme", lam=2.0, inner=1, personal_lr=0.1, beta=0.5)
     last = on_quadratics(algo, [[1.0, 0.0]], 1, [1.0], lr=0.1, steps=2)[-1]
@@ -414,15 +477,21 @@ def test_pfedme_with_many_inner_steps_descends_the_moreau_envelope(start):
 def test_apfl_learns_its_share_by_hand():
     """F = w²/2 from w = 1, one step of rate 1/2, α = 1/2.
 
-    Round 1: v = x, so α stays; x = .5, v = 1 - .25 = .75. Round 2: y = .625, α = .5 - .5 · .25 · .625 = .421875; then
-    y = .421875 · .75 + .578125 · .5, v = .75 - .5 α y, w = .25.
+    Round 1: v = x, so α stays; x = .5, v = 1 - .25 = .75. Round 2: y = .625, α = .5 - .5 · .25 ·
+    .625 = .421875; then y = .421875 · .75 + .578125 · .5, v = .75 - .5 α y, w = .25.
     """
-    first, run = (on_quadratics(make("apfl", adaptive=True), [[1.0, 0.0]], rounds, [1.0]) for rounds in (1, 2))
-    assert [s[-1].clients["alpha"].item() for s in (first, run)] == pytest.approx([0.5, 0.421875], abs=1e-15)
+    first, run = (
+        on_quadratics(make("apfl", adaptive=True), [[1.0, 0.0]], rounds, [1.0]) for rounds in (1, 2)
+    )
+    assert [s[-1].clients["alpha"].item() for s in (first, run)] == pytest.approx(
+        [0.5, 0.421875], abs=1e-15
+    )
     alpha, w = 0.421875, 0.25
     v = 0.75 - 0.5 * alpha * (alpha * 0.75 + (1 - alpha) * 0.5)
     assert run[-1].clients["personal"].item() == pytest.approx(v, abs=1e-15)
-    assert deployed(make("apfl", adaptive=True), run[-1]).item() == pytest.approx(alpha * v + (1 - alpha) * w)
+    assert deployed(make("apfl", adaptive=True), run[-1]).item() == pytest.approx(
+        alpha * v + (1 - alpha) * w
+    )
 
 
 def test_the_share_of_apfl_is_adapted_once_per_round():
@@ -442,7 +511,9 @@ def test_the_share_of_apfl_stays_between_0_and_1():
     """From 100 the own model lags behind the common one, a slope of 1562; minima at ±100 pull them apart."""
     algo = make("apfl", adaptive=True)
     assert on_quadratics(algo, [[1.0, 0.0]], 2, [100.0])[-1].clients["alpha"].tolist() == [[0.0]]
-    assert on_quadratics(algo, [[1.0, 100.0], [1.0, -100.0]], 2, [0.0])[-1].clients["alpha"].tolist() == [[1.0], [1.0]]
+    assert on_quadratics(algo, [[1.0, 100.0], [1.0, -100.0]], 2, [0.0])[-1].clients[
+        "alpha"
+    ].tolist() == [[1.0], [1.0]]
 
 
 def test_apfl_without_and_with_only_the_own_model():
@@ -459,7 +530,8 @@ def test_apfl_without_and_with_only_the_own_model():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("pfedme", {}), ("apfl", {}), ("apfl", {"adaptive": True}), ("fedspeed", {})]
+    ("name", "options"),
+    [("pfedme", {}), ("apfl", {}), ("apfl", {"adaptive": True}), ("fedspeed", {})],
 )
 def test_absent_clients_keep_their_states(name, options):
     data = federation()
@@ -468,8 +540,12 @@ def test_absent_clients_keep_their_states(name, options):
     seen = set()
     for before, after in pairwise(run):
         absent = np.setdiff1d(np.arange(data.num_clients), after.cohort)
-        assert all(torch.equal(before.clients[k][absent], after.clients[k][absent]) for k in after.clients)
-        assert not torch.equal(before.clients[next(iter(after.clients))], after.clients[next(iter(after.clients))])
+        assert all(
+            torch.equal(before.clients[k][absent], after.clients[k][absent]) for k in after.clients
+        )
+        assert not torch.equal(
+            before.clients[next(iter(after.clients))], after.clients[next(iter(after.clients))]
+        )
         seen |= set(after.cohort.tolist())
     for k in set(range(data.num_clients)) - seen:  # never drawn
         if "personal" in run[0].clients:
@@ -481,7 +557,9 @@ def test_states_in_a_file_are_those_in_memory(name, tmp_path):
     data, how = federation(), {"rounds": 4, "work": DRAWN, "participation": 0.6}
     algo = make(name)
     here = snapshots(algo, data, **how)[-1]
-    there = snapshots(algo, data, allocator=StateAllocator(torch.device("cpu"), "file", tmp_path), **how)[-1]
+    there = snapshots(
+        algo, data, allocator=StateAllocator(torch.device("cpu"), "file", tmp_path), **how
+    )[-1]
     assert list(tmp_path.iterdir())
     assert torch.equal(deployed(algo, here), deployed(algo, there))
     assert all(torch.equal(here.clients[k], there.clients[k]) for k in here.clients)
@@ -510,10 +588,16 @@ def test_which_local_phases_compiled_code_takes(name, options, known):
     assert DenseKernel.supports(make(name, **options).step) == known
 
 
-@pytest.mark.parametrize("name", ["feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"])
+@pytest.mark.parametrize(
+    "name", ["feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"]
+)
 def test_rules_that_are_stated_for_plain_steps_take_no_other(name):
     adaptive = Optimizer(lambda w: {}, lambda g, s: (g, {}), parts=("adaptive steps",))
     others = [sgd(momentum=0.1), sgd(weight_decay=0.1), sgd(clip_norm=10.0), adaptive]
-    for solver, part in zip(others, ("momentum", "weight decay", "clipping", "adaptive steps"), strict=True):
-        with pytest.raises(RequestError, match=f"^{name} cannot be combined with local {part}: .*; use "):
+    for solver, part in zip(
+        others, ("momentum", "weight decay", "clipping", "adaptive steps"), strict=True
+    ):
+        with pytest.raises(
+            RequestError, match=f"^{name} cannot be combined with local {part}: .*; use "
+        ):
             make(name, solver)

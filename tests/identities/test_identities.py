@@ -22,7 +22,11 @@ UNIFORM = {"weights": "uniform"}
 # 1: these are FedAvg
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("fedprox", {"mu": 0.0}), ("fedavgm", {"beta": 0.0}), ("fedavgm", {"beta": 0.0, "nesterov": True})],
+    [
+        ("fedprox", {"mu": 0.0}),
+        ("fedavgm", {"beta": 0.0}),
+        ("fedavgm", {"beta": 0.0, "nesterov": True}),
+    ],
 )
 def test_1_reduces_to_fedavg(name, options):
     data = federation()
@@ -50,7 +54,11 @@ def test_2_qfedavg_without_fairness_is_uniform_fedavg(L):
     data = federation()
     plain = final(make("fedavg", **UNIFORM), data, rounds=5)
     assert close(final(make("qfedavg", q=0.0, L=L), data, rounds=5), plain, 1e-10)
-    assert not close(final(make("qfedavg", q=0.0, L=L), data, rounds=5), final(make("fedavg"), data, rounds=5), 1e-3)
+    assert not close(
+        final(make("qfedavg", q=0.0, L=L), data, rounds=5),
+        final(make("fedavg"), data, rounds=5),
+        1e-3,
+    )
 
 
 class LinearLosses:
@@ -117,7 +125,14 @@ def test_4_step_length_is_tau_eff():
 def test_6_fedadam_is_torch_adam():
     data = federation()
     work = LocalWork(lr=0.1, batch_size=None, epochs=(2, 2))
-    options = {"beta1": 0.9, "beta2": 0.999, "tau": 1e-8, "v0": 0.0, "bias_correction": True, "server_lr": 1e-2}
+    options = {
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "tau": 1e-8,
+        "v0": 0.0,
+        "bias_correction": True,
+        "server_lr": 1e-2,
+    }
     ours = final(make("fedadam", **options), data, work=work, rounds=12)
     w = torch.nn.Parameter(task_for(data).init(torch.Generator().manual_seed(0)))
     adam = torch.optim.Adam([w], lr=1e-2, betas=(0.9, 0.999), eps=1e-8)
@@ -143,7 +158,12 @@ def test_7_one_full_batch_step_is_adam(alpha):
     data = federation()
     task = task_for(data)
     runs = [
-        snapshots(make("adafedadam", alpha=alpha, server_lr=1e-2), data, work=LocalWork(lr, None), rounds=10)
+        snapshots(
+            make("adafedadam", alpha=alpha, server_lr=1e-2),
+            data,
+            work=LocalWork(lr, None),
+            rounds=10,
+        )
         for lr in (0.01, 3.0)
     ]
     assert close(runs[0][-1].server["w"], runs[1][-1].server["w"], 1e-9)
@@ -151,13 +171,19 @@ def test_7_one_full_batch_step_is_adam(alpha):
     adam = torch.optim.Adam([w], lr=1e-2)
     owned = data.train.split()
     for _ in range(10):
-        losses = [torch.nn.functional.cross_entropy(task.predict(w, data.x[r]), data.y[r]) for r in owned]
+        losses = [
+            torch.nn.functional.cross_entropy(task.predict(w, data.x[r]), data.y[r]) for r in owned
+        ]
         grads = torch.stack([torch.autograd.grad(f, w, retain_graph=True)[0] for f in losses])
-        omega = torch.tensor(data.train.counts, dtype=torch.float64) * torch.stack(losses).detach() ** alpha
+        omega = (
+            torch.tensor(data.train.counts, dtype=torch.float64)
+            * torch.stack(losses).detach() ** alpha
+        )
         w.grad = (omega / omega.sum()) @ grads
         adam.step()
     assert close(runs[0][-1].server["w"], w.detach(), 1e-9)
-    assert runs[0][-1].server["c_m"].item() == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
+    # χ = 1 in every round
+    assert runs[0][-1].server["c_m"].item() == pytest.approx(0.9**10, rel=1e-9)
 
 
 def cohorts_of_batches(seed=0):
@@ -168,8 +194,8 @@ def cohorts_of_batches(seed=0):
 def test_7_one_minibatch_step_is_minibatch_adam():
     """With α = 0 and the gradient's length that of the minibatch: Adam on the clients' minibatches put together.
 
-    A client makes one step on all that it holds, so that its minibatch, its step and the length are of the same
-    examples; Σ n_k g_k / Σ n_k is the gradient of the mean loss over them all.
+    A client makes one step on all that it holds, so that its minibatch, its step and the length are
+    of the same examples; Σ n_k g_k / Σ n_k is the gradient of the mean loss over them all.
     """
     data, sampler = cohorts_of_batches()
     algo = make("adafedadam", alpha=0.0, server_lr=1e-2)
@@ -189,8 +215,8 @@ def test_7_one_minibatch_step_is_minibatch_adam():
 def test_7_the_length_over_all_data_is_not_minibatch_adam():
     """One client, one step on 4 of 40 examples: Adam's first step is η sign(g); here it is χ η sign(g), and χ is not 1.
 
-    Algorithm 2 as printed takes ||∇F_k|| over all 40: U = g ||∇F|| / ||g|| and χ = ln(||g|| / ||∇F||) + 1, which is 1
-    only if both gradients are equally long. The moments decay with β^χ.
+    Algorithm 2 as printed takes ||∇F_k|| over all 40: U = g ||∇F|| / ||g|| and χ = ln(||g|| /
+    ||∇F||) + 1, which is 1 only if both gradients are equally long. The moments decay with β^χ.
     """
     data, lr = federation(sizes=(40,)), 1e-2
     algo = make("adafedadam", alpha=0.0, server_lr=lr)
@@ -198,7 +224,8 @@ def test_7_the_length_over_all_data_is_not_minibatch_adam():
     moved = second.server["w"] - first.server["w"]
     chi = moved.abs().max().item() / lr
     assert abs(chi - 1) > 0.05
-    assert torch.allclose(moved.abs(), torch.full_like(moved, chi * lr), rtol=1e-4)  # ε shortens small coordinates
+    # ε shortens small coordinates
+    assert torch.allclose(moved.abs(), torch.full_like(moved, chi * lr), rtol=1e-4)
     assert second.server["c_m"].item() == pytest.approx(0.9**chi, rel=1e-4)
 
 

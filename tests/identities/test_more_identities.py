@@ -38,7 +38,8 @@ class Given:
 
 # F = a/2 ||w - b||², rows (a, b)
 QUADRATIC = Given(
-    lambda w, r: r[:, :1] / 2 * (w - r[:, 1:]).square().sum(1, keepdim=True), lambda w, r: r[:, :1] * (w - r[:, 1:])
+    lambda w, r: r[:, :1] / 2 * (w - r[:, 1:]).square().sum(1, keepdim=True),
+    lambda w, r: r[:, :1] * (w - r[:, 1:]),
 )
 
 
@@ -72,7 +73,11 @@ def run_on(oracle, rows, algo, work, rounds, w, **options):
     engine, start = Engine(oracle, "stacked", 100), torch.tensor(w, dtype=D)
     if "measurements" in options:
         options["measurements"].task, options["measurements"].engine = None, engine
-    return list(simulated([Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options))
+    return list(
+        simulated(
+            [Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options
+        )
+    )
 
 
 def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
@@ -86,7 +91,14 @@ def cohort(p, **probe):
     p = torch.tensor(p, dtype=D)
     ones = torch.ones_like(p)
     return ClientInfo(
-        id=torch.arange(len(p)), n=p, p=p, steps=ones, lr=ones, per_epoch=ones, key=ones, probe=dict(probe)
+        id=torch.arange(len(p)),
+        n=p,
+        p=p,
+        steps=ones,
+        lr=ones,
+        per_epoch=ones,
+        key=ones,
+        probe=dict(probe),
     )
 
 
@@ -120,7 +132,10 @@ def test_2_scaffold_begins_as_fedavg(option):
     data = federation()
     plain = final(make("fedavg", **UNIFORM), data, rounds=1)
     assert close(final(make("scaffold", option=option), data, rounds=1), plain, 1e-12)
-    later = [final(make(m, **o), data, rounds=3) for m, o in (("scaffold", {"option": option}), ("fedavg", UNIFORM))]
+    later = [
+        final(make(m, **o), data, rounds=3)
+        for m, o in (("scaffold", {"option": option}), ("fedavg", UNIFORM))
+    ]
     assert not close(*later, 1e-4)
 
 
@@ -128,13 +143,18 @@ def test_2_scaffold_with_one_step_is_fedavg():
     """Σ (c - c_k) = 0 over all clients."""
     data = federation()
     work = LocalWork(lr=0.1, batch_size=None, steps=1)
-    runs = [final(make(m, **o), data, rounds=6, work=work) for m, o in (("scaffold", {}), ("fedavg", UNIFORM))]
+    runs = [
+        final(make(m, **o), data, rounds=6, work=work)
+        for m, o in (("scaffold", {}), ("fedavg", UNIFORM))
+    ]
     assert close(*runs, 1e-10)
 
 
 def test_2_fedsps_with_a_tiny_bound_is_fedavg_at_that_rate():
     data = federation()
-    ours = final(make("fedsps", gamma_b=1e-3), data, rounds=5, work=LocalWork(lr=77.0, batch_size=10))
+    ours = final(
+        make("fedsps", gamma_b=1e-3), data, rounds=5, work=LocalWork(lr=77.0, batch_size=10)
+    )
     plain = final(make("fedavg", **UNIFORM), data, rounds=5, work=LocalWork(lr=1e-3, batch_size=10))
     assert close(ours, plain, 1e-10)
 
@@ -145,12 +165,17 @@ def test_2_fedsps_with_a_tiny_bound_is_fedavg_at_that_rate():
 def test_3_term_tends_to_fedavg_and_to_the_worst_client():
     data = federation()
     plain = final(make("fedavg", **UNIFORM), data, rounds=1)
-    apart = [torch.linalg.vector_norm(final(make("term", t=t), data, rounds=1) - plain).item() for t in (1e-4, 1e-5)]
+    apart = [
+        torch.linalg.vector_norm(final(make("term", t=t), data, rounds=1) - plain).item()
+        for t in (1e-4, 1e-5)
+    ]
     assert apart[0] / apart[1] == pytest.approx(10, rel=1e-3)
     start = start_of(data)
     owned = data.train.split()
     losses = [loss_and_grad(start.numpy(), data.x[r].numpy(), data.y[r].numpy())[0] for r in owned]
-    alone = final(make("fedavg"), data, rounds=1, sampler=lambda *_: np.array([int(np.argmax(losses))]))
+    alone = final(
+        make("fedavg"), data, rounds=1, sampler=lambda *_: np.array([int(np.argmax(losses))])
+    )
     assert close(final(make("term", t=1e4), data, rounds=1), alone, 1e-10)
 
 
@@ -161,7 +186,8 @@ def test_5_scaffold_finds_the_optimum_where_fedavg_does_not():
     """F_1 = ½ w², F_2 = 5 (w - 1)²: the optimum of the mean is 10/11; FedAvg with five steps stops elsewhere."""
     rows, work = [[1.0, 0.0], [10.0, 1.0]], LocalWork(lr=0.02, batch_size=None, steps=5)
     ours, plain = (
-        run_on(QUADRATIC, rows, make(m, **o), work, 400, [3.0])[-1] for m, o in (("scaffold", {}), ("fedavg", UNIFORM))
+        run_on(QUADRATIC, rows, make(m, **o), work, 400, [3.0])[-1]
+        for m, o in (("scaffold", {}), ("fedavg", UNIFORM))
     )
     assert ours.server["w"].item() == pytest.approx(10 / 11, rel=1e-8)
     assert abs(plain.server["w"].item() - 10 / 11) > 1e-2
@@ -195,7 +221,9 @@ def test_fedadagrad_first_step_by_hand():
     data = federation()
     d = start_of(data) - final(make("fedavg"), data, rounds=1)
     ours = final(make("fedadagrad", server_lr=0.5, beta1=0.2, tau=0.01), data, rounds=1)
-    assert close(ours, start_of(data) - 0.5 * 0.8 * d / ((0.01**2 + d.square()).sqrt() + 0.01), 1e-12)
+    assert close(
+        ours, start_of(data) - 0.5 * 0.8 * d / ((0.01**2 + d.square()).sqrt() + 0.01), 1e-12
+    )
 
 
 def test_fedyogi_keeps_v_where_it_equals_the_square():
@@ -213,7 +241,9 @@ def directions(g, f, **options):
     """AdaFed's step on given updates and losses."""
     algo = make("adafed", **options)
     info = cohort(np.full(len(g), 1 / len(g)), loss=f, loss_after=f)
-    return -algo.update(algo.server_init(torch.zeros(g.shape[1], dtype=D), len(g)), {"delta": g}, info)["w"]
+    return -algo.update(
+        algo.server_init(torch.zeros(g.shape[1], dtype=D), len(g)), {"delta": g}, info
+    )["w"]
 
 
 @pytest.fixture
@@ -239,7 +269,8 @@ def test_8_every_client_descends_in_proportion(updates, gamma):
 def test_8_the_closed_form_is_the_shortest_vector_of_the_hull(updates, gamma):
     """Eqs. 5, 6 and 14 as printed: weights above 0 of sum 1, and no vertex g of the hull has g · d < ||d||².
 
-    That is the condition of the shortest vector of a convex hull, and the vector is the direction of the code.
+    That is the condition of the shortest vector of a convex hull, and the vector is the direction
+    of the code.
     """
     g, f = updates
     turned: list[torch.Tensor] = []
@@ -261,11 +292,15 @@ def test_8_the_closed_form_is_the_shortest_vector_of_the_hull(updates, gamma):
 def test_8_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
     """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: at the largest step, 2 min f^γ / L, no loss rises.
 
-    At 5 min f^γ / min h that of the client with the smallest loss does: by hand, a loss falls up to 2 f^γ / h_k.
+    At 5 min f^γ / min h that of the client with the smallest loss does: by hand, a loss falls up to
+    2 f^γ / h_k.
     """
     gen = torch.Generator().manual_seed(5)
     for _ in range(20):
-        w, centres = torch.randn(12, generator=gen, dtype=D), torch.randn(5, 12, generator=gen, dtype=D)
+        w, centres = (
+            torch.randn(12, generator=gen, dtype=D),
+            torch.randn(5, 12, generator=gen, dtype=D),
+        )
         h, b = torch.rand(5, generator=gen, dtype=D) + 0.5, torch.rand(5, generator=gen, dtype=D)
 
         def losses(at, centres=centres, h=h, b=b):
@@ -286,7 +321,9 @@ def test_8_a_single_client_is_not_fedavg(updates):
 def test_8_without_losses_it_is_mgda_where_that_is_interior():
     g = torch.eye(4, dtype=D) * torch.tensor([[1.0], [2.0], [3.0], [0.5]], dtype=D)
     algo = make("fedmgda", eps=1.0, normalize=False)
-    mgda = -algo.update(algo.server_init(torch.zeros(4, dtype=D), 4), {"delta": g}, cohort([0.25] * 4))["w"]
+    mgda = -algo.update(
+        algo.server_init(torch.zeros(4, dtype=D), 4), {"delta": g}, cohort([0.25] * 4)
+    )["w"]
     assert close(directions(g, torch.ones(4, dtype=D), gamma=0.0), mgda, 1e-8)
 
 
@@ -298,7 +335,12 @@ def test_8_silent_and_dependent_clients(updates):
     twice = torch.cat([g, g[:1]])  # the same update and loss again adds no condition
     assert close(directions(twice, torch.cat([f, f[:1]])), directions(g, f), 1e-7)
     assert not directions(g, torch.zeros(5, dtype=D)).any()
-    assert torch.allclose(g @ directions(g, f * torch.tensor([0.0, 1, 1, 1, 1])), torch.zeros(5, dtype=D)) is False
+    assert (
+        torch.allclose(
+            g @ directions(g, f * torch.tensor([0.0, 1, 1, 1, 1])), torch.zeros(5, dtype=D)
+        )
+        is False
+    )
     still = directions(g, f * torch.tensor([0.0, 1, 1, 1, 1], dtype=D))
     assert (g[0] @ still).abs() < 1e-12  # a client without loss is left as it is
 
@@ -318,26 +360,37 @@ def test_9_common_descent(seed):
     gen = torch.Generator().manual_seed(seed)
     g = torch.randn(8, 5, generator=gen, dtype=D) + torch.tensor([1.0, 0, 0, 0, 0], dtype=D)
     algo = make("fedmgda", eps=1.0)
-    d = -algo.update(algo.server_init(torch.zeros(5, dtype=D), 8), {"delta": g}, cohort([1 / 8] * 8))["w"]
+    d = -algo.update(
+        algo.server_init(torch.zeros(5, dtype=D), 8), {"delta": g}, cohort([1 / 8] * 8)
+    )["w"]
     unit = g / g.norm(dim=1, keepdim=True)
     assert (unit @ d - d @ d).min() > -1e-8
-    active = torch.linalg.lstsq(unit.T, d).solution  # any weights that give d: those with slack are 0
+    # any weights that give d: those with slack are 0
+    active = torch.linalg.lstsq(unit.T, d).solution
     assert (((unit @ d - d @ d) * active.abs()).abs() < 1e-6).sum() >= 1
 
 
 def test_9_a_silent_client_does_not_stop_the_others():
     g = torch.tensor([[1.0, 0], [0, 0], [0, 2]], dtype=D)
     algo = make("fedmgda", eps=1.0)
-    w = algo.update(algo.server_init(torch.zeros(2, dtype=D), 3), {"delta": g}, cohort([0.2, 0.6, 0.2]))["w"]
+    w = algo.update(
+        algo.server_init(torch.zeros(2, dtype=D), 3), {"delta": g}, cohort([0.2, 0.6, 0.2])
+    )["w"]
     assert w.tolist() == pytest.approx([-0.5, -0.5], abs=1e-8)
-    still = algo.update(algo.server_init(torch.zeros(2, dtype=D), 3), {"delta": 0 * g}, cohort([0.2, 0.6, 0.2]))["w"]
+    still = algo.update(
+        algo.server_init(torch.zeros(2, dtype=D), 3), {"delta": 0 * g}, cohort([0.2, 0.6, 0.2])
+    )["w"]
     assert not still.any()
 
 
 def test_9_the_bound_holds_the_weights():
     """Δ = (1, 0), (0, 1), prior (0.9, 0.1): MGDA has ½, ½; with ε = 0.1 the weights stop at 0.8, 0.2."""
     algo = make("fedmgda", eps=0.1)
-    w = algo.update(algo.server_init(torch.zeros(2, dtype=D), 2), {"delta": torch.eye(2, dtype=D)}, cohort([0.9, 0.1]))
+    w = algo.update(
+        algo.server_init(torch.zeros(2, dtype=D), 2),
+        {"delta": torch.eye(2, dtype=D)},
+        cohort([0.9, 0.1]),
+    )
     assert w["w"].tolist() == pytest.approx([-0.8, -0.2], abs=1e-9)
 
 
@@ -377,7 +430,8 @@ def test_10_partial_participation_touches_the_cohort_before_the_projection():
     after = algo.update(server, {"delta": torch.eye(2, dtype=D)}, info)
     assert after["w"].tolist() == [-0.5, -0.5]
     assert after["lambda"].tolist() == pytest.approx([0.15, 0.25, 0.15, 0.45])
-    server = {**server, "lambda": torch.tensor([1.0, 0, 0, 0], dtype=D)}  # all λ of the cohort are 0: uniform
+    # all λ of the cohort are 0: uniform
+    server = {**server, "lambda": torch.tensor([1.0, 0, 0, 0], dtype=D)}
     assert algo.update(server, {"delta": torch.eye(2, dtype=D)}, info)["w"].tolist() == [-0.5, -0.5]
 
 
@@ -386,9 +440,13 @@ def test_10_partial_participation_touches_the_cohort_before_the_projection():
 
 def test_11_without_the_pull_models_are_trained_apart():
     data = federation()
-    last = snapshots(make("ditto", lam=0.0), data, rounds=4, work=LocalWork(0.1, None, epochs=(2, 2)))[-1]
+    last = snapshots(
+        make("ditto", lam=0.0), data, rounds=4, work=LocalWork(0.1, None, epochs=(2, 2))
+    )[-1]
     for k, rows in enumerate(data.train.split()):
-        alone = local_sgd(start_of(data).numpy(), data.x[rows].numpy(), data.y[rows].numpy(), 0.1, 8)
+        alone = local_sgd(
+            start_of(data).numpy(), data.x[rows].numpy(), data.y[rows].numpy(), 0.1, 8
+        )
         assert close(last.clients["personal"][k], torch.from_numpy(alone), 1e-10)
 
 
@@ -412,7 +470,10 @@ def test_11_personal_batches_are_its_own():
     data = federation(sizes=(40,))
     for size, agree in ((10, False), (None, True)):
         last = snapshots(make("ditto", lam=0.0), data, rounds=1, work=LocalWork(0.1, size))[-1]
-        assert torch.allclose(last.clients["personal"][0], last.server["w"], rtol=0, atol=1e-12) is agree
+        assert (
+            torch.allclose(last.clients["personal"][0], last.server["w"], rtol=0, atol=1e-12)
+            is agree
+        )
 
 
 # ---- 12: FedFa
@@ -421,8 +482,13 @@ def test_11_personal_batches_are_its_own():
 def fedfa_update(accuracy, count, **options):
     """FedFa's server on unit updates: -w is ω where no step along the momentum is taken."""
     algo = make("fedfa", b=10**6, **options)
-    up = {"delta": torch.eye(len(accuracy), dtype=D), "count": torch.tensor(count, dtype=D).unsqueeze(1)}
-    info = cohort(np.full(len(accuracy), 1 / len(accuracy)), accuracy_after=torch.tensor(accuracy, dtype=D))
+    up = {
+        "delta": torch.eye(len(accuracy), dtype=D),
+        "count": torch.tensor(count, dtype=D).unsqueeze(1),
+    }
+    info = cohort(
+        np.full(len(accuracy), 1 / len(accuracy)), accuracy_after=torch.tensor(accuracy, dtype=D)
+    )
     return -algo.update(algo.server_init(torch.zeros(len(accuracy), dtype=D), 9), up, info)["w"]
 
 
@@ -430,7 +496,9 @@ def test_12_equal_clients_weigh_the_same():
     assert fedfa_update([0.7] * 4, [3.0] * 4).tolist() == pytest.approx([0.25] * 4)
     data = federation(sizes=(10, 10, 10), classes=2)
     options = {"alpha": 0.0, "beta": 1.0, "gamma_c": 0.0, "server_lr": 0.0}
-    runs = [final(make(m, **o), data, rounds=5) for m, o in (("fedfa", options), ("fedavg", UNIFORM))]
+    runs = [
+        final(make(m, **o), data, rounds=5) for m, o in (("fedfa", options), ("fedavg", UNIFORM))
+    ]
     assert close(*runs, 1e-10)
 
 
@@ -439,12 +507,16 @@ def test_12_weights_by_hand():
     a = np.array([0.2, 0.4, 0.4])
     b = np.array([1, np.log2(4 / 3), np.log2(4 / 3)])
     want = 0.75 * a + 0.25 * b / b.sum()
-    assert fedfa_update([0.5, 0.25, 0.25], [2.0, 1, 1], alpha=0.75, beta=0.25).tolist() == pytest.approx(want.tolist())
+    assert fedfa_update(
+        [0.5, 0.25, 0.25], [2.0, 1, 1], alpha=0.75, beta=0.25
+    ).tolist() == pytest.approx(want.tolist())
 
 
 def test_12_weights_can_be_switched_off():
     """Eq. 3: α = β = 0."""
-    assert fedfa_update([0.5, 0.25, 0.25], [2.0, 1, 1], alpha=0.0, beta=0.0).tolist() == pytest.approx([1 / 3] * 3)
+    assert fedfa_update(
+        [0.5, 0.25, 0.25], [2.0, 1, 1], alpha=0.0, beta=0.0
+    ).tolist() == pytest.approx([1 / 3] * 3)
 
 
 def test_12_edges():
@@ -463,13 +535,17 @@ def test_12_momentum_grows_in_every_round_and_moves_in_some():
     info = cohort([1.0], accuracy_after=torch.ones(1, dtype=D))
     seen = []
     for t in range(3):
-        server = algo.update(server, {"delta": -torch.ones(1, 1, dtype=D), "count": torch.ones(1, 1) * (t + 1)}, info)
+        server = algo.update(
+            server, {"delta": -torch.ones(1, 1, dtype=D), "count": torch.ones(1, 1) * (t + 1)}, info
+        )
         seen.append((server["w"].item(), server["m"].item()))
     assert seen == [(1.0, 0.5), (2.0, 0.75), (pytest.approx(3 - 0.5 * 0.875), 0.875)]
 
 
 def test_12_counts_only_rounds_taken_part_in():
-    seen = snapshots(make("fedfa"), federation(), rounds=4, sampler=lambda t, n, s: np.array([0, 1 + t % 2]))
+    seen = snapshots(
+        make("fedfa"), federation(), rounds=4, sampler=lambda t, n, s: np.array([0, 1 + t % 2])
+    )
     assert seen[-1].clients["count"].flatten().tolist() == [4, 2, 2, 0, 0, 0, 0]
 
 
@@ -482,13 +558,20 @@ SLOPES = Given(lambda w, r: r * w.abs(), lambda w, r: r * w.sign())
 def test_13_naive_adaptation_walks_away_and_fafed_does_not():
     """x_0 = 10, η = 0.1, β = 0.5: first locals 9.8586, 10.1414, 10.1414, and round t adds η/(3 √(1-β^t))."""
     rows, work = [[6.0], [-2.0], [-2.0]], LocalWork(lr=0.1, batch_size=None, steps=1)
-    seen = [s.server["w"].item() for s in run_on(SLOPES, rows, make("naive_adaptive"), work, 20, [10.0])]
+    seen = [
+        s.server["w"].item() for s in run_on(SLOPES, rows, make("naive_adaptive"), work, 20, [10.0])
+    ]
     step = 0.1 / np.sqrt(0.5)
     assert seen[1] == pytest.approx(np.mean([10 - step, 10 + step, 10 + step]), rel=1e-12)
     assert [10 - step, 10 + step, seen[1]] == pytest.approx([9.8586, 10.1414, 10.0471], abs=5e-5)
-    assert np.diff(seen) == pytest.approx([0.1 / (3 * np.sqrt(1 - 0.5**t)) for t in range(1, 21)], rel=1e-9)
+    assert np.diff(seen) == pytest.approx(
+        [0.1 / (3 * np.sqrt(1 - 0.5**t)) for t in range(1, 21)], rel=1e-9
+    )
     for variant in ("paper", "code", "stateless"):
-        ours = [s.server["w"].item() for s in run_on(SLOPES, rows, make("fafed", variant=variant), work, 20, [10.0])]
+        ours = [
+            s.server["w"].item()
+            for s in run_on(SLOPES, rows, make("fafed", variant=variant), work, 20, [10.0])
+        ]
         assert (np.diff(np.abs(ours)) < 0).all()
 
 
@@ -498,7 +581,9 @@ def test_13_naive_adaptation_walks_away_whatever_the_rate_and_the_decay(rate, be
     rows, work = [[6.0], [-2.0], [-2.0]], LocalWork(lr=rate, batch_size=None, steps=1)
     naive = make("naive_adaptive", beta=beta)
     seen = [s.server["w"].item() for s in run_on(SLOPES, rows, naive, work, 20, [10.0])]
-    assert np.diff(seen) == pytest.approx([rate / (3 * np.sqrt(1 - beta**t)) for t in range(1, 21)], rel=1e-6)
+    assert np.diff(seen) == pytest.approx(
+        [rate / (3 * np.sqrt(1 - beta**t)) for t in range(1, 21)], rel=1e-6
+    )
     assert (np.diff(seen) > 0).all()
 
 
@@ -511,8 +596,11 @@ def test_14_fafed_with_a_constant_matrix_is_stem(variant):
     data, rho = federation(), 1e14
     work = [LocalWork(lr=lr, batch_size=10, epochs=(2, 2)) for lr in (0.05, 0.05 * rho)]
     stem = final(make("stem", init_step="none"), data, rounds=5, work=work[0])
-    fafed = final(make("fafed", rho=rho, variant=variant, init_step="none"), data, rounds=5, work=work[1])
-    equal = federation(sizes=(20, 20, 20))  # the last step is the server's, at the same time for all
+    fafed = final(
+        make("fafed", rho=rho, variant=variant, init_step="none"), data, rounds=5, work=work[1]
+    )
+    # the last step is the server's, at the same time for all
+    equal = federation(sizes=(20, 20, 20))
     if variant == "paper":
         runs = [final(make("stem", init_step="none"), equal, rounds=5, work=work[0])]
         runs.append(final(make("fafed", rho=rho, init_step="none"), equal, rounds=5, work=work[1]))
@@ -553,7 +641,10 @@ def test_14_the_mean_momentum_is_the_mean_gradient(name):
     work = LocalWork(lr=0.01, batch_size=None, steps=4)
     for s in snapshots(make(name), data, rounds=5, work=work)[1:]:
         before = s.clients["prev"].numpy()  # where each took its last gradient
-        grads = [loss_and_grad(w, data.x[r].numpy(), data.y[r].numpy())[1] for w, r in zip(before, owned, strict=True)]
+        grads = [
+            loss_and_grad(w, data.x[r].numpy(), data.y[r].numpy())[1]
+            for w, r in zip(before, owned, strict=True)
+        ]
         assert close(s.server["m"], torch.from_numpy(np.mean(grads, 0)), 1e-10)
 
 
@@ -570,7 +661,9 @@ def test_14_the_rate_decays_with_the_steps():
 # ---- 15: Adam
 
 
-@pytest.mark.parametrize(("name", "options"), [("local_adam", {}), ("fedcada", {"adjust": "adam", "counter": "step"})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("local_adam", {}), ("fedcada", {"adjust": "adam", "counter": "step"})]
+)
 def test_15_one_client_is_adam(name, options):
     data = federation(sizes=(12,))
     ours = final(make(name, **options), data, rounds=5, work=LocalWork(0.05, None, epochs=(3, 3)))
@@ -592,9 +685,14 @@ def test_15_the_adjustment_fades():
     steps = [start - final(make("fedcada", **o), data, rounds=1, work=work) for o in options]
     assert close(steps[0], steps[1] * np.sqrt(1.999) / 1.9, 1e-12)
     assert np.sqrt(1.999) / 1.9 == pytest.approx(0.744, abs=1e-3)
-    servers = [snapshots(make("fedcada", beta2=0.9, **o), data, rounds=1, work=work)[-1].server for o in options]
+    servers = [
+        snapshots(make("fedcada", beta2=0.9, **o), data, rounds=1, work=work)[-1].server
+        for o in options
+    ]
     late = [make("fedcada", beta2=0.9, **o) for o in options]
-    ends = [run_on(QUADRATIC, [[1.0, 2.0]], algo, LocalWork(1e-3, None), 400, [0.0]) for algo in late]
+    ends = [
+        run_on(QUADRATIC, [[1.0, 2.0]], algo, LocalWork(1e-3, None), 400, [0.0]) for algo in late
+    ]
     moves = [[b.server["w"].item() - a.server["w"].item() for a, b in pairwise(e)] for e in ends]
     assert abs(moves[0][0] / moves[1][0] - 1) > 0.2
     assert moves[0][-1] / moves[1][-1] == pytest.approx(1, abs=1e-3)
@@ -626,7 +724,12 @@ def test_16_a_quadratic_is_solved_in_one_step():
 
 def test_16_no_gradient_or_a_loss_below_the_bound_is_no_step():
     for rows, bound in (([[4.0, 7.0]], 0.0), ([[4.0, 1.0]], 1e6)):
-        assert run_on(QUADRATIC, rows, make("fedsps", l_star=bound), FULL, 3, [7.0])[-1].server["w"].item() == 7.0
+        assert (
+            run_on(QUADRATIC, rows, make("fedsps", l_star=bound), FULL, 3, [7.0])[-1]
+            .server["w"]
+            .item()
+            == 7.0
+        )
 
 
 # ---- refusals

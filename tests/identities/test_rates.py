@@ -17,7 +17,12 @@ def test_one_client_under_a_quadratic_loss():
         Schedule("decay", decay_factor=0.5): [0.4, 0.2, 0.1, 0.05],
         Schedule("decay", decay_factor=0.5, decay_every=2): [0.4, 0.4, 0.2, 0.2],
         Schedule("step", decay_factor=0.25, decay_at=(1, 3)): [0.4, 0.1, 0.1, 0.025],
-        Schedule("cosine", rounds=4): [0.4, 0.2 * (1 + math.sqrt(0.5)), 0.2, 0.2 * (1 - math.sqrt(0.5))],
+        Schedule("cosine", rounds=4): [
+            0.4,
+            0.2 * (1 + math.sqrt(0.5)),
+            0.2,
+            0.2 * (1 - math.sqrt(0.5)),
+        ],
         Schedule("cosine", decay_to=0.5, rounds=2): [0.4, 0.3],
         Schedule(): [0.4, 0.4, 0.4],
     }
@@ -33,4 +38,5 @@ def test_the_control_variate_of_scaffold_is_a_gradient_whatever_the_rate():
     work = LocalWork(lr=0.4, batch_size=None, schedule=Schedule("decay", decay_factor=0.5))
     seen = run_on(QUADRATIC, [[1.0, 0.0], [3.0, 0.0]], make("scaffold"), work, 3, [2.0])
     for before, after in pairwise(seen):
-        assert after.server["c"].item() == pytest.approx(2 * before.server["w"].item(), rel=1e-12)  # mean of w and 3 w
+        # mean of w and 3 w
+        assert after.server["c"].item() == pytest.approx(2 * before.server["w"].item(), rel=1e-12)

@@ -49,7 +49,10 @@ def gates(inputs, hidden):
 
 SIZES = {
     "mlp, FEMNIST": (lambda: MLP((1, 28, 28), 62, [128]), 784 * 128 + 128 + 128 * 62 + 62),
-    "mlp, CIFAR-10": (lambda: MLP((3, 32, 32), 10, [200, 200]), 3072 * 200 + 200 + 200 * 200 + 200 + 2000 + 10),
+    "mlp, CIFAR-10": (
+        lambda: MLP((3, 32, 32), 10, [200, 200]),
+        3072 * 200 + 200 + 200 * 200 + 200 + 2000 + 10,
+    ),
     "cnn, FEMNIST": (
         lambda: ConvNet((1, 28, 28), 62, [32, 64], 5, 512),
         (25 + 1) * 32 + (32 * 25 + 1) * 64 + (7 * 7 * 64 + 1) * 512 + 513 * 62,
@@ -65,10 +68,16 @@ SIZES = {
     ),
     "vgg11": (
         lambda: VGG11((3, 32, 32), 10),
-        sum(9 * a * b + b for a, b in pairwise([3, 64, 128, 256, 256, 512, 512, 512, 512])) + 512 * 10 + 10,
+        sum(9 * a * b + b for a, b in pairwise([3, 64, 128, 256, 256, 512, 512, 512, 512]))
+        + 512 * 10
+        + 10,
     ),
-    # torchvision's resnet18 has 11689512 with 1000 classes and a 7x7 stem; BatchNorm and GroupNorm have as many
-    "resnet18_gn, 7x7": (lambda: resnet((3, 32, 32), 10, stem="7x7"), 11_689_512 - 513 * 1000 + 513 * 10),
+    # torchvision's resnet18 has 11689512 with 1000 classes and a 7x7 stem; BatchNorm and GroupNorm
+    # have as many
+    "resnet18_gn, 7x7": (
+        lambda: resnet((3, 32, 32), 10, stem="7x7"),
+        11_689_512 - 513 * 1000 + 513 * 10,
+    ),
     "resnet18_gn, 3x3": (
         lambda: resnet((3, 32, 32), 10),
         11_689_512 - 513 * 1000 + 513 * 10 - 64 * 3 * 49 + 64 * 3 * 9,
@@ -114,7 +123,9 @@ def test_lenet_is_its_layers_in_a_row():
         nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
     )  # fmt: skip
-    nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(model.parameters()), rows.parameters())
+    nn.utils.vector_to_parameters(
+        nn.utils.parameters_to_vector(model.parameters()), rows.parameters()
+    )
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     assert torch.equal(model(x), rows(x))
 
@@ -170,7 +181,8 @@ def test_dropout_is_a_function_of_its_key():
     once = dropout(x, 0.3, key, 1)
     assert torch.equal(once, dropout(x, 0.3, key, 1))
     assert set(once.unique().tolist()) == {0.0, 1 / 0.7}
-    assert (once == 0).double().mean().item() == pytest.approx(0.3, abs=0.006)  # four deviations of 100000 draws
+    # four deviations of 100000 draws
+    assert (once == 0).double().mean().item() == pytest.approx(0.3, abs=0.006)
     for other in (dropout(x, 0.3, key + 1, 1), dropout(x, 0.3, key, 2)):
         both = ((other == 0) & (once == 0)).double().mean().item()
         assert both == pytest.approx(0.09, abs=0.004)  # independent
@@ -221,14 +233,18 @@ def case(name):
     return task, Batch(x, y, weight, key), torch.stack([task.init(gen) for _ in range(clients)])
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in DEEP])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in DEEP]
+)
 def test_stacked_oracle_is_the_loop(name):
     task, batch, w = case(name)
     loop, stacked = LoopOracle(task), make_oracle(task, "stacked")
     (f, g), (f_loop, g_loop) = stacked.loss_and_grad(w, batch), loop.loss_and_grad(w, batch)
     assert torch.allclose(f, f_loop, rtol=1e-10)
     assert torch.allclose(g, g_loop, rtol=1e-9, atol=1e-12)
-    assert torch.allclose(stacked.logits(w, batch.x), loop.logits(w, batch.x), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(
+        stacked.logits(w, batch.x), loop.logits(w, batch.x), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +260,8 @@ def test_a_plain_step_of_the_oracle_is_minus_rate_times_gradient(name, mode):
     oracle = make_oracle(task, mode)
     lr = torch.tensor([[0.1], [0.02], [3.0]], dtype=torch.float64)[: len(w)]
     want = w - lr * oracle.grad(w, batch)
-    whole = torch.cat([w, w])  # a part of a larger matrix, as in a chunk some of whose clients have finished
+    # a part of a larger matrix, as in a chunk some of whose clients have finished
+    whole = torch.cat([w, w])
     oracle.descend_(whole[: len(w)], batch, lr)
     assert torch.allclose(whole[: len(w)], want, rtol=1e-10, atol=1e-13)
     assert torch.equal(whole[len(w) :], w)
@@ -287,7 +304,14 @@ def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
 
     def final(mode, size, workers, seed=0):
         work = LocalWork(0.5, 4, (1, 2), random=True)
-        how = {"task": task, "mode": mode, "cohort_size": size, "workers": workers, "rounds": 2, "seed": seed}
+        how = {
+            "task": task,
+            "mode": mode,
+            "cohort_size": size,
+            "workers": workers,
+            "rounds": 2,
+            "seed": seed,
+        }
         return snapshots(algo(), data, work=work, **how)[-1].server["w"]
 
     first, threads = final("loop", 1, 1), final("loop", 1, 2)
@@ -297,14 +321,18 @@ def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
     assert not torch.allclose(final("loop", 1, 1, seed=1), first, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["cnn, one channel", pytest.param("resnet18_gn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["cnn, one channel", pytest.param("resnet18_gn", marks=pytest.mark.slow)]
+)
 def test_convolutions_agree_in_float32_after_a_round(name):
     make, shape, _ = DEEP[name]
     with torch.device("meta"):
         task = Task(make(), torch.device("cpu"), torch.float32)
     data = federation(sizes=(7, 25, 12), features=64, classes=5, dtype=torch.float32, shape=shape)
     ends = [
-        snapshots(fedavg(), data, task=task, mode=m, rounds=1, workers=k, work=LocalWork(0.05, 8))[-1].server["w"]
+        snapshots(fedavg(), data, task=task, mode=m, rounds=1, workers=k, work=LocalWork(0.05, 8))[
+            -1
+        ].server["w"]
         for m, k in (("loop", 1), ("loop", 2), ("stacked", 1))
     ]
     for other in ends[1:]:
@@ -323,7 +351,9 @@ def test_accuracy_of_a_label_per_token():
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), data.y[rows].flatten())
         assert record.train_loss[k] / len(rows) == pytest.approx(loss.item(), rel=1e-12)
     tested = assemble(
-        Examples(data.x.numpy(), data.y.numpy(), 5, np.zeros(45, dtype=int), ("a",), np.arange(45) >= 40),
+        Examples(
+            data.x.numpy(), data.y.numpy(), 5, np.zeros(45, dtype=int), ("a",), np.arange(45) >= 40
+        ),
         partition=None,
         clients=None,
         split=0.8,
@@ -339,13 +369,16 @@ def test_accuracy_of_a_label_per_token():
 # ---- bfloat16
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp"])  # torch's convolutions are not to be trusted with it on a CPU
+# torch's convolutions are not to be trusted with it on a CPU
+@pytest.mark.parametrize("name", ["linear", "mlp"])
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
 def test_bfloat16_rounds_the_products_and_not_the_parameters(name, mode):
     """Eight bits of mantissa: gradients differ by about 2^-8, and not by nothing."""
     make, shape, _ = DEEP[name]
     with torch.device("meta"):
-        plain, rounded = (Task(make(), torch.device("cpu"), torch.float32, bf16=b) for b in (False, True))
+        plain, rounded = (
+            Task(make(), torch.device("cpu"), torch.float32, bf16=b) for b in (False, True)
+        )
     gen = torch.Generator().manual_seed(1)
     w = torch.stack([plain.init(gen) for _ in range(2)])
     batch = Batch(torch.randn(2, 4, *shape), torch.randint(0, 5, (2, 4)), torch.full((2, 4), 0.25))
@@ -386,10 +419,13 @@ def test_given_vectors_frozen_or_trained():
     assert torch.equal(frozen(vectors[x]), trained(x))
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.Dropout2d(0.1), nn.LSTM(3, 3, 2, dropout=0.5)])
+@pytest.mark.parametrize(
+    "layer", [nn.Dropout(0.5), nn.Dropout2d(0.1), nn.LSTM(3, 3, 2, dropout=0.5)]
+)
 def test_layers_that_draw_by_themselves_are_refused(layer):
     with pytest.raises(
-        RequestError, match=r"Sequential.1 draws from torch's global generator, .* set traits = ModelTraits"
+        RequestError,
+        match=r"Sequential.1 draws from torch's global generator, .* set traits = ModelTraits",
     ):
         Task(nn.Sequential(nn.Linear(3, 3), layer), torch.device("cpu"), torch.float32)
     Task(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)), torch.device("cpu"), torch.float32)
@@ -399,12 +435,17 @@ def test_tied_parameters_and_values_given_by_the_model():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
-            self.e, self.o, self.free = nn.Embedding(7, 3), nn.Linear(3, 7), nn.Parameter(torch.empty(2))
+            self.e, self.o, self.free = (
+                nn.Embedding(7, 3),
+                nn.Linear(3, 7),
+                nn.Parameter(torch.empty(2)),
+            )
             self.o.weight = self.e.weight
 
     model = Tied()
     with pytest.raises(
-        RequestError, match=r"no initialisation is known for Tied \(free\); give it in .* ModelTraits\(begin="
+        RequestError,
+        match=r"no initialisation is known for Tied \(free\); give it in .* ModelTraits\(begin=",
     ):
         initial(model, torch.Generator())
     model.traits = ModelTraits(begin={"free": torch.tensor([1.0, 2.0])})
@@ -429,13 +470,17 @@ def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
     assert traits_of(Declared((4,), 3, [2])).dense
     data = federation(features=4)
     task = task_for(data, Scaled, hidden=[2])
-    assert close(final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12)
+    assert close(
+        final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12
+    )
 
 
 def test_traits_of_another_type_are_refused():
     model = nn.Linear(2, 2)
     model.traits = {"random": True}
-    with pytest.raises(RequestError, match=r"Linear.traits must be a fedbench.models.base.ModelTraits, got dict"):
+    with pytest.raises(
+        RequestError, match=r"Linear.traits must be a fedbench.models.base.ModelTraits, got dict"
+    ):
         Task(model, torch.device("cpu"), torch.float32)
 
 
@@ -452,12 +497,21 @@ def test_the_table_of_a_model_is_taken_once():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LSTM((60,), 5, None, None, **SMALL), "this model needs tokens, got examples of shape"),
+        (
+            lambda: LSTM((60,), 5, None, None, **SMALL),
+            "this model needs tokens, got examples of shape",
+        ),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
         (lambda: checked(LSTM, {"dense": 5}), "dense must be a list, got 5"),
         (lambda: checked(ConvNet, {"channels": 4}), "channels must be a list, got 4"),
-        (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),
-        (lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]), "poolings leave nothing of images of 10 x 28 pixels"),
+        (
+            lambda: LSTM((2, 6), 5, 7, None, **SMALL),
+            r"this model needs tokens, got examples of shape \[2, 6\]",
+        ),
+        (
+            lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]),
+            "poolings leave nothing of images of 10 x 28 pixels",
+        ),
         (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
         (lambda: resnet((60,), 10), "this model needs images"),
         (lambda: ConvNet((60,), 5, [4], 3, 6), "needs images"),

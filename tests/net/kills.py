@@ -1,8 +1,8 @@
 """Harm runs, carry them out again and compare: python kills.py DIR SUITE ... prints what became of each run as JSON.
 
-``rounds`` ends runs by a signal in each of their rounds, ``operations`` and ``some_operations`` kill one at operations
-on files, and ``full`` lets no file grow beyond a size. A process of its own, since it forks: a child has all modules
-already, and its end is a real one.
+``rounds`` ends runs by a signal in each of their rounds, ``operations`` and ``some_operations``
+kill one at operations on files, and ``full`` lets no file grow beyond a size. A process of its own,
+since it forks: a child has all modules already, and its end is a real one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def command(results: Path, method: str) -> int:
     """Carry out the run of a method, with a checkpoint after every round."""
     training._CHECKPOINT_EVERY = 0
     small = ["data=synthetic_leaf", "data.clients=6", f"rounds={ROUNDS}", "participation=3"]
-    alone = ["device=cpu", "engine.mode=stacked", "engine.workers=1"]  # threads do not survive a fork
+    # threads do not survive a fork
+    alone = ["device=cpu", "engine.mode=stacked", "engine.workers=1"]
     typed = ["algo=killed", f"algo.method={method}", *small, *alone, f"results_dir={results}"]
     return main(["--config-dir", str(OWN), *typed])
 
@@ -53,7 +54,9 @@ def left_in(results: Path) -> tuple[bytes, list[dict[str, object]], list[str]]:
     untimed = [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in rows]
     model = rounds.with_name("model.safetensors")
     # a lock stays if the process is killed just before it removes it, which is its last act
-    names = sorted(path.relative_to(results).as_posix() for path in results.rglob("*") if path.name != ".lock")
+    names = sorted(
+        path.relative_to(results).as_posix() for path in results.rglob("*") if path.name != ".lock"
+    )
     return model.read_bytes() if model.exists() else b"", untimed, names
 
 
@@ -63,7 +66,9 @@ def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
     for number, at in itertools.product(SIGNALS, range(ROUNDS)):
         results = folder / f"{method}_{number.name}_{at}"
         environment = {"KILL_AT": str(at), "KILL_WITH": str(int(number))}
-        first = in_child(results, method, lambda environment=environment: os.environ.update(environment))
+        first = in_child(
+            results, method, lambda environment=environment: os.environ.update(environment)
+        )
         rows = left_in(results)[1]
         facts = {
             "signal": number.name,
@@ -80,7 +85,9 @@ def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, o
     expected = left_in(folder / method)
     for at in itertools.count(0, every):
         results = folder / f"{method}_{every}_{at}"
-        first = in_child(results, method, lambda results=results, at=at: sys.addaudithook(_killing(results, at)))
+        first = in_child(
+            results, method, lambda results=results, at=at: sys.addaudithook(_killing(results, at))
+        )
         if first == 0:
             return
         again = in_child(results, method)
@@ -105,7 +112,9 @@ def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
     for size in (1000, 3000, 6000):
         results = folder / f"{method}_{size}"
         limits = (size, resource.RLIM_INFINITY)
-        first = in_child(results, method, lambda limits=limits: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+        first = in_child(
+            results, method, lambda limits=limits: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        )
         done, said = any(results.rglob("DONE")), results.with_suffix(".err").read_text()
         again = in_child(results, method)
         yield {
@@ -129,12 +138,19 @@ SUITES: dict[str, Callable[[Path, str], Iterator[dict[str, object]]]] = {
 def outcomes(folder: Path, suites: Sequence[str]) -> dict[str, list[dict[str, object]]]:
     """What became of all runs of each suite.
 
-    The runs that are left alone are this process's own, so that its children find everything imported.
+    The runs that are left alone are this process's own, so that its children find everything
+    imported.
     """
     for method in METHODS:
         assert command(folder / method, method) == 0
     return {
-        s: [row for m in METHODS if s == "rounds" or m == METHODS[-1] for row in SUITES[s](folder, m)] for s in suites
+        s: [
+            row
+            for m in METHODS
+            if s == "rounds" or m == METHODS[-1]
+            for row in SUITES[s](folder, m)
+        ]
+        for s in suites
     }
 
 

@@ -1,6 +1,7 @@
 """Write the references of the net from the present code: python tests/net/make.py [digests|plan|published|names ...].
 
-Do that only where a change is meant to change them; the difference belongs into the commit, with its reason.
+Do that only where a change is meant to change them; the difference belongs into the commit, with
+its reason.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def digests() -> None:
     """Every experiment with every algorithm, and the settings that a plan has under any profile."""
     of = present.Digests().of
     names = present.algorithms()
-    rows = [{"experiment": e, **{a: of(f"experiment={e} algo={a}") for a in names}} for e in present.experiments()]
+    rows = [
+        {"experiment": e, **{a: of(f"experiment={e} algo={a}") for a in names}}
+        for e in present.experiments()
+    ]
     present.write("digests.csv", rows)
     settings: dict[tuple[str, str], None] = {}
     for _, _, reading, folder, setting in present.planned():
@@ -36,7 +40,13 @@ def digests() -> None:
 def plan() -> None:
     """The number of runs of each table and figure under each profile and reading, and a hash of their overrides."""
     rows = [
-        {"profile": profile, "part": part, "reading": reading, "runs": str(len(settings)), "hash": hash_of(settings)}
+        {
+            "profile": profile,
+            "part": part,
+            "reading": reading,
+            "runs": str(len(settings)),
+            "hash": hash_of(settings),
+        }
         for (profile, part, reading), settings in plans().items()
     ]
     present.write("plan.csv", rows)
@@ -69,7 +79,11 @@ def published() -> None:
 
 def names() -> None:
     """Arguments of the public functions, and all names that a ``_target_`` of fedbench may have."""
-    in_conf = (text for file in (ROOT / "conf").rglob("*.yaml") for text in _targets(file.read_text(encoding="utf-8")))
+    in_conf = (
+        text
+        for file in (ROOT / "conf").rglob("*.yaml")
+        for text in _targets(file.read_text(encoding="utf-8"))
+    )
     found = {"signatures": present.signatures(), "targets": sorted({*in_conf, *_in_bundles()})}
     (HERE / "names.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

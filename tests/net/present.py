@@ -59,7 +59,13 @@ def planned() -> Iterator[tuple[str, str, str, str, str]]:
         for run in plan([], profile, readings=True):
             folder = "" if run.config_dir is None else run.config_dir.as_posix()
             for part in run.parts:
-                yield profile, part, run.reading, folder, " ".join((*run.setting[:2], *sorted(run.setting[2:])))
+                yield (
+                    profile,
+                    part,
+                    run.reading,
+                    folder,
+                    " ".join((*run.setting[:2], *sorted(run.setting[2:]))),
+                )
 
 
 # ---- reports
@@ -79,7 +85,10 @@ def _rows(path: Path) -> list[Row]:
 def claims(tables: Path, paper: str) -> list[Row]:
     """Verdict, basis, whether it counts, scaled-down check, what readings come to, and the counts, of each claim."""
     named = ("id", "verdict", "basis", "counted", "scaled", "readings")
-    return [{k: r[k] for k in named} | {"counts": _numbers(r["counts"])} for r in _rows(tables / f"{paper}_claims.csv")]
+    return [
+        {k: r[k] for k in named} | {"counts": _numbers(r["counts"])}
+        for r in _rows(tables / f"{paper}_claims.csv")
+    ]
 
 
 def comparisons(tables: Path, paper: str) -> list[Row]:
@@ -88,16 +97,30 @@ def comparisons(tables: Path, paper: str) -> list[Row]:
     named += ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
     rows = _rows(tables / f"{paper}_comparisons.csv")
     return [
-        {k: r[k] for k in named} | {"lead": _number(r["lead"]), "pairs": _number(r["pairs"]).removeprefix("0")}
+        {k: r[k] for k in named}
+        | {"lead": _number(r["lead"]), "pairs": _number(r["pairs"]).removeprefix("0")}
         for r in rows
     ]
 
 
 def readings(tables: Path, paper: str) -> list[Row]:
     """Verdict, scaled-down check and counts of each claim under each reading."""
-    named = ("claim", "weighting", "round", "data splits", "settings", "adopted", "verdict", "scaled", "blocks")
+    named = (
+        "claim",
+        "weighting",
+        "round",
+        "data splits",
+        "settings",
+        "adopted",
+        "verdict",
+        "scaled",
+        "blocks",
+    )
     rows = _rows(tables / f"{paper}_readings.csv")
-    return [{k: r[k] for k in named} | {k: _numbers(r[k]) for k in ("counts", "scaled_counts")} for r in rows]
+    return [
+        {k: r[k] for k in named} | {k: _numbers(r[k]) for k in ("counts", "scaled_counts")}
+        for r in rows
+    ]
 
 
 def cells(tables: Path, paper: str) -> list[Row]:
@@ -108,11 +131,16 @@ def cells(tables: Path, paper: str) -> list[Row]:
         if file.stem.removeprefix(f"{paper}_") in ("claims", "comparisons", "readings"):
             continue
         for row in _rows(file):
-            key = {"table": file.stem, **{k: row.get(k, "") for k in ("setup", "method", "settings")}}
+            key = {
+                "table": file.stem,
+                **{k: row.get(k, "") for k in ("setup", "method", "settings")},
+            }
             for column in [name.removesuffix("_n") for name in row if name.endswith("_n")]:
                 values = {part: row.get(f"{column}_{part}", "") for part in parts}
                 if values["n"] not in ("", "0"):
-                    found.append(key | {"column": column} | {k: _short(v) for k, v in values.items()})
+                    found.append(
+                        key | {"column": column} | {k: _short(v) for k, v in values.items()}
+                    )
     return found
 
 
@@ -145,12 +173,17 @@ KINDS = {
 def signatures() -> dict[str, list[str]]:
     """The arguments of each public function and record."""
     public = {name: getattr(fedbench, name) for name in sorted(fedbench.__all__)}
-    return {name: [_argument(p) for p in inspect.signature(of).parameters.values()] for name, of in public.items()}
+    return {
+        name: [_argument(p) for p in inspect.signature(of).parameters.values()]
+        for name, of in public.items()
+    }
 
 
 def _argument(p: inspect.Parameter) -> str:
     """Name of an argument, with a star if it is by keyword only, and what it is if nothing is given."""
-    default = "" if p.default is p.empty else "=..." if not _is_plain(p.default) else f"={p.default!r}"
+    default = (
+        "" if p.default is p.empty else "=..." if not _is_plain(p.default) else f"={p.default!r}"
+    )
     return f"{'*' if p.kind is p.KEYWORD_ONLY else ''}{p.name}{default}"
 
 

@@ -15,40 +15,59 @@ def digests():
     return present.Digests()
 
 
-EVERY = pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 31])  # one in how many is compared
+# one in how many is compared
+EVERY = pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 31])
 
 
 @EVERY
 def test_experiments_have_the_digests_that_they_had_with_any_algorithm(digests, every):
     rows = present.read("digests.csv")
     assert {row["experiment"] for row in rows} <= set(present.experiments())
-    pairs = [(row["experiment"], algo, row[algo]) for row in rows for algo in row if algo != "experiment"]
-    other = [(e, a) for e, a, digest in pairs[::every] if digests.of(f"experiment={e} algo={a}") != digest]
+    pairs = [
+        (row["experiment"], algo, row[algo]) for row in rows for algo in row if algo != "experiment"
+    ]
+    other = [
+        (e, a)
+        for e, a, digest in pairs[::every]
+        if digests.of(f"experiment={e} algo={a}") != digest
+    ]
     assert other == []
 
 
 @EVERY
 def test_planned_settings_have_the_digests_that_they_had(digests, every):
     rows = present.read("settings.csv")[::every]
-    assert [r["setting"] for r in rows if digests.of(r["setting"], r["config_dir"]) != r["digest"]] == []
+    assert [
+        r["setting"] for r in rows if digests.of(r["setting"], r["config_dir"]) != r["digest"]
+    ] == []
 
 
 def test_every_table_and_figure_needs_the_runs_that_it_needed():
     plans = make.plans()
     rows = present.read("plan.csv")
     assert [
-        row for row in rows if make.hash_of(plans[row["profile"], row["part"], row["reading"]]) != row["hash"]
+        row
+        for row in rows
+        if make.hash_of(plans[row["profile"], row["part"], row["reading"]]) != row["hash"]
     ] == []
 
 
 @pytest.mark.parametrize(
-    "paper", [pytest.param(p, marks=[] if p in ("fafed", "known") else pytest.mark.slow) for p in present.PAPERS]
+    "paper",
+    [
+        pytest.param(p, marks=[] if p in ("fafed", "known") else pytest.mark.slow)
+        for p in present.PAPERS
+    ],
 )
 def test_published_runs_give_the_verdicts_and_numbers_that_they_gave(paper, tmp_path, no_figures):
     tables = present.report(paper, tmp_path / paper)
     other = []
     for kind, (rows_of, key) in present.KINDS.items():
-        expected = {tuple(row[k] for k in key): row for row in present.read(f"{kind}.csv") if row["paper"] == paper}
+        expected = {
+            tuple(row[k] for k in key): row
+            for row in present.read(f"{kind}.csv")
+            if row["paper"] == paper
+        }
         found = {tuple(row[k] for k in key): row for row in rows_of(tables, paper)}
         other += [f"{kind}: only {where}: {k}" for where, k in only_one(expected, found)]
         other += differences(kind, expected, found)
@@ -56,7 +75,9 @@ def test_published_runs_give_the_verdicts_and_numbers_that_they_gave(paper, tmp_
 
 
 def only_one(expected, found):
-    return [("then", k) for k in expected.keys() - found.keys()] + [("now", k) for k in found.keys() - expected.keys()]
+    return [("then", k) for k in expected.keys() - found.keys()] + [
+        ("now", k) for k in found.keys() - expected.keys()
+    ]
 
 
 def differences(kind, expected, found):

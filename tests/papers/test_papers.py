@@ -25,12 +25,14 @@ from fedbench.papers.schema import Reduction, Reported
 from fedbench.runs.cached_run import cached_run
 
 PAPERS = tuple(papers())
-TRANSCRIBED = tuple(p for p in PAPERS if p != "known")  # the numbers of public benchmarks are of several papers
+# the numbers of public benchmarks are of several papers
+TRANSCRIBED = tuple(p for p in PAPERS if p != "known")
 ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
 at_hand = pytest.mark.skipif(
     not os.environ.get("FEDBENCH_PAPERS"), reason="FEDBENCH_PAPERS, the papers as YAML, is not set"
 )
-# claims of the transcription whose sentence another one tests, or that the paper does not make, by paper
+# claims of the transcription whose sentence another one tests, or that the paper does not make, by
+# paper
 REMOVED = {
     "adafed": {f"c{i:02d}" for i in (2, 3, 4, 6, 7, *range(8, 12), *range(20, 30), 31, 33, 34, 35)},
     "adafedadam": {"c04", "c07", "c08", "c09", "c11", "c12"},
@@ -90,7 +92,11 @@ def test_the_transcription_is_that_of_the_texts():
     if not (ORIGINAL / "text").exists():
         pytest.skip("the texts of the papers are not in FEDBENCH_PAPERS")
     done = subprocess.run(
-        [sys.executable, "-B", "check.py", "text"], cwd=ORIGINAL, capture_output=True, text=True, timeout=120
+        [sys.executable, "-B", "check.py", "text"],
+        cwd=ORIGINAL,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout[-2000:]
 
@@ -107,7 +113,9 @@ def test_every_printed_row_is_there_number_by_number(paper):
         mine = [r for r in table.rows if r.values]
         assert [(r.setup, r.algo) for r in mine] == [(r["setup"], r["algo"]) for r in printed], name
         for row, other in zip(mine, printed, strict=True):
-            assert row.values == {k: Reported(v["mean"], v["std"]) for k, v in other["values"].items()}, (name, row)
+            assert row.values == {
+                k: Reported(v["mean"], v["std"]) for k, v in other["values"].items()
+            }, (name, row)
             assert other["hyperparameters"].items() <= row.hyperparameters.items(), (name, row)
         assert list(table.setups) == source[name]["setups"]
         assert list(table.columns) == [c["id"] for c in source[name]["columns"]]
@@ -166,7 +174,11 @@ def test_every_number_occurs_in_the_text(paper):
     """As the transcription is checked: 1000 may stand there as 1,000, and 13.2 as 13.20."""
     text, check = text_of(paper), checker()
     numbers = {
-        x for t in ours(paper).tables.values() for r in t.rows for v in r.values.values() for x in (v.mean, v.std)
+        x
+        for t in ours(paper).tables.values()
+        for r in t.rows
+        for v in r.values.values()
+        for x in (v.mean, v.std)
     }
     for number in numbers - {None}:
         digits = len(repr(number).partition(".")[2]) if number % 1 else 0
@@ -201,7 +213,16 @@ def test_captions_and_claims_are_in_our_words(paper):
 def test_ids_are_unique_and_known(paper):
     p = ours(paper)
     raw = written(paper)
-    for kind in ("metrics", "methods", "setups", "tables", "figures", "claims", "gaps", "contradictions"):
+    for kind in (
+        "metrics",
+        "methods",
+        "setups",
+        "tables",
+        "figures",
+        "claims",
+        "gaps",
+        "contradictions",
+    ):
         twice = [i for i, n in Counter(x["id"] for x in raw[kind]).items() if n > 1]
         assert not twice, kind
     assert not set(p.tables) & set(p.figures)
@@ -228,16 +249,23 @@ def test_every_setup_and_method_can_be_chosen(paper):
     p = ours(paper)
     assert {s.experiment for s in p.setups.values()} <= set(options("experiment"))
     assert {m.algo for m in p.methods.values()} <= set(options("algo"))
-    assert {r.setup for r in rows_of(p)} | {s for f in p.figures.values() for s in f.setups} == set(p.setups)
+    assert {r.setup for r in rows_of(p)} | {s for f in p.figures.values() for s in f.setups} == set(
+        p.setups
+    )
     assert {r.algo for r in rows_of(p)} == set(p.methods)
     for row in rows_of(p):
-        unused = {k for k, v in row.hyperparameters.items() if v is not None} - set(p.methods[row.algo].keys)
+        unused = {k for k, v in row.hyperparameters.items() if v is not None} - set(
+            p.methods[row.algo].keys
+        )
         assert not unused, row  # a printed value that sets nothing
 
 
 def composed(composer, paper, row, cut):
     setup, method = paper.setups[row.setup], paper.methods[row.algo]
-    keys = {**{k: v for k, v in cut.items() if k not in paper.overrides(row)}, **paper.overrides(row)}
+    keys = {
+        **{k: v for k, v in cut.items() if k not in paper.overrides(row)},
+        **paper.overrides(row),
+    }
     return keys, composer.config(setup.experiment, method.algo, keys).tree
 
 
@@ -270,27 +298,41 @@ def test_profiles_set_keys_that_are_there(paper, composer):
             if name in first and not seen.issuperset(cut.set):
                 seen |= set(cut.set)
                 keys, tree = composed(composer, p, first[name], cut.set)
-                plain = {k: v for k, v in keys.items() if k != "model"}  # that is a choice of the group
+                # that is a choice of the group
+                plain = {k: v for k, v in keys.items() if k != "model"}
                 assert {k: leaves(tree)[k] for k in plain} == plain
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """One short run: what rounds.jsonl and clients.parquet hold."""
-    chosen = ["experiment=fedfa/table2_synthetic_iid", "algo=fedavg", "rounds=1", "device=cpu", "participation=1.0"]
-    return cached_run(compose_run([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])).run
+    chosen = [
+        "experiment=fedfa/table2_synthetic_iid",
+        "algo=fedavg",
+        "rounds=1",
+        "device=cpu",
+        "participation=1.0",
+    ]
+    return cached_run(
+        compose_run([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])
+    ).run
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_metrics_and_fields_are_measured(paper, run):
-    p, measured = ours(paper), set(run.last_round()) | {m.name for m in CATALOGUE.values() if m.needs}
+    p, measured = (
+        ours(paper),
+        set(run.last_round()) | {m.name for m in CATALOGUE.values() if m.needs},
+    )
     clients = set(run.clients())
     assert {"accuracy", "train_loss", "client", "round"} <= clients
     for m in p.metrics.values():
         if m.field.startswith("client:"):
             used = {s for t in p.tables.values() if m.id in t.columns for s in t.setups}
             assert used
-            assert all(0 <= int(m.field.removeprefix("client:")) < p.setups[s].clients for s in used)
+            assert all(
+                0 <= int(m.field.removeprefix("client:")) < p.setups[s].clients for s in used
+            )
         else:
             assert m.field in set(run.last_round())
     for f in p.figures.values():
@@ -324,26 +366,43 @@ def test_claims_name_what_exists(paper):
     for c in p.claims.values():
         if isinstance(c.check, PropertyTest):
             path, name = c.check.test.split("::")
-            assert name in {n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)}
+            assert name in {
+                n.name
+                for n in ast.parse((ROOT / path).read_text()).body
+                if isinstance(n, ast.FunctionDef)
+            }
         v = judge(c, Evidence(p, []))  # finds the rows that it compares
         assert v.word != "not testable" or c.check is None, c.id
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_function_is_that_of_a_claim(paper):
-    own = {c.id for c in ours(paper).claims.values() if any(isinstance(p, Function) for p in parts_of(c.check))}
+    own = {
+        c.id
+        for c in ours(paper).claims.values()
+        if any(isinstance(p, Function) for p in parts_of(c.check))
+    }
     file = ROOT / f"fedbench/analysis/claims/{paper}.py"
     if not own:
         assert not file.exists()
         return
-    public = [n for n in ast.parse(file.read_text()).body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+    public = [
+        n
+        for n in ast.parse(file.read_text()).body
+        if isinstance(n, ast.FunctionDef) and n.name[0] != "_"
+    ]
     assert sorted(n.name.partition("_")[0] for n in public) == sorted(own)
     assert all(ast.get_docstring(n).startswith("Test ") for n in public)
 
 
 def test_a_kind_of_check_has_several_claims():
     """One that a single claim needs is a function."""
-    uses = Counter(k for p in papers().values() for c in p.claims.values() for k in {x.kind for x in parts_of(c.check)})
+    uses = Counter(
+        k
+        for p in papers().values()
+        for c in p.claims.values()
+        for k in {x.kind for x in parts_of(c.check)}
+    )
     assert min(uses.values()) > 1
 
 
@@ -352,12 +411,24 @@ def test_profiles_cut_alike_what_a_claim_compares(profile):
     """Where a method is compared with itself in another setup, a difference must not come from the cuts."""
 
     def pairs(check):
-        compared = [part for part in parts_of(check) if isinstance(part, Compare) and part.at is not None]
+        compared = [
+            part for part in parts_of(check) if isinstance(part, Compare) and part.at is not None
+        ]
         return [(setup, part.at.setup) for part in compared for setup in part.setups]
 
-    found = [(p, c, pair) for p in papers().values() for c in p.claims.values() for pair in pairs(c.check)]
-    found = [(p, c, pair) for p, c, pair in found if (p.id, c.id) != ("fedcada", "c17")]  # compares two networks
-    assert {f"{p.id}/{c.id}" for p, c, _ in found} >= {"adafedadam/c06", "adafedadam/c14", "fedcada/c13"}
+    found = [
+        (p, c, pair)
+        for p in papers().values()
+        for c in p.claims.values()
+        for pair in pairs(c.check)
+    ]
+    # compares two networks
+    found = [(p, c, pair) for p, c, pair in found if (p.id, c.id) != ("fedcada", "c17")]
+    assert {f"{p.id}/{c.id}" for p, c, _ in found} >= {
+        "adafedadam/c06",
+        "adafedadam/c14",
+        "fedcada/c13",
+    }
     for paper, claim, (better, worse) in found:
         cuts = [paper.setups[name].profiles[profile] for name in (better, worse)]
         assert cuts[0] == cuts[1], f"{paper.id}/{claim.id}"
@@ -368,9 +439,13 @@ def test_no_two_papers_share_an_experiment():
     assert folders == set(PAPERS)
 
 
-@pytest.mark.parametrize("paper", sorted(path.stem for path in (ROOT / "fedbench/papers").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "paper", sorted(path.stem for path in (ROOT / "fedbench/papers").glob("*.yaml"))
+)
 def test_the_file_of_a_paper_can_be_reviewed_line_by_line(paper):
     """No line has more than 120 columns, and no anchor sends the reader to another place."""
     text = (ROOT / f"fedbench/papers/{paper}.yaml").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if len(line) > 120] == []
-    assert [token for token in yaml.scan(text) if isinstance(token, yaml.AnchorToken | yaml.AliasToken)] == []
+    assert [
+        token for token in yaml.scan(text) if isinstance(token, yaml.AnchorToken | yaml.AliasToken)
+    ] == []

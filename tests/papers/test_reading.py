@@ -49,7 +49,12 @@ def paper(path: Path):
 
 def test_the_documented_example_is_a_paper(tmp_path):
     p = paper(write(tmp_path))
-    assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == ("example", ["table1", "table2"], ["figure1"], 6)
+    assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == (
+        "example",
+        ["table1", "table2"],
+        ["figure1"],
+        6,
+    )
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
     verdicts = [judge(c, Evidence(p, [])) for c in p.claims.values()]
     assert [v.word for v in verdicts] == ["not run"] * 5 + ["not testable"]
@@ -72,7 +77,9 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
 
 
 def test_every_kind_of_check_is_documented():
-    rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", DOCUMENT[DOCUMENT.index("\nChecks.") :], re.M)
+    rows = re.findall(
+        r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", DOCUMENT[DOCUMENT.index("\nChecks.") :], re.M
+    )
     assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == {
         kind for c in get_args(Check) for kind in get_args(get_type_hints(c)["kind"])
     }
@@ -130,7 +137,9 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("right", "wrong", "message"), FAULTS, ids=[w.strip()[:40] or m[:40] for _, w, m in FAULTS])
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"), FAULTS, ids=[w.strip()[:40] or m[:40] for _, w, m in FAULTS]
+)
 def test_a_fault_is_reported_with_its_place(tmp_path, right, wrong, message):
     assert EXAMPLE.count(right) >= 1
     path = write(tmp_path, EXAMPLE.replace(right, wrong, 1))
@@ -142,13 +151,17 @@ def test_a_fault_is_reported_with_its_place(tmp_path, right, wrong, message):
 def test_a_function_that_does_not_exist(tmp_path, monkeypatch):
     made = read_paper(write(tmp_path))
     monkeypatch.delattr(OWN_CHECKS, "c04_fedavg_falls_less")
-    with pytest.raises(RequestError, match="needs a function c04_... in fedbench/analysis/claims/example.py") as error:
+    with pytest.raises(
+        RequestError, match="needs a function c04_... in fedbench/analysis/claims/example.py"
+    ) as error:
         judge(made.claims["c04"], Evidence(made, []))
     assert str(error.value).startswith("example.yaml: claims: c04: ")
 
 
 def test_a_row_that_does_not_exist(tmp_path):
-    text = EXAMPLE.replace("at: {table: table1, setup: strong}", "at: {table: table2, setup: strong}")
+    text = EXAMPLE.replace(
+        "at: {table: table1, setup: strong}", "at: {table: table2, setup: strong}"
+    )
     with pytest.raises(RequestError, match="claims: c03: table2 has no row of fedavg on strong"):
         paper(write(tmp_path, text))
 
@@ -166,7 +179,18 @@ def test_fields_are_those_that_runs_have():
     unknown = [f for f in found if not is_field(f)]
     assert not unknown, f"add {unknown} to _FIELD in fedbench/core/metrics.py"
     assert all(
-        is_field(f) for f in ("train_loss", "update_norm", "client:12", "error_rsd_weighted", "train_perplexity")
+        is_field(f)
+        for f in (
+            "train_loss",
+            "update_norm",
+            "client:12",
+            "error_rsd_weighted",
+            "train_perplexity",
+        )
     )
-    assert not any(is_field(f) for f in ("accuracy_worst15", "accuracy", "client:x", "loss", 3, None))
-    assert {int(f[14:]) for f in found if f.startswith("accuracy_worst") and f[14:].isdigit()} == set(evaluation.TAILS)
+    assert not any(
+        is_field(f) for f in ("accuracy_worst15", "accuracy", "client:x", "loss", 3, None)
+    )
+    assert {
+        int(f[14:]) for f in found if f.startswith("accuracy_worst") and f[14:].isdigit()
+    } == set(evaluation.TAILS)

@@ -17,4 +17,6 @@ def mixed(tmp_path_factory):
     with contextlib.redirect_stderr(io.StringIO()) as err:
         said = write_report(root)[0]
     tables = root / "report" / "tables"
-    return SimpleNamespace(root=root, report=root / "report", tables=tables, said=said, warned=err.getvalue())
+    return SimpleNamespace(
+        root=root, report=root / "report", tables=tables, said=said, warned=err.getvalue()
+    )

@@ -35,7 +35,10 @@ from fedbench.reports.templates import BADGES
 
 PAPER = papers()["adafedadam"]
 CLAIM = next(iter(PAPER.claims.values()))
-FULL, CUT = MatchedRuns({}), MatchedRuns({}, departs=("rounds 2 (paper 9)", "model linear (paper VGG11)"))
+FULL, CUT = (
+    MatchedRuns({}),
+    MatchedRuns({}, departs=("rounds 2 (paper 9)", "model linear (paper VGG11)")),
+)
 
 
 def lead(size, n=10, found=FULL, label="x"):
@@ -63,17 +66,28 @@ def test_counts_stand_beside_the_word(comparisons, text):
 
 
 def test_the_reason_is_what_is_most_against_the_claim():
-    assert reason_text(decide([lead(1, 6)])) == "the weakest: x: +1 over 6 seeds, p = 0.0156 for it, 1.0000 against it"
+    assert (
+        reason_text(decide([lead(1, 6)]))
+        == "the weakest: x: +1 over 6 seeds, p = 0.0156 for it, 1.0000 against it"
+    )
     several = decide([lead(1, 5), lead(1, 5), Comparison("z", uneven=True)])
     assert reason_text(several).startswith("the worst: x: +1 over 5 seeds, ")
-    assert reason_text(several).endswith("; not compared, since the two sides are reduced in different ways: 1")
+    assert reason_text(several).endswith(
+        "; not compared, since the two sides are reduced in different ways: 1"
+    )
     assert reason_text(decide([replace(lead(1, 1), reduced=("rounds",))])).endswith(
         "; could not hold with 1 seed (5 needed)"
     )
     assert reason_text(decide([Comparison("x")])) == ""
-    assert reason_text(Verdict("holds", "all 9 printed numbers agree", basis="print")) == "all 9 printed numbers agree"
+    assert (
+        reason_text(Verdict("holds", "all 9 printed numbers agree", basis="print"))
+        == "all 9 printed numbers agree"
+    )
     untuned = decide([replace(lead(1), untuned=True)])
-    assert (untuned.word, reason_text(untuned).partition("; ")[2].partition(":")[0]) == ("undecided", "not tuned alike")
+    assert (untuned.word, reason_text(untuned).partition("; ")[2].partition(":")[0]) == (
+        "undecided",
+        "not tuned alike",
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +108,8 @@ def test_what_could_only_come_out_one_way_says_so(comparisons, text):
 
 
 @pytest.mark.parametrize(
-    ("decided", "shown"), [("holds", ""), ("fails", ""), ("mixed", ""), ("undecided", "a GPU"), ("not run", "a GPU")]
+    ("decided", "shown"),
+    [("holds", ""), ("fails", ""), ("mixed", ""), ("undecided", "a GPU"), ("not run", "a GPU")],
 )
 def test_what_a_decision_needs_is_said_of_open_claims_only(decided, shown):
     assert needs_text(replace(CLAIM, needs="a GPU"), Verdict(decided, "")) == shown
@@ -113,7 +128,12 @@ def test_what_a_decision_needs_is_said_of_open_claims_only(decided, shown):
 def test_a_scaled_down_check_has_words_of_its_own(leads, n, word):
     verdict = decide([Comparison("y") if size is None else lead(size, n, CUT) for size in leads])
     one = judged(CLAIM, {ADOPTED: verdict})
-    assert (one.word, one.state, one.scaled, one.counts) == ("not run", "not run", word, "2 comparisons, none run")
+    assert (one.word, one.state, one.scaled, one.counts) == (
+        "not run",
+        "not run",
+        word,
+        "2 comparisons, none run",
+    )
     assert reductions_text(verdict) == "rounds 2 (paper 9); model linear (paper VGG11)"
 
 
@@ -130,7 +150,11 @@ def test_a_check_of_rows_that_are_not_tuned_alike_is_unclear():
     [
         (Comparison("a"), "not run"),
         (Comparison("a", uneven=True), "not comparable"),
-        *zip(decide([lead(1), lead(-1), lead(0)]).comparisons, ("shown", "refuted", "open"), strict=True),
+        *zip(
+            decide([lead(1), lead(-1), lead(0)]).comparisons,
+            ("shown", "refuted", "open"),
+            strict=True,
+        ),
     ],
 )
 def test_what_a_comparison_is(comparison, word):
@@ -139,7 +163,9 @@ def test_what_a_comparison_is(comparison, word):
 
 
 def test_a_comparison_shows_its_lead_and_interval():
-    c = Comparison("a", 1.5, 0.25, 1.0, 2, low=-1.0, high=4.0, blocks="split", differences={3: 2.0, 0: 1.0})
+    c = Comparison(
+        "a", 1.5, 0.25, 1.0, 2, low=-1.0, high=4.0, blocks="split", differences={3: 2.0, 0: 1.0}
+    )
     assert (lead_text(c), interval_text(c), pairs_text(c)) == ("+1.5", "-1 to +4", "2 splits")
     assert (lead_text(Comparison("a")), pairs_text(Comparison("a"))) == ("", "")
 
@@ -150,12 +176,19 @@ def test_a_comparison_shows_its_lead_and_interval():
 def test_one_sentence_says_whether_readings_agree():
     other, third = Reading("unweighted"), Reading(round="best")
     assert readings_text({ADOPTED: AHEAD}) == ""
-    assert readings_text({ADOPTED: AHEAD, other: decide([lead(-1, 4)])}) == ""  # four seeds decide nothing
+    # four seeds decide nothing
+    assert readings_text({ADOPTED: AHEAD, other: decide([lead(-1, 4)])}) == ""
     agree = {ADOPTED: AHEAD, other: decide([lead(2)]), third: decide([lead(1, 3)])}
     assert readings_text(agree) == "the same under all 2 readings that were run"
     assert readings_text({**agree, third: LEVEL}) == "differs: best round"
-    assert readings_text({ADOPTED: AHEAD, other: BEHIND, third: LEVEL}) == "differs: unweighted; best round"
-    assert readings_text({ADOPTED: AHEAD, Reading(splits="drawn", variant="v"): BEHIND}) == "differs: other splits, v"
+    assert (
+        readings_text({ADOPTED: AHEAD, other: BEHIND, third: LEVEL})
+        == "differs: unweighted; best round"
+    )
+    assert (
+        readings_text({ADOPTED: AHEAD, Reading(splits="drawn", variant="v"): BEHIND})
+        == "differs: other splits, v"
+    )
 
 
 # ---- files
@@ -172,10 +205,18 @@ def rows(text):
 def test_files_have_the_word_and_the_counts():
     """Six splits of four comparisons: not sure to fail, so that the reading is listed and not counted."""
     seeds, splits = (decide([lead(1, n, label=str(i)) for i in range(4)]) for n in (10, 6))
-    splits = replace(splits, comparisons=tuple(replace(c, blocks="split") for c in splits.comparisons))
+    splits = replace(
+        splits, comparisons=tuple(replace(c, blocks="split") for c in splits.comparisons)
+    )
     report = report_of({ADOPTED: seeds, Reading(splits="drawn"): splits})
     (claim,) = claims_rows(report)
-    said = {"id": CLAIM.id, "verdict": "holds", "counts": "4 of 4 shown, 0 refuted", "basis": "runs", "counted": True}
+    said = {
+        "id": CLAIM.id,
+        "verdict": "holds",
+        "counts": "4 of 4 shown, 0 refuted",
+        "basis": "runs",
+        "counted": True,
+    }
     assert {k: claim[k] for k in (*said, "scaled", "readings", "reduced")} == {
         **said, "scaled": "", "readings": "", "reduced": "",
     }  # fmt: skip
@@ -195,7 +236,16 @@ def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
     words = ("claim", "label", "state", "reduced", "untuned", "unit", "blocks")
     assert [full[k] for k in words] == [CLAIM.id, "x", "open", "False", "False", "", "seed"]
     assert cut["reduced"] == "True"
-    numbers = ("lead", "lower", "upper", "pairs", "for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
+    numbers = (
+        "lead",
+        "lower",
+        "upper",
+        "pairs",
+        "for_p",
+        "against_p",
+        "adjusted_for_p",
+        "adjusted_against_p",
+    )
     # behind with all five, and under the opposite signs the other one is as extreme: 2 / 32
     assert [float(full[k]) for k in numbers] == [-1, -1, -1, 5, 1, 1 / 32, 1, 2 / 32]
 

@@ -29,8 +29,13 @@ def free_tables(text):
     """The rows of the tables of a comparison on a page, as lists of what their cells show."""
     tables = re.findall(r'<table class="data free">.*?<tbody>(.*?)</tbody>', text, re.S)
     rows = [re.findall(r"<tr.*?</tr>", table, re.S) for table in tables]
-    cells = [[re.findall(r"<(?:td|th)\b[^>]*>(.*?)</(?:td|th)>", row, re.S) for row in part] for part in rows]
-    return [[[re.sub(r"<[^>]*>|&#8288;", "", c).strip() for c in row] for row in part] for part in cells]
+    cells = [
+        [re.findall(r"<(?:td|th)\b[^>]*>(.*?)</(?:td|th)>", row, re.S) for row in part]
+        for part in rows
+    ]
+    return [
+        [[re.sub(r"<[^>]*>|&#8288;", "", c).strip() for c in row] for row in part] for part in cells
+    ]
 
 
 def losses(algo):
@@ -54,7 +59,10 @@ def test_the_comparison_is_on_the_page(written):
     for algo, (name, seeds, value) in zip(("fedavg", "qfedavg"), means, strict=True):
         marked = "best" if algo == best else ""
         assert (name, seeds) == (algo, "7")
-        assert value == f"{marked}{mean(losses(algo)):.4f} ±\N{NO-BREAK SPACE}{stdev(losses(algo)):.4f}"
+        assert (
+            value
+            == f"{marked}{mean(losses(algo)):.4f} ±\N{NO-BREAK SPACE}{stdev(losses(algo)):.4f}"
+        )
     ((first, minus, seeds, difference, *_),) = differences
     d = mean(a - b for a, b in zip(losses("fedavg"), losses("qfedavg"), strict=True))
     assert (first, minus, seeds, difference) == ("fedavg", "qfedavg", "7", f"{d:+.4f}")
@@ -75,7 +83,9 @@ def test_equal_runs_give_equal_bytes_and_a_date_only_where_it_is_asked_for(writt
     call(*words)
     assert files(root / "again") == files(root / "out")
     call(*words, "--dated")
-    today = {f"Written on {datetime.now(UTC) + timedelta(days=d):%Y-%m-%d} by fedbench" for d in (-1, 0)}
+    today = {
+        f"Written on {datetime.now(UTC) + timedelta(days=d):%Y-%m-%d} by fedbench" for d in (-1, 0)
+    }
     assert any(text in (root / "again" / "index.html").read_text() for text in today)
 
 
@@ -108,7 +118,10 @@ def bold(file):
 
 
 def test_means_in_full_precision(written):
-    rows = {r["method"]: r for r in read_csv((written[0] / "out" / "compared" / "means.csv").read_text())}
+    rows = {
+        r["method"]: r
+        for r in read_csv((written[0] / "out" / "compared" / "means.csv").read_text())
+    }
     means = {algo: mean(losses(algo)) for algo in ("fedavg", "qfedavg")}
     for algo, value in means.items():
         row = rows[algo]

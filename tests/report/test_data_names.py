@@ -17,10 +17,17 @@ from fedbench.core.config_values import keys_text
 from fedbench.reports.manuscript import write_manuscript
 from fedbench.runs.results import Results
 
-CIFAR = {"data.source._target_": "fedbench.data.sources.cifar10.load", "data.clients": 16, "participation": 1.0}
+CIFAR = {
+    "data.source._target_": "fedbench.data.sources.cifar10.load",
+    "data.clients": 16,
+    "participation": 1.0,
+}
 TARGET = "data.partition._target_"
 RULES = {
-    "shards": {TARGET: "fedbench.data.partitions.label.shards", "data.partition.shards_per_client": 2},
+    "shards": {
+        TARGET: "fedbench.data.partitions.label.shards",
+        "data.partition.shards_per_client": 2,
+    },
     "iid": {TARGET: "fedbench.data.partitions.basic.iid"},
 }
 SHARDS = "CIFAR-10, shards (shards_per_client=2), 16 clients, participation 1"
@@ -33,12 +40,17 @@ def renamed(paths, **facts):
         edit(path / "meta.json", lambda text: json.dumps(json.loads(text) | facts))
 
 
-def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid"), algos=("fedavg", "qfedavg"), **more):
+def runs_of(
+    root, presets=("cifar10_dir0.05",), rules=("shards", "iid"), algos=("fedavg", "qfedavg"), **more
+):
     for preset in presets:
         for rule in rules:
             for algo in algos:
                 keys = CIFAR | RULES[rule] | more
-                renamed(fake(root / preset, None, algo, preset=keys, cut={f"cut.{rule}": [0, 1]}), data=preset)
+                renamed(
+                    fake(root / preset, None, algo, preset=keys, cut={f"cut.{rule}": [0, 1]}),
+                    data=preset,
+                )
     for file in root.rglob("config.yaml"):  # the cut gave each rule its own hash
         edit(file, lambda text: re.sub(r"cut:\n( +\w+: 1\n)+", "", text))
     renamed((file.parent for file in root.rglob("meta.json")), departures={})
@@ -52,7 +64,9 @@ def test_two_partitions_of_a_preset_are_two_tables_named_by_what_they_are(tmp_pa
 
 
 def test_one_partition_under_two_presets_is_one_table(tmp_path):
-    (table,) = run_tables(runs_of(tmp_path, presets=("cifar10_dir0.05", "cifar10_iid"), rules=("iid",)))
+    (table,) = run_tables(
+        runs_of(tmp_path, presets=("cifar10_dir0.05", "cifar10_iid"), rules=("iid",))
+    )
     assert table.title == IID
     assert len({len(line.matched.runs) for line in table.lines}) == 1
 
@@ -60,16 +74,24 @@ def test_one_partition_under_two_presets_is_one_table(tmp_path):
 def test_comparisons_and_curves_are_titled_likewise(tmp_path):
     runs = runs_of(tmp_path)
     assert [block.title for block in compare(runs, "algo", "accuracy_mean").blocks] == [IID, SHARDS]
-    assert {curve.setting for curve in run_curves(runs, "round", "accuracy_mean", "algo")} == {IID, SHARDS}
+    assert {curve.setting for curve in run_curves(runs, "round", "accuracy_mean", "algo")} == {
+        IID,
+        SHARDS,
+    }
     (block, _) = compare(runs, "data", "accuracy_mean").blocks
     assert block.title == "all data, participation 1, fedavg"
-    assert list(block.numbers) == [title.removesuffix(", 16 clients, participation 1") for title in (IID, SHARDS)]
+    assert list(block.numbers) == [
+        title.removesuffix(", 16 clients, participation 1") for title in (IID, SHARDS)
+    ]
 
 
 def test_partitions_are_compared_under_the_names_that_are_typed(tmp_path):
     for rule in ("iid", "contiguous"):
         fake(
-            tmp_path, None, "fedavg", keys=CIFAR | {"data.partition._target_": f"fedbench.data.partitions.basic.{rule}"}
+            tmp_path,
+            None,
+            "fedavg",
+            keys=CIFAR | {"data.partition._target_": f"fedbench.data.partitions.basic.{rule}"},
         )
     runs = list(Results(tmp_path))
     compared = compare(runs, TARGET, "accuracy_mean", baseline="data/partition=iid")
@@ -78,8 +100,15 @@ def test_partitions_are_compared_under_the_names_that_are_typed(tmp_path):
 
 def test_blocks_leave_the_compared_parameter_out_of_their_title(tmp_path):
     for lr in (1, 2):
-        fake(tmp_path, None, "fedavg", keys=CIFAR | RULES["shards"] | {"data.partition.shards_per_client": lr})
-    (block,) = compare(list(Results(tmp_path)), "data.partition.shards_per_client", "accuracy_mean").blocks
+        fake(
+            tmp_path,
+            None,
+            "fedavg",
+            keys=CIFAR | RULES["shards"] | {"data.partition.shards_per_client": lr},
+        )
+    (block,) = compare(
+        list(Results(tmp_path)), "data.partition.shards_per_client", "accuracy_mean"
+    ).blocks
     assert block.title == "CIFAR-10, shards, 16 clients, participation 1, fedavg"
 
 
@@ -90,22 +119,31 @@ def test_no_page_or_file_of_a_report_has_the_preset_alone_or_a_function(tmp_path
     page = (root / "report" / "index.html").read_text()
     title = f"FedAvg and q-FedAvg on {SHARDS}; {IID}"
     assert (f"<title>{title}</title>" in page, f"<h1>{title}</h1>" in page) == (True, True)
-    assert "The data are CIFAR-10, iid, 16 clients or CIFAR-10, shards (shards_per_client=2), 16 clients" in page
+    assert (
+        "The data are CIFAR-10, iid, 16 clients or CIFAR-10, shards (shards_per_client=2), 16 clients"
+        in page
+    )
     write_manuscript(runs, tmp_path / "paper", [compare(runs, "algo", "accuracy_mean")])
-    files = [*(p for end in ("md", "csv", "tex") for p in tables_in(root / "report" / "tables", end))]
+    files = [
+        *(p for end in ("md", "csv", "tex") for p in tables_in(root / "report" / "tables", end))
+    ]
     texts = [page, *(path.read_text() for path in (*files, *(tmp_path / "paper").rglob("*.tex")))]
     assert len(texts) > 8
     for text in texts:
         assert "_target_" not in text.replace(r"\_", "_")
         assert "fedbench.data" not in text
-        assert not re.search(r"on cifar10_dir0|# cifar10_dir0|>cifar10_dir0", text.replace(r"\_", "_"))
+        assert not re.search(
+            r"on cifar10_dir0|# cifar10_dir0|>cifar10_dir0", text.replace(r"\_", "_")
+        )
     drawn = [path.read_text() for path in (root / "report" / "figures").glob("*.svg")]
     shown = [re.sub(r"\s+", " ", " ".join(re.findall(r">([^<]+)</text>", svg))) for svg in drawn]
     assert all("CIFAR-10" in text and "cifar10" not in text for text in shown)
     assert {path.name for path in files if path.suffix == ".md"} == {
         "cifar10_dir0.05.md", "CIFAR-10_shards_shards_per_client_2_.md",
     }  # fmt: skip
-    (caption,) = re.findall(r"\\caption\{(.*)\}", (tmp_path / "paper" / "tables" / "setting_1.tex").read_text())
+    (caption,) = re.findall(
+        r"\\caption\{(.*)\}", (tmp_path / "paper" / "tables" / "setting_1.tex").read_text()
+    )
     assert caption.startswith(rf"Mean accuracy on {IID} at the last round")
 
 
@@ -135,16 +173,29 @@ def test_functions_go_by_the_name_of_their_choice(value, text):
 
 
 def test_what_runs_share_is_their_title(tmp_path):
-    source = {"data.source._target_": "fedbench.data.sources.synthetic.fedprox", "data.source.alpha": 0.5}
+    source = {
+        "data.source._target_": "fedbench.data.sources.synthetic.fedprox",
+        "data.source.alpha": 0.5,
+    }
     rest = {"data.source.clients": 30, "data.source.most": None, "data.clients": None}
     for share in (0.1, 10):
-        fake(tmp_path, None, "fedavg", preset=source | rest, keys={"participation": share}, seeds=(0,))
+        fake(
+            tmp_path,
+            None,
+            "fedavg",
+            preset=source | rest,
+            keys={"participation": share},
+            seeds=(0,),
+        )
     runs = list(Results(tmp_path))
     assert title_of(runs) == "Synthetic (alpha=0.5)"
     renamed((run.path for run in runs), clients=30)
     (table,) = run_tables(Results(tmp_path))
     assert table.title == "Synthetic (alpha=0.5), 30 clients"
-    assert sorted(map(keys_text, (line.keys for line in table.lines))) == ["participation=0.1", "participation=10"]
+    assert sorted(map(keys_text, (line.keys for line in table.lines))) == [
+        "participation=0.1",
+        "participation=10",
+    ]
 
 
 def test_an_experiment_of_no_paper_is_named_with_its_data(tmp_path):
@@ -168,6 +219,10 @@ def test_a_sweep_of_two_partitions_ends_with_two_tables(fed, tmp_path):
         "## npz (file=one two.npz (digest)), shards (shards_per_client=2), 4 clients, participation 1",
     ]
     assert fed("report", "results", "--into", "out")[0] == 0
-    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and str(tmp_path).encode() in p.read_bytes()]
+    assert not [
+        p
+        for p in (tmp_path / "out").rglob("*")
+        if p.is_file() and str(tmp_path).encode() in p.read_bytes()
+    ]
     columns = pd.read_parquet(tmp_path / "out" / "runs.parquet")
     assert set(columns["config.data.file"]) == {"one two.npz"}

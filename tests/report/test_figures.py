@@ -19,7 +19,10 @@ from fedbench.runs.results import Results
 # a figure of every kind that shows runs, and what is drawn
 KINDS = {
     ("fedfa", "figure2"): ("curves", ["fedfa_figure2"]),
-    ("adafedadam", "figure2"): ("curves", ["adafedadam_figure2", "adafedadam_figure2_distribution"]),
+    ("adafedadam", "figure2"): (
+        "curves",
+        ["adafedadam_figure2", "adafedadam_figure2_distribution"],
+    ),
     ("adafed", "figure4"): ("curves", ["adafed_figure4"]),
     ("adafed", "figure7"): ("distribution", ["adafed_figure7"]),
     ("fedfa", "figure7"): ("sweep", ["fedfa_figure7"]),
@@ -51,7 +54,10 @@ def words(svg):
     """The texts of a picture; it is well-formed."""
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    return [" ".join("".join(t.itertext()).split()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    return [
+        " ".join("".join(t.itertext()).split())
+        for t in root.iter("{http://www.w3.org/2000/svg}text")
+    ]
 
 
 @pytest.fixture
@@ -75,17 +81,25 @@ def caught(monkeypatch):
 
 @pytest.mark.parametrize(
     ("paper", "figure"),
-    [pytest.param(*f, marks=[pytest.mark.slow] if f == ("adafedadam", "figure2") else []) for f in KINDS],  # 5 s
+    # 5 s
+    [
+        pytest.param(*f, marks=[pytest.mark.slow] if f == ("adafedadam", "figure2") else [])
+        for f in KINDS
+    ],
 )
 def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
     kind, names = KINDS[paper, figure]
     assert papers()[paper].figures[figure].kind == kind
     wanted = runs_of(tmp_path, paper, figure)
     views = drawn(tmp_path, paper, figure)
-    assert {p.name for p in (tmp_path / "pictures").iterdir()} == {f"{n}.{e}" for n in names for e in ("png", "svg")}
+    assert {p.name for p in (tmp_path / "pictures").iterdir()} == {
+        f"{n}.{e}" for n in names for e in ("png", "svg")
+    }
     assert sorted(v.name for v in views) == sorted(n.replace("_", "/", 1) for n in names)
     for view in views:
-        assert view.svg == (tmp_path / "pictures" / f"{view.name.replace('/', '_')}.svg").read_text()
+        assert (
+            view.svg == (tmp_path / "pictures" / f"{view.name.replace('/', '_')}.svg").read_text()
+        )
         assert (view.reduced, view.note, view.caption) == ((), "", wanted.caption)
         assert view.title == f"{papers()[paper].name}, Figure {figure.removeprefix('figure')}"
         texts = words(view.svg)
@@ -97,7 +111,9 @@ def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
         assert all(t.split(",")[0] in shown for t in titles)
 
 
-@pytest.mark.parametrize(("paper", "figure"), [("fedfa", "figure7"), ("adafed", "figure3")], ids=str)
+@pytest.mark.parametrize(
+    ("paper", "figure"), [("fedfa", "figure7"), ("adafed", "figure3")], ids=str
+)
 def test_a_picture_of_a_reduced_run_says_so(tmp_path, paper, figure):
     first, *others = papers()[paper].figures[figure].rows
     runs_of(tmp_path, paper, figure, [first], cut={"rounds": [1000, 20]})
@@ -123,7 +139,11 @@ def test_what_is_not_drawn_is_listed_with_the_reason(tmp_path, caught):
     rows = [r for r in p.figures["figure2"].rows if r.setup == "synthetic"]
     runs_of(tmp_path, "adafedadam", "figure2", rows[1:])
     fake_row(tmp_path, p, rows[0], status="diverged")
-    others = [f"everything on {p.setups[s].title} (not run)" for s in p.figures["figure2"].setups if s != "synthetic"]
+    others = [
+        f"everything on {p.setups[s].title} (not run)"
+        for s in p.figures["figure2"].setups
+        if s != "synthetic"
+    ]
     for view in drawn(tmp_path, "adafedadam", "figure2"):
         text, _, reason = view.note.removeprefix("not drawn: ").rpartition("; ")
         assert text.split("; ") == others
@@ -133,10 +153,14 @@ def test_what_is_not_drawn_is_listed_with_the_reason(tmp_path, caught):
 def test_sketches_are_left_out_and_what_lacks_runs_is_empty(tmp_path):
     for paper, p in papers().items():
         views = {v.name: v for v in paper_figures(Evidence(p, []), tmp_path / "pictures")}
-        assert set(views) == {f"{paper}/{f.id}" for f in p.figures.values() if f.kind not in ("schematic", "cka")}
+        assert set(views) == {
+            f"{paper}/{f.id}" for f in p.figures.values() if f.kind not in ("schematic", "cka")
+        }
         for name, view in views.items():
             assert view.svg == ""
-            assert view.note.startswith("not drawn: everything on ") == bool(p.figures[name.split("/")[1]].rows)
+            assert view.note.startswith("not drawn: everything on ") == bool(
+                p.figures[name.split("/")[1]].rows
+            )
 
 
 # ---- the numbers that are drawn
@@ -150,18 +174,33 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     assert (heading, options) == ("AdaFedAdam, Figure 2", {"reduced": False})
     fields = ["accuracy_mean_weighted", "accuracy_worst30_weighted"]
     assert [(x.title, x.y_label) for x in panels] == [
-        (p.setups[s].title, metric_info(f).axis) for s in p.figures["figure2"].setups for f in fields
+        (p.setups[s].title, metric_info(f).axis)
+        for s in p.figures["figure2"].setups
+        for f in fields
     ]
     synthetic = panels[-1]
-    assert [s.label for s in synthetic.series] == ["FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam"]
+    assert [s.label for s in synthetic.series] == [
+        "FedAvg",
+        "FedAdam",
+        "q-FedAvg",
+        "FedNova",
+        "AdaFedAdam",
+    ]
     series = synthetic.series[2]
     assert series.x.tolist() == list(ROUNDS)
     experiment = p.setups["synthetic"].experiment
-    values = [[100 * measured(experiment, "qfedavg", {}, s, fields[1], t) for t in ROUNDS] for s in range(3)]
+    values = [
+        [100 * measured(experiment, "qfedavg", {}, s, fields[1], t) for t in ROUNDS]
+        for s in range(3)
+    ]
     assert series.y == pytest.approx(np.array(values))
     ranks = caught["adafedadam_figure2_distribution"][2][-1]
     assert ranks.title == synthetic.title
-    last = [100 * number(experiment, "qfedavg", [], s, "accuracy", ROUNDS[-1], k) for s in range(3) for k in range(6)]
+    last = [
+        100 * number(experiment, "qfedavg", [], s, "accuracy", ROUNDS[-1], k)
+        for s in range(3)
+        for k in range(6)
+    ]
     (clients,) = ranks.series[2].y
     assert (ranks.series[2].label, ranks.series[2].look) == ("q-FedAvg", series.look)
     assert clients == pytest.approx(sorted(last))
@@ -191,7 +230,10 @@ def test_a_sweep_is_the_last_round_over_the_parameter(tmp_path, caught):
     experiment = p.setups["synthetic_1_1"].experiment
     last = np.array(
         [
-            [1e4 * measured(experiment, "fedfa", p.overrides(r), s, "accuracy_variance") for r in figure.rows]
+            [
+                1e4 * measured(experiment, "fedfa", p.overrides(r), s, "accuracy_variance")
+                for r in figure.rows
+            ]
             for s in (0, 2)
         ]
     )
@@ -217,11 +259,14 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     row = figure.rows[2]
     for s in range(3):
         m, d = (
-            measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}_weighted") for k in ("mean", "std")
+            measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}_weighted")
+            for k in ("mean", "std")
         )
         assert (swept.x[s][2], swept.y[s][2]) == pytest.approx((100 * (1 - m), 100 * d / (1 - m)))
     _, _, panels, _ = caught["adafedadam_figure3_curves"]
-    assert [[s.label for s in q.series] for q in panels] == [[f"AdaFedAdam alpha={v}" for v in swept.texts]] * 2
+    assert [[s.label for s in q.series] for q in panels] == [
+        [f"AdaFedAdam alpha={v}" for v in swept.texts]
+    ] * 2
 
 
 def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_path, caught):
@@ -233,7 +278,10 @@ def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_
     keys, setup = p.overrides(row), p.setups[row.setup]
     algo = p.methods[row.algo].algo
     losses = [
-        [number(setup.experiment, algo, sorted(keys.items()), seed, "train_loss", t, k) for t in ROUNDS]
+        [
+            number(setup.experiment, algo, sorted(keys.items()), seed, "train_loss", t, k)
+            for t in ROUNDS
+        ]
         for k in range(6)
     ]
     low, high = panels[0].series
@@ -250,7 +298,9 @@ def test_no_colour_occurs_twice_in_a_figure_and_a_method_alone_has_its_own(paper
     """And the subject of the paper is on top in every figure with others."""
     p = papers()[paper]
     for figure in p.figures.values():
-        lines = {f"{r.algo} {keys_text(r.hyperparameters)}": p.methods[r.algo].algo for r in figure.rows}
+        lines = {
+            f"{r.algo} {keys_text(r.hyperparameters)}": p.methods[r.algo].algo for r in figure.rows
+        }
         given = looks(lines, paper)
         assert len({look.colour for look in given.values()}) == len(given), figure.id
         algos = list(lines.values())
@@ -259,7 +309,9 @@ def test_no_colour_occurs_twice_in_a_figure_and_a_method_alone_has_its_own(paper
             if algos.count(algo) == 1:
                 assert look.colour == method_look(algo).colour, label
         if len(set(algos)) > 1:
-            assert any(look.subject for label, look in given.items() if lines[label] == paper), figure.id
+            assert any(look.subject for label, look in given.items() if lines[label] == paper), (
+                figure.id
+            )
 
 
 def test_alternative_texts_name_axes_panels_and_lines(tmp_path, caught):

@@ -43,7 +43,12 @@ def test_a_report_shows_them(root, words):
 
 def test_a_picture_shows_them_and_its_axes_stay_numbers(root, tmp_path):
     out = tmp_path / "a.svg"
-    assert call("plot", str(root), "--by", "algo.note", "--log", "--y", "train_loss", "--out", str(out))[0] == 0
+    assert (
+        call(
+            "plot", str(root), "--by", "algo.note", "--log", "--y", "train_loss", "--out", str(out)
+        )[0]
+        == 0
+    )
     texts = [html.unescape(text) for text in re.findall(r">([^<]+)</text>", out.read_text())]
     words = " ".join(texts)
     assert "frac%$b" in words
@@ -55,7 +60,9 @@ def test_a_picture_shows_them_and_its_axes_stay_numbers(root, tmp_path):
 def test_every_kind_of_picture_and_axis(tmp_path):
     """The ticks of large and small numbers, are the ones that they were with mathematics."""
     x = np.arange(1.0, 6.0)
-    series = Series(SIGNS, x, np.outer([1, 2], 10.0 ** (3 * x - 9)), Look("#112233"), texts=(SIGNS,) * 5)
+    series = Series(
+        SIGNS, x, np.outer([1, 2], 10.0 ** (3 * x - 9)), Look("#112233"), texts=(SIGNS,) * 5
+    )
     panel = Panel(SIGNS, [series], SIGNS, SIGNS)
     for name in ("curves", "means"):
         for file in draw(tmp_path / name, getattr(plots, name), SIGNS, [panel]):
@@ -75,7 +82,10 @@ def test_tables_have_them_in_every_form(root):
     tables = root / "report" / "tables"
     for path in tables_in(tables, "md"):
         ((_, (heads, *rows)),) = markdown_tables(path.read_text())
-        assert (heads[0], [row[0] for row in rows]) == ("method", [r"\$mine%\$"] * 2 + ["fedavg"] * 2)
+        assert (heads[0], [row[0] for row in rows]) == (
+            "method",
+            [r"\$mine%\$"] * 2 + ["fedavg"] * 2,
+        )
     for path in tables_in(tables, "tex"):
         text = path.read_text()
         assert text.count(r"\$mine\%\$ & algo.note=") == 2

@@ -13,8 +13,16 @@ COLOURS = from_yaml((ROOT / "fedbench/reports/assets/colours.yaml").read_text())
 # linear RGB as it is seen without red and without green cones (Machado et al., 2009, severity 1)
 SEEN = {
     "normal": np.eye(3),
-    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no red": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "no green": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
 }
 # linear RGB to OKLab (Ottosson, 2020)
 TO_LMS = [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
@@ -30,7 +38,10 @@ def linear(colour):
 
 def distance(one, two, seen="normal"):
     """OKLab distance, times 100; black and white are 100 apart."""
-    lab = [np.array(TO_LAB) @ np.cbrt(np.array(TO_LMS) @ (SEEN[seen] @ linear(c)).clip(0, 1)) for c in (one, two)]
+    lab = [
+        np.array(TO_LAB) @ np.cbrt(np.array(TO_LMS) @ (SEEN[seen] @ linear(c)).clip(0, 1))
+        for c in (one, two)
+    ]
     return 100 * float(np.linalg.norm(lab[0] - lab[1]))
 
 

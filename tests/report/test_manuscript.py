@@ -10,7 +10,15 @@ from report_runs import call, files
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
-from fedbench.reports.manuscript import BETTER, METRICS, WORSE, marked, printed_label, statement, write_manuscript
+from fedbench.reports.manuscript import (
+    BETTER,
+    METRICS,
+    WORSE,
+    marked,
+    printed_label,
+    statement,
+    write_manuscript,
+)
 from fedbench.runs.results import Results
 
 SEEDS = range(6)
@@ -21,7 +29,9 @@ NAMES += ["statement.tex"]
 def with_numbers(root, numbers):
     """Runs of methods whose mean accuracy at the last round is given per seed."""
     for algo, values in numbers.items():
-        for path, value in zip(fake(root, None, algo, seeds=range(len(values))), values, strict=True):
+        for path, value in zip(
+            fake(root, None, algo, seeds=range(len(values))), values, strict=True
+        ):
             rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
             rows[-1]["accuracy_mean"] = value
             (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -52,7 +62,9 @@ def test_the_best_mean_is_bold_and_what_is_worse_with_certainty_is_marked(tmp_pa
 def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
     """With five seeds no p is below 2 / 2^5 = 0.0625."""
     values = [0.5, 0.6, 0.7, 0.8, 0.9]
-    runs = with_numbers(tmp_path, {"fedavg": values, "qfedavg": values[::-1], "fedprox": [v - 0.2 for v in values]})
+    runs = with_numbers(
+        tmp_path, {"fedavg": values, "qfedavg": values[::-1], "fedprox": [v - 0.2 for v in values]}
+    )
     found = cells(runs)
     assert [cell.best for cell in found.values()] == [True, False, True]
     assert not any(mark in cell.text for cell in found.values() for mark in (BETTER, WORSE))
@@ -73,7 +85,11 @@ def test_the_command_writes_everything_and_the_same_again(tmp_path):
     assert said.splitlines() == [f"written: {root / 'paper' / name}" for name in NAMES]
     first = files(root / "paper")
     assert set(first) == set(NAMES)
-    assert all(first[name].startswith(b"%PDF") and b"/Type3" not in first[name] for name in NAMES if "pdf" in name)
+    assert all(
+        first[name].startswith(b"%PDF") and b"/Type3" not in first[name]
+        for name in NAMES
+        if "pdf" in name
+    )
     text = first["tables/setting.tex"].decode()
     values = [100 * measured(None, "fedavg", {}, s, "accuracy_mean") for s in SEEDS]
     assert rf"{mean(values):.2f} $\pm$ {stdev(values):.2f}" in text
@@ -132,17 +148,26 @@ def test_sentences_have_no_names_in_print(tmp_path):
     note = "the proximal term was not part of the published data"
     for algo in ("fedprox", "term"):
         for path in fake(tmp_path / "runs", None, algo, seeds=SEEDS):
-            edit(path / "meta.json", lambda text: json.dumps(json.loads(text) | {"unofficial": [note]}))
+            edit(
+                path / "meta.json",
+                lambda text: json.dumps(json.loads(text) | {"unofficial": [note]}),
+            )
     runs = list(Results(tmp_path / "runs"))
     write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
     table = (tmp_path / "out" / "tables" / "setting.tex").read_text()
     assert re.findall(r"^(FedProx|TERM) & ", table, re.M) == ["FedProx", "TERM"]
     assert rf"\footnotesize {note}." in table
-    assert rf"\item {note}\n".replace(r"\n", "\n") in (tmp_path / "out" / "statement.tex").read_text()
+    assert (
+        rf"\item {note}\n".replace(r"\n", "\n") in (tmp_path / "out" / "statement.tex").read_text()
+    )
 
 
 def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
-    source = {"data.source._target_": "fedbench.data.sources.fmnist.load", "data.seed": 3, "data.split": 0.75}
+    source = {
+        "data.source._target_": "fedbench.data.sources.fmnist.load",
+        "data.seed": 3,
+        "data.split": 0.75,
+    }
     fake(tmp_path, None, "fedavg", seeds=(0, 1), preset=source)
     fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
     fake(tmp_path, None, "fedprox", seeds=(2, 3), preset={"tuned_on": [1000, 1001]})
@@ -154,7 +179,10 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     split = r"75 \% of each client's examples for training and the others for testing, drawn once with seed 3"
     assert f"The split is {split}" in text
     assert r"synthetic\_leaf: licence: MIT; reference: Xiao, Rasul, Vollgraf" in text
-    assert "by validation examples, with the tuning seeds [1000,1001], which no result has (FedProx)" in text
+    assert (
+        "by validation examples, with the tuning seeds [1000,1001], which no result has (FedProx)"
+        in text
+    )
     assert "not recorded, and to be added (FedAvg)" in text
     spent = [
         measured(None, a, {}, s, f"seconds_{part}", ROUNDS[-1])

@@ -75,13 +75,17 @@ def test_without_finished_runs_there_are_no_sentences(tmp_path):
 
 def test_the_title_counts_what_is_too_much_to_list(tmp_path):
     few = runs(tmp_path / "few", fedavg=[{}], qfedavg=[{}])
-    many = runs(tmp_path / "many", **{a: [{}] for a in ("fedavg", "qfedavg", "fedprox", "term", "afl")})
+    many = runs(
+        tmp_path / "many", **{a: [{}] for a in ("fedavg", "qfedavg", "fedprox", "term", "afl")}
+    )
     assert title_of_runs(few) == f"FedAvg and q-FedAvg on {DATA}"
     assert title_of_runs(many) == f"5 methods on {DATA}"
 
 
 def test_every_method_and_every_public_source_has_a_name_in_print():
-    names = {path.stem: method_name(path.stem) for path in (ROOT / "conf" / "algo").glob("[!_]*.yaml")}
+    names = {
+        path.stem: method_name(path.stem) for path in (ROOT / "conf" / "algo").glob("[!_]*.yaml")
+    }
     assert all(name and len(name) < 30 for name in names.values())
     assert len(set(names.values())) == len(names)
     assert method_name("mine") == "mine"

@@ -34,12 +34,19 @@ SEEDS = 2
 
 
 def lead(size, n=10, cut=()):
-    return above("x", {Unit(0, seed): float(size) for seed in range(n)}, [MatchedRuns({}, departs=cut)])
+    return above(
+        "x", {Unit(0, seed): float(size) for seed in range(n)}, [MatchedRuns({}, departs=cut)]
+    )
 
 
 CUT = ("rounds 2",)
-NOT_RUN = (decide([Comparison("x")]), *(decide([lead(s, cut=CUT)]) for s in (1, 1, -1, 0)), decide([lead(1, 2, CUT)]))
-# numbers of claims by verdict; several verdicts may count alike, and all other claims are not testable
+NOT_RUN = (
+    decide([Comparison("x")]),
+    *(decide([lead(s, cut=CUT)]) for s in (1, 1, -1, 0)),
+    decide([lead(1, 2, CUT)]),
+)
+# numbers of claims by verdict; several verdicts may count alike, and all other claims are not
+# testable
 GIVEN = {
     "hold": (3, [decide([lead(1)])]),
     "fail": (2, [decide([lead(-1)])]),
@@ -66,18 +73,24 @@ def fill(root):
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory):
     """A report whose claims have the verdicts above, and one that belongs to no paper."""
-    verdicts = iter([kinds[i % len(kinds)] for number, kinds in GIVEN.values() for i in range(number)])
+    verdicts = iter(
+        [kinds[i % len(kinds)] for number, kinds in GIVEN.values() for i in range(number)]
+    )
     place = tmp_path_factory.mktemp("shelf") / "published"
     root = tmp_path_factory.mktemp("runs")
     fill(root)
     line = Panel("", [Series("a", np.arange(3), np.ones((1, 3)), method_look("fedavg"))], "x", "y")
     figure = DrawnFigure(f"{PAPER.id}/figure3", f"{PAPER.name}, Figure 3")
     with pytest.MonkeyPatch.context() as patch:  # one figure, which needs no runs
-        patch.setattr(write, "paper_figures", lambda *given: drawn(figure, given[-1], [("", curves, [line])]))
+        patch.setattr(
+            write, "paper_figures", lambda *given: drawn(figure, given[-1], [("", curves, [line])])
+        )
         patch.setattr(write, "judge_readings", lambda *_: {ADOPTED: next(verdicts, decide([]))})
         said = write_report(root, place / PAPER.id)[0]
     (place / "contest").mkdir()
-    (place / "contest" / "index.html").write_text("<!DOCTYPE html><title>A contest &amp; its ranks</title>")
+    (place / "contest" / "index.html").write_text(
+        "<!DOCTYPE html><title>A contest &amp; its ranks</title>"
+    )
     return SimpleNamespace(place=place, said=said, whole=write_overview(place))
 
 
@@ -97,10 +110,14 @@ def numbers(html, heading):
 
 def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
     """On the page of the paper, on the front page, in its summary, and where both commands print them."""
-    states = {word: number for word, (number, _) in GIVEN.items()} | {"not testable": len(PAPER.claims) - 18}
+    states = {word: number for word, (number, _) in GIVEN.items()} | {
+        "not testable": len(PAPER.claims) - 18
+    }
     row = " ".join(map(str, ["FedCAda", len(PAPER.claims), *states.values()]))
     line = f"{len(PAPER.claims)} claims: {', '.join(f'{number} {word}' for word, number in states.items())}"
-    line += "; scaled-down checks of those not run: 2 same direction, 1 opposite direction, 2 unclear"
+    line += (
+        "; scaled-down checks of those not run: 2 same direction, 1 opposite direction, 2 unclear"
+    )
     assert line in shelf.said
     assert line in shelf.whole
     for page in (shelf.place / "index.html", shelf.place / PAPER.id / "index.html"):
@@ -108,11 +125,21 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
         assert numbers(html, 'id="summary-head"') == [row]
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
     assert line in text((shelf.place / PAPER.id / "index.html").read_text())
-    (summary,) = SUMMARY.validate_json((shelf.place / PAPER.id / "summary.json").read_bytes()).papers
+    (summary,) = SUMMARY.validate_json(
+        (shelf.place / PAPER.id / "summary.json").read_bytes()
+    ).papers
     assert ClaimCounts(summary.claims).text == line
-    tiles = text((shelf.place / "index.html").read_text().partition('<dl class="tiles">')[2].partition("</dl>")[0])
+    tiles = text(
+        (shelf.place / "index.html")
+        .read_text()
+        .partition('<dl class="tiles">')[2]
+        .partition("</dl>")[0]
+    )
     assert f"settings 7 of {len(PAPER.claims)} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
-    assert "scaled-down checks of the others 5 2 same direction, 1 opposite direction, 0 mixed, 2 unclear" in tiles
+    assert (
+        "scaled-down checks of the others 5 2 same direction, 1 opposite direction, 0 mixed, 2 unclear"
+        in tiles
+    )
 
 
 def test_every_page_begins_with_a_picture(shelf):
@@ -127,14 +154,19 @@ def test_every_page_begins_with_a_picture(shelf):
         assert html.index('<figure class="board">') < html.index('id="summary-head"')
     scatter = html.partition('<figure class="scatter">')[2].partition("</figure>")[0]
     points = re.findall(r'<circle class="(\w+)( ring)?"', scatter)
-    shown = [line for t in PAPER.tables.values() for line in t.rows if line in ROWS for _ in line.values]
+    shown = [
+        line for t in PAPER.tables.values() for line in t.rows if line in ROWS for _ in line.values
+    ]
     assert (len(points), sum(bool(ring) for _, ring in points)) == (len(shown), 1)
 
 
 def test_a_number_that_several_tables_share_is_one_point(tmp_path):
     fill(tmp_path)
     table = paper_table(PAPER.tables["table1"], Evidence(PAPER, list(Results(tmp_path))))
-    pages = [whole_page(Content("", (PaperReport(PAPER, tables, (), ()),))) for tables in ((table,), (table,) * 3)]
+    pages = [
+        whole_page(Content("", (PaperReport(PAPER, tables, (), ()),)))
+        for tables in ((table,), (table,) * 3)
+    ]
     said = f">{sum(len(row.values) for row in ROWS)} printed percentages and what was measured"
     assert [page.count(said) for page in pages] == [1, 1]
 
@@ -150,8 +182,11 @@ def test_the_counts_of_a_small_bundle(shelf):
     """Table 1 prints 60 numbers; of the 12 of Table 2 it has 6, and of the 6 of Table 3 one."""
     page = (shelf.place / "index.html").read_text()
     distinct = 60 + 6 + 5
-    assert f"6 of {distinct} distinct printed numbers measured, 5 in full and 1 reduced" in shelf.whole
-    assert "12 runs, 18.0 hours" in text(page)  # of an hour of training and half an hour of evaluation
+    assert (
+        f"6 of {distinct} distinct printed numbers measured, 5 in full and 1 reduced" in shelf.whole
+    )
+    # of an hour of training and half an hour of evaluation
+    assert "12 runs, 18.0 hours" in text(page)
     (row,) = numbers(page, 'id="numbers-head"')
     assert row.startswith(f"FedCAda {distinct} 5 1 {distinct - 6} ")
 
@@ -171,7 +206,9 @@ def test_a_report_without_a_summary_is_to_be_written_again(copy):
     (copy / PAPER.id / "summary.json").unlink()
     status, _, err = call("report", str(copy))
     assert status == 2
-    assert f"write the report again: fedbench report {copy / PAPER.id} --into {copy / PAPER.id}" in err
+    assert (
+        f"write the report again: fedbench report {copy / PAPER.id} --into {copy / PAPER.id}" in err
+    )
 
 
 # ---- the same again, and what is refused

@@ -82,7 +82,9 @@ def test_every_table_has_as_many_cells_as_columns(shown):
 
 def test_what_a_claim_shows(shown):
     """Verdict, counts, readings with the adopted one marked, and comparisons with their p-values."""
-    claims = re.findall(r'<li id="[^"]*" class="claim">.*?(?=<li id="[^"]*" class="claim">|</ol>)', shown, re.S)
+    claims = re.findall(
+        r'<li id="[^"]*" class="claim">.*?(?=<li id="[^"]*" class="claim">|</ol>)', shown, re.S
+    )
     assert len(claims) > 30
     assert all("badge" in c for c in claims)
     assert any("(adopted)" in c for c in claims)
@@ -101,12 +103,16 @@ def test_readings_of_a_paper_carry_their_reasons(shown):
 
 def test_empty_parts_leave_no_heading():
     read = Reader(page(EMPTY))
-    assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2"]  # the title and the legend
+    # the title and the legend
+    assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2"]
     assert "nothing to show yet" in read.text
 
 
 def test_a_figure_is_an_image_of_its_own():
-    figures = (DrawnFigure("x/1", "One", svg="<svg/>", alt="what is seen"), DrawnFigure("x/2", "Two"))
+    figures = (
+        DrawnFigure("x/1", "One", svg="<svg/>", alt="what is seen"),
+        DrawnFigure("x/2", "Two"),
+    )
     read = Reader(page(replace(EMPTY, figures=figures)))
     (image,) = (attrs for tag, attrs in read.tags if tag == "img")
     head, data = image["src"].split(",")
@@ -169,7 +175,9 @@ def test_the_colours_of_both_themes_can_be_read():
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     for theme, (front, back) in product((0, 1), wanted):
-        light, dark = sorted((luminance(colours[front][theme]), luminance(colours[back][theme])), reverse=True)
+        light, dark = sorted(
+            (luminance(colours[front][theme]), luminance(colours[back][theme])), reverse=True
+        )
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (front, back, theme)
 
 

@@ -1,6 +1,7 @@
 """The report page in a real browser: headless Chromium, without a network.
 
-Needs the package playwright and a Chromium that is installed (``apt-get install chromium``) or named by $CHROMIUM.
+Needs the package playwright and a Chromium that is installed (``apt-get install chromium``) or
+named by $CHROMIUM.
 """
 
 import os
@@ -13,7 +14,9 @@ from fedbench.reports.page import page as html
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM")
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM"
+)
 _ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run",
@@ -39,7 +42,12 @@ def visit(browser, mixed):
         tab = context.new_page()
         tab.on("console", lambda m: seen.append(f"console: {m.text}"))
         tab.on("pageerror", lambda e: seen.append(f"error: {e}"))
-        tab.on("request", lambda r: r.url.startswith(("data:", path.as_uri())) or seen.append(f"request: {r.url}"))
+        tab.on(
+            "request",
+            lambda r: (
+                r.url.startswith(("data:", path.as_uri())) or seen.append(f"request: {r.url}")
+            ),
+        )
         tab.goto(path.as_uri())
         return tab
 
@@ -50,7 +58,9 @@ def visit(browser, mixed):
 
 
 def fits(tab):
-    return tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    return tab.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
 
 
 def test_both_widths_have_no_horizontal_overflow_whatever_is_open(visit):

@@ -76,7 +76,11 @@ def test_equal_values_agree_with_themselves_alone():
     assert Cell((100.0,) * 3, Reported(99.99, None)).agreement == "outside"
 
 
-@given(st.lists(st.integers(-100, 100), min_size=2, max_size=6), st.integers(-100, 100), st.integers(-100, 100))
+@given(
+    st.lists(st.integers(-100, 100), min_size=2, max_size=6),
+    st.integers(-100, 100),
+    st.integers(-100, 100),
+)
 def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift):
     there = Cell(tuple(values), Reported(printed + 0.5, 0.25)).agreement
     moved = tuple(v + shift for v in reversed(values))
@@ -88,7 +92,9 @@ def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift)
 # ---- runs as fedbench would leave them
 
 
-def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, **facts):
+def leave_runs(
+    root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, **facts
+):
     """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
     chosen = (f"experiment={experiment}", f"algo={algo}")
     typed = [*chosen, *overrides, f"results_dir={root}"]
@@ -105,7 +111,9 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
         ended = {"round": 9, "accuracy_mean": 0.5, "accuracy_std": 0.1, "train_loss": 1.0}
         rows = rounds or [ended | (last[i] if last else {})]
         (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-        pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(path / "clients.parquet")
+        pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(
+            path / "clients.parquet"
+        )
         if meta["status"] in ("done", "diverged"):
             seal(path)
     return config
@@ -123,7 +131,9 @@ def shown(cell, column, seeds):
         "paper": printed_text(cell, column),
         "difference": difference_text(cell, column),
     }
-    return SimpleNamespace(**texts, verdict=cell.agreement, number=cell.mean, note=basis_text(cell, column, seeds))
+    return SimpleNamespace(
+        **texts, verdict=cell.agreement, number=cell.mean, note=basis_text(cell, column, seeds)
+    )
 
 
 def line(root, paper, table, setup, row=0):
@@ -137,7 +147,9 @@ def line(root, paper, table, setup, row=0):
         seeds=len(found.matched.runs),
         status=found.status,
         reduced=found.matched.reduced,
-        cells=[shown(found.cells[i], data.columns[i], block.setup.seeds) for i in main_columns(data)],
+        cells=[
+            shown(found.cells[i], data.columns[i], block.setup.seeds) for i in main_columns(data)
+        ],
         runs=tuple(run_links(found, root / "report")),
         command=command_text(found, block),
         note=row_note(found),
@@ -150,17 +162,34 @@ def line(root, paper, table, setup, row=0):
 def test_cells_beside_the_papers_numbers(tmp_path):
     """FedFa, Table 2, synthetic IID, FedAvg: 89.11, 78.17, 100.00 and a variance of 68.04 are printed."""
     last = [
-        {"accuracy_mean": 0.89 + d, "accuracy_worst20": 0.7 + d, "accuracy_best20": 1.0, "accuracy_variance": None}
+        {
+            "accuracy_mean": 0.89 + d,
+            "accuracy_worst20": 0.7 + d,
+            "accuracy_best20": 1.0,
+            "accuracy_variance": None,
+        }
         for d in (-0.01, 0.0, 0.01)
     ]
     leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", last=last)
     found = line(tmp_path, "fedfa", "table2", "synthetic_iid")
-    assert (found.label, found.settings, found.seeds, found.status, found.reduced) == ("FedAvg", "", 3, "full", ())
+    assert (found.label, found.settings, found.seeds, found.status, found.reduced) == (
+        "FedAvg",
+        "",
+        3,
+        "full",
+        (),
+    )
     average, worst, best, variance = found.cells
-    assert (average.measured, average.paper, average.difference) == ("89.00 ± 1.00", "89.11", "-0.11")
+    assert (average.measured, average.paper, average.difference) == (
+        "89.00 ± 1.00",
+        "89.11",
+        "-0.11",
+    )
     assert (average.verdict, average.number) == ("inside", pytest.approx(89.0))
     one = ". The paper reports one run; the 95 % prediction interval of a further run is 84.03 to 93.97"
-    interval = f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
+    interval = (
+        f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
+    )
     assert average.note == interval + one
     assert (worst.measured, worst.paper, worst.difference, worst.verdict) == (
         "70.00 ± 1.00",
@@ -169,7 +198,12 @@ def test_cells_beside_the_papers_numbers(tmp_path):
         "outside",
     )
     assert (best.measured, best.difference, best.verdict) == ("100.00 ± 0.00", "+0.00", "inside")
-    assert (variance.measured, variance.paper, variance.verdict, variance.number) == ("", "68.04", "missing", None)
+    assert (variance.measured, variance.paper, variance.verdict, variance.number) == (
+        "",
+        "68.04",
+        "missing",
+        None,
+    )
 
 
 def test_the_best_round_where_the_paper_prints_it(tmp_path):
@@ -181,10 +215,18 @@ def test_the_best_round_where_the_paper_prints_it(tmp_path):
     cell = line(tmp_path, "fedcada", "table1", "device_cifar10_iid", 5).cells[0]
     assert (cell.measured, cell.paper, cell.difference) == ("70.000", "66.508", "+3.492")
     # FedCAda's other reading of Adam has no printed number
-    assert line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1).cells[0].verdict == "missing"
-    leave_runs(tmp_path, "fedcada/table1_silo_cifar10_noniid", "fedcada", "algo.adjust=adam", rounds=curve)
+    assert (
+        line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1).cells[0].verdict == "missing"
+    )
+    leave_runs(
+        tmp_path, "fedcada/table1_silo_cifar10_noniid", "fedcada", "algo.adjust=adam", rounds=curve
+    )
     adam = line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1)
-    assert (adam.status, adam.cells[0].measured, adam.cells[0].paper) == ("full", "70.00 ± 0.00", "")
+    assert (adam.status, adam.cells[0].measured, adam.cells[0].paper) == (
+        "full",
+        "70.00 ± 0.00",
+        "",
+    )
     assert (adam.cells[0].verdict, adam.cells[0].note) == ("none", "n = 3")
 
 
@@ -197,10 +239,17 @@ def test_impossible_numbers_are_marked_with_the_reason_in_the_columns_concerned(
     assert (cells[1].measured, cells[1].paper, cells[1].note) == ("", "3.54", f"No {whole}")
     absent = cells[4]  # setup 1 has no worst 10 %
     assert (absent.paper, absent.verdict, absent.note) == ("", "missing", "")
-    last = [{"accuracy_mean": v, "accuracy_std": w} for v, w in ((0.46, 0.05), (0.47, 0.06), (0.48, 0.07))]
+    last = [
+        {"accuracy_mean": v, "accuracy_std": w}
+        for v, w in ((0.46, 0.05), (0.47, 0.06), (0.48, 0.07))
+    ]
     leave_runs(tmp_path, "adafed/table1_cifar10_s1", "fedavg", last=last)
     average, std, *_ = line(tmp_path, "adafed", "table1", "cifar10_s1").cells
-    assert (average.measured, average.difference, average.verdict) == ("47.00 ± 1.00", "+0.15", "inside")
+    assert (average.measured, average.difference, average.verdict) == (
+        "47.00 ± 1.00",
+        "+0.15",
+        "inside",
+    )
     assert "impossible" not in average.note
     assert "accuracies of unweighted clients" not in average.note
     assert (std.measured, std.difference, std.verdict) == ("6.00 ± 1.00", "+2.46", "impossible")
@@ -228,7 +277,13 @@ def test_a_row_without_runs_says_no_more(tmp_path):
 def test_what_ended_a_run_is_said_with_the_others(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[0])
     leave_runs(
-        tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[1], status="failed", error="OSError: full"
+        tmp_path,
+        "fedfa/table2_femnist",
+        "fedavg",
+        "rounds=2",
+        seeds=[1],
+        status="failed",
+        error="OSError: full",
     )
     row = line(tmp_path, "fedfa", "table2", "femnist")
     assert (row.status, row.note) == ("reduced", "seed 1 failed; OSError: full")
@@ -239,7 +294,10 @@ def test_what_ended_a_run_is_said_with_the_others(tmp_path):
 def test_runs_that_failed_are_named(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", status="diverged", seeds=[0, 2])
     row = line(tmp_path, "fedfa", "table2", "femnist")
-    assert (row.status, row.note) == ("failed", "seed 0 (local.lr=0.003) diverged; seed 2 (local.lr=0.003) diverged")
+    assert (row.status, row.note) == (
+        "failed",
+        "seed 0 (local.lr=0.003) diverged; seed 2 (local.lr=0.003) diverged",
+    )
     leave_runs(tmp_path, "fedfa/table2_sent140", "fedavg", status="running", seeds=[0])
     assert line(tmp_path, "fedfa", "table2", "sent140").status == "not run"
 
@@ -248,7 +306,13 @@ def test_runs_that_failed_are_named(tmp_path):
 
 
 def test_the_command_of_a_row_that_was_not_run():
-    wanted = {"algo.gamma": 5.0, "local.batch_size": "full", "local.epochs": [1, 5], "algo.clip": None, "algo.on": True}
+    wanted = {
+        "algo.gamma": 5.0,
+        "local.batch_size": "full",
+        "local.epochs": [1, 5],
+        "algo.clip": None,
+        "algo.on": True,
+    }
     row = papers()["adafed"].tables["table1"].rows[0]
     given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), row, wanted)
     setup = Setup("s", "One", "a/b", 2, 3, 5)
@@ -272,13 +336,17 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    ("paper", "table", "setup", "row", "overrides"), ROWS, ids=lambda v: " ".join(v) if isinstance(v, tuple) else str(v)
+    ("paper", "table", "setup", "row", "overrides"),
+    ROWS,
+    ids=lambda v: " ".join(v) if isinstance(v, tuple) else str(v),
 )
 def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, overrides):
     """What the report prints has the identity of the runs it shows, whatever had been typed, and their seeds."""
     p = papers()[paper]
     method = [r for r in p.tables[table].rows if r.setup == setup][row].algo
-    config = leave_runs(tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5])
+    config = leave_runs(
+        tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5]
+    )
     found = line(tmp_path, paper, table, setup, row)
     assert found.seeds == 2
     first, flag, *words, seeds = shlex.split(found.command)

@@ -44,7 +44,9 @@ def bar_ends(axes, label, which=-1):
     """Lower and upper ends of the error bars with this label, in the direction of the last: y, or x for ``which=0``."""
     (found,) = (c for c in axes.containers if c.get_label() == label)
     column = 0 if which == 0 else 1
-    ends = np.array([s[:, column] if len(s) else [NAN, NAN] for s in found.lines[2][which].get_segments()])
+    ends = np.array(
+        [s[:, column] if len(s) else [NAN, NAN] for s in found.lines[2][which].get_segments()]
+    )
     return ends[:, 0], ends[:, 1]
 
 
@@ -124,7 +126,10 @@ def test_a_method_looks_the_same_in_every_kind_of_picture():
     assert (found.get_color(), found.get_marker()) == (own.colour, own.marker)
     (axes,) = drawn(means, [panel(Series("4", np.ones((2, 1)), np.ones((2, 1)), own))]).axes
     (container,) = axes.containers
-    assert (container.lines[0].get_color(), container.lines[0].get_marker()) == (own.colour, own.marker)
+    assert (container.lines[0].get_color(), container.lines[0].get_marker()) == (
+        own.colour,
+        own.marker,
+    )
 
 
 def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend():
@@ -132,10 +137,20 @@ def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend
     several = [series(label, look) for label, look in given.items()]
     for figure in (drawn(curves, [panel(*several)]), drawn(means, [panel(*several)])):
         (axes,) = figure.axes
-        own = {x.get_color(): (x.get_linewidth(), x.get_zorder()) for x in axes.lines if len(x.get_xdata()) > 2}
+        own = {
+            x.get_color(): (x.get_linewidth(), x.get_zorder())
+            for x in axes.lines
+            if len(x.get_xdata()) > 2
+        }
         widest, highest = own[given["AdaFed"].colour]
-        assert all(widest > w and highest > z for c, (w, z) in own.items() if c != given["AdaFed"].colour)
-        assert [t.get_text() for t in figure.legends[0].get_texts()][:3] == ["AdaFed", "FedAvg", "TERM"]
+        assert all(
+            widest > w and highest > z for c, (w, z) in own.items() if c != given["AdaFed"].colour
+        )
+        assert [t.get_text() for t in figure.legends[0].get_texts()][:3] == [
+            "AdaFed",
+            "FedAvg",
+            "TERM",
+        ]
 
 
 def test_bands_and_bars_are_explained():
@@ -168,9 +183,13 @@ def test_logarithmic_axes_have_plain_labels():
     (axes,) = drawn(curves, [panel(Series("a", np.arange(9), y, A))], log_y=True).axes
     assert axes.get_yscale() == "log"
     assert {"0.001", "0.1", "1"} <= {t.get_text() for t in axes.get_yticklabels()}
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), np.full((2, 9), NAN), A))], log_y=True).axes
+    (axes,) = drawn(
+        curves, [panel(Series("a", np.arange(9), np.full((2, 9), NAN), A))], log_y=True
+    ).axes
     assert axes.get_yscale() == "linear"  # of nothing
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(3), np.array([[4.0, 1, 0]]), A))], log_y=True).axes
+    (axes,) = drawn(
+        curves, [panel(Series("a", np.arange(3), np.array([[4.0, 1, 0]]), A))], log_y=True
+    ).axes
     assert axes.get_ylim()[0] > 0
     assert line(axes, "a")[1].tolist() == [4, 1, 0]
 
@@ -189,14 +208,21 @@ def test_means_have_error_bars_of_one_sample_std():
 def test_points_in_a_plane_have_bars_in_both_directions_and_their_texts():
     x, y = np.array([[1.0], [3]]), np.array([[10.0], [10]])
     several = np.array([[1.0, 5, 8], [3, 5, NAN]])
-    swept = [Series("b", several, several + 1, B, ("0", "1", "9")), Series("c", several, several, C)]
+    swept = [
+        Series("b", several, several + 1, B, ("0", "1", "9")),
+        Series("c", several, several, C),
+    ]
     (axes,) = drawn(means, [panel(Series("a", x, y, A), *swept)]).axes
     assert [v.tolist() for v in line(axes, "a")] == [[2], [10]]
     low, high = bar_ends(axes, "a", 0)
     np.testing.assert_allclose([low, high], [[2 - np.sqrt(2)], [2 + np.sqrt(2)]])
     assert [v.tolist() for v in line(axes, "b")] == [[2, 5, 8], [3, 6, 9]]
     np.testing.assert_allclose(bar_ends(axes, "b", 0)[0], [2 - np.sqrt(2), 5, NAN])
-    assert [(t.get_text(), t.xy) for t in axes.texts] == [("0", (2, 3)), ("1", (5, 6)), ("9", (8, 9))]
+    assert [(t.get_text(), t.xy) for t in axes.texts] == [
+        ("0", (2, 3)),
+        ("1", (5, 6)),
+        ("9", (8, 9)),
+    ]
     colours = {c.get_label(): c.lines[0].get_color() for c in axes.containers}
     assert colours == {"a": A.colour, "b": B.colour, "c": C.colour}
 

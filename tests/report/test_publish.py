@@ -14,7 +14,8 @@ from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25, None], [0.25, 1.0, 0.5], [None, 0.5, 1.0]]
-FIGURES = {"adafed": ("figure3",), "fedcada": ("figure2",)}  # of per-client results of all rounds, and of a document
+# of per-client results of all rounds, and of a document
+FIGURES = {"adafed": ("figure3",), "fedcada": ("figure2",)}
 
 
 def fill_figures(root):
@@ -26,7 +27,14 @@ def fill_figures(root):
         for row in list(rows.values())[:4]:
             keys, setup = p.overrides(row), p.setups[row.setup]
             moments = CKA if p.figures[figure].kind == "cka" else None
-            fake(root, setup.experiment, p.methods[row.algo].algo, keys, seeds=(0, 1), moments=moments)
+            fake(
+                root,
+                setup.experiment,
+                p.methods[row.algo].algo,
+                keys,
+                seeds=(0, 1),
+                moments=moments,
+            )
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +65,28 @@ def test_a_published_report_is_written_again_from_its_bundle_alone(published, tm
 def test_a_report_of_one_paper_and_its_numbers(tmp_path, no_figures):
     p = papers()["adafedadam"]
     for row in p.tables["table4"].rows:
-        fake_row(tmp_path / "runs", p, row, preset={"algo.alpha": 1.0, "results_dir": str(tmp_path)})
+        fake_row(
+            tmp_path / "runs", p, row, preset={"algo.alpha": 1.0, "results_dir": str(tmp_path)}
+        )
     fake(tmp_path / "runs", "smoke", "fedavg")
     write_report(tmp_path / "runs", tmp_path / "one", "adafedadam")
     write_report(tmp_path / "one", tmp_path / "two")
     whole = files(tmp_path / "one")
     assert whole == files(tmp_path / "two")
-    status, said, _ = call("report", str(tmp_path / "two"))  # the report below it has no bundle of its own
-    assert (status, said.splitlines()[-1]) == (0, f"written: {tmp_path / 'two' / 'report' / 'index.html'}")
+    # the report below it has no bundle of its own
+    status, said, _ = call("report", str(tmp_path / "two"))
+    assert (status, said.splitlines()[-1]) == (
+        0,
+        f"written: {tmp_path / 'two' / 'report' / 'index.html'}",
+    )
     below = files(tmp_path / "two" / "report")
-    assert below == {name: content for name, content in whole.items() if not name.startswith("evidence/")}
+    assert below == {
+        name: content for name, content in whole.items() if not name.startswith("evidence/")
+    }
     shutil.rmtree(tmp_path / "two" / "report")
-    assert {r.meta["experiment"].partition("/")[0] for r in Results(tmp_path / "two")} == {"adafedadam"}
+    assert {r.meta["experiment"].partition("/")[0] for r in Results(tmp_path / "two")} == {
+        "adafedadam"
+    }
     assert "config.results_dir" not in pd.read_parquet(tmp_path / "one" / "runs.parquet")
 
 
@@ -99,35 +117,64 @@ def test_a_published_report_names_no_directory_of_the_machine(tmp_path, no_figur
 def test_a_published_report_names_files_of_the_user_without_their_directories(tmp_path, no_figures):
     """Everywhere: configuration, overrides, sources, departures and errors; what has no absolute path stays."""
     own = "/home/some one/data"
-    keys = {"data.file": f"{own}/x y.npz", "data.root": "/srv/photos/", "init.path": "/srv/w.safetensors"}
+    keys = {
+        "data.file": f"{own}/x y.npz",
+        "data.root": "/srv/photos/",
+        "init.path": "/srv/w.safetensors",
+    }
     keys |= {"data.codes": "/srv/Jörg's = run/x, y/codes", "data.here": "."}
-    keys |= {"data.partition.file": "/srv/parts.json", "data.train": ["/srv/a.json", "/srv/b.json"], "note": "/srv/n"}
+    keys |= {
+        "data.partition.file": "/srv/parts.json",
+        "data.train": ["/srv/a.json", "/srv/b.json"],
+        "note": "/srv/n",
+    }
     error = f"OSError: no '{own}/x y.npz'\n/srv/code/r=1/ö/mine.py line 3 of 3 /4; see https://one.org/a/b, n/a"
     paths = fake(tmp_path / "runs", None, "fedavg", keys=keys, seeds=(0,))
-    paths += fake(tmp_path / "runs", None, "qfedavg", keys=keys, seeds=(0,), status="failed", error=error)
+    paths += fake(
+        tmp_path / "runs", None, "qfedavg", keys=keys, seeds=(0,), status="failed", error=error
+    )
     for path in paths:
         meta = json.loads((path / "meta.json").read_text())
-        meta |= {"files": {key: 64 * "a" for key in keys if key != "note"}, "sources": ["NumPy archive: /srv/x.npz"]}
-        meta |= {"overrides": [f"data.file='{own}/x y.npz'", "init.path=/srv/w.safetensors", "q=0.1"]}
+        meta |= {
+            "files": {key: 64 * "a" for key in keys if key != "note"},
+            "sources": ["NumPy archive: /srv/x.npz"],
+        }
+        meta |= {
+            "overrides": [f"data.file='{own}/x y.npz'", "init.path=/srv/w.safetensors", "q=0.1"]
+        }
         edit(path / "meta.json", lambda _, meta=meta: json.dumps(meta))
     write_report(tmp_path / "runs", tmp_path / "one")
     for name, content in files(tmp_path / "one").items():
-        assert not [part for part in (b"/srv", b"/home", b"some one", b"J\xc3", b"u00f6") if part in content], name
+        assert not [
+            part for part in (b"/srv", b"/home", b"some one", b"J\xc3", b"u00f6") if part in content
+        ], name
     row = pd.read_parquet(tmp_path / "one" / "runs.parquet").iloc[0]
     assert row["config.data.file"] == "x y.npz"
     assert json.loads(row["config.data.train"]) == ["a.json", "b.json"]
-    assert [row[f"config.data.{key}"] for key in ("root", "codes", "here")] == ["photos/", "codes", "."]
+    assert [row[f"config.data.{key}"] for key in ("root", "codes", "here")] == [
+        "photos/",
+        "codes",
+        ".",
+    ]
     assert (row["config.init.path"], row["config.note"]) == ("w.safetensors", "n")
     done, failed = sorted(Results(tmp_path / "one"), key=lambda run: run.meta["algo"])
     assert done.meta["overrides"] == ["data.file='x y.npz'", "init.path=w.safetensors", "q=0.1"]
-    assert (done.meta["sources"], set(done.meta["files"].values())) == (["NumPy archive: x.npz"], {64 * "a"})
+    assert (done.meta["sources"], set(done.meta["files"].values())) == (
+        ["NumPy archive: x.npz"],
+        {64 * "a"},
+    )
     assert done.meta["departures"]["data.train"] == [None, ["a.json", "b.json"]]
-    assert failed.meta["error"] == "OSError: no 'x y.npz'\nmine.py line 3 of 3 /4; see https://one.org/a/b, n/a"
+    assert (
+        failed.meta["error"]
+        == "OSError: no 'x y.npz'\nmine.py line 3 of 3 /4; see https://one.org/a/b, n/a"
+    )
     write_report(tmp_path / "one", tmp_path / "two")
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(tmp_path, no_figures):
+def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(
+    tmp_path, no_figures
+):
     """Figure 3 reads mean and STD over rounds; a run of Table 7 that no figure shows keeps them too."""
     p = papers()["adafedadam"]
     fake_row(tmp_path / "runs", p, p.figures["figure3"].rows[0])
@@ -135,7 +182,12 @@ def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings
     (raw,) = (r for r in Results(tmp_path / "runs") if r.path == other)
     write_report(tmp_path / "runs", tmp_path / "out")
     (kept,) = (r for r in Results(tmp_path / "out") if r.path.parts[-5:] == other.parts[-5:])
-    for name in ("accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "accuracy_std_weighted"):
+    for name in (
+        "accuracy_mean",
+        "accuracy_mean_weighted",
+        "accuracy_std",
+        "accuracy_std_weighted",
+    ):
         assert kept.curves([name])[name].equals(raw.curves([name])[name])
         assert len(kept.curves([name])) == len(raw.rounds())
 

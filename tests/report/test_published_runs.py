@@ -14,7 +14,9 @@ from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 
 PUBLISHED = ("adafedadam", "adafed", "fedcada")
-LINKS = re.compile(r'<span class="runs".*?</span>\n?|<a class="to" href="#[^"]*-runs-[^"]*">(.*?)</a>', re.S)
+LINKS = re.compile(
+    r'<span class="runs".*?</span>\n?|<a class="to" href="#[^"]*-runs-[^"]*">(.*?)</a>', re.S
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,9 @@ def shelf(published, tmp_path, no_figures):
 
 
 def table4(results):
-    rows = list(csv.DictReader((results / "report/tables/adafedadam_table4.csv").read_text().splitlines()))
+    rows = list(
+        csv.DictReader((results / "report/tables/adafedadam_table4.csv").read_text().splitlines())
+    )
     return [row["seeds"] for row in rows]
 
 
@@ -117,12 +121,20 @@ def test_the_next_published_report_has_all_runs(shelf):
 
 def page_files(report):
     """The files of a report but its evidence, which is divided into files by when they were written."""
-    return {name: content for name, content in files(report).items() if not name.startswith("evidence/")}
+    return {
+        name: content for name, content in files(report).items() if not name.startswith("evidence/")
+    }
 
 
 def rows(report):
     return [
-        (run.path.relative_to(report), run.config, run.meta, run.rounds().to_csv(), run.clients().to_csv())
+        (
+            run.path.relative_to(report),
+            run.config,
+            run.meta,
+            run.rounds().to_csv(),
+            run.clients().to_csv(),
+        )
         for run in Results(report)
     ]
 
@@ -147,7 +159,8 @@ def test_a_damaged_bundle_is_refused(shelf):
     status, _, err = call("report", str(shelf))
     assert status == 2
     assert re.search(
-        r"published/adafedadam/evidence cannot be read \(\S+\.parquet is not the file that bundle.json", err
+        r"published/adafedadam/evidence cannot be read \(\S+\.parquet is not the file that bundle.json",
+        err,
     )
     assert err.count("\n") == 1
 

@@ -21,7 +21,17 @@ from fedbench.runs.results import Results
 EXPERIMENT = "adafedadam/table5_synthetic"
 
 
-def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", departures=None, config=None, digest="abc"):
+def write_run(
+    root,
+    algo,
+    seed,
+    mean,
+    experiment=EXPERIMENT,
+    status="done",
+    departures=None,
+    config=None,
+    digest="abc",
+):
     path = root / (experiment or "data") / algo / digest / f"seed_{seed}"
     path.mkdir(parents=True)
     meta = {
@@ -30,9 +40,16 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
         "started": "2024-01-01",
     }  # fmt: skip
     (path / "meta.json").write_text(json.dumps(meta))
-    (path / "config.yaml").write_text(yaml.safe_dump({"algo": {}, "seed": seed, "rounds": 1000, **(config or {})}))
+    (path / "config.yaml").write_text(
+        yaml.safe_dump({"algo": {}, "seed": seed, "rounds": 1000, **(config or {})})
+    )
     metrics = ["mean", "std", "worst30", "mean_weighted", "std_weighted", "worst30_weighted"]
-    row = {"round": 9, **{f"accuracy_{m}": mean for m in metrics}, "angle_degrees": 7.0, "kl_uniform": 0.01}
+    row = {
+        "round": 9,
+        **{f"accuracy_{m}": mean for m in metrics},
+        "angle_degrees": 7.0,
+        "kl_uniform": 0.01,
+    }
     (path / "rounds.jsonl").write_text(json.dumps({"round": 0}) + "\n" + json.dumps(row) + "\n")
     if status in ("done", "diverged"):
         seal(path)
@@ -93,11 +110,23 @@ def test_a_sweep_closes_with_the_table_of_the_report(tmp_path):
     for algo in ("adafedadam", "fedavg"):
         write_run(tmp_path, algo, 0, 0.9)
     table = summary(tmp_path)
-    assert (table.name, len(table.blocks), table.blocks[0].setup.id) == ("adafedadam/table5", 1, "synthetic")
+    assert (table.name, len(table.blocks), table.blocks[0].setup.id) == (
+        "adafedadam/table5",
+        1,
+        "synthetic",
+    )
     assert [line.label for line in table.lines] == ["FedAvg", "AdaFedAdam"]
-    assert [c.metric.id for c in table.columns if c.printed] == list(papers()["adafedadam"].tables["table5"].columns)
+    assert [c.metric.id for c in table.columns if c.printed] == list(
+        papers()["adafedadam"].tables["table5"].columns
+    )
     fields = {c.metric.field for c in table.columns}
-    assert {"accuracy_mean", "accuracy_mean_weighted", "accuracy_worst30", "angle_degrees", "kl_uniform"} <= fields
+    assert {
+        "accuracy_mean",
+        "accuracy_mean_weighted",
+        "accuracy_worst30",
+        "angle_degrees",
+        "kl_uniform",
+    } <= fields
 
 
 def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
@@ -107,7 +136,9 @@ def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
     assert table.lines[0].matched.reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
     for text in texts(table):
         assert "rounds 100 (paper 1000)" in text
-        rows = [line for line in text.splitlines() if "FedAvg &" in line or line.startswith("| FedAvg")]
+        rows = [
+            line for line in text.splitlines() if "FedAvg &" in line or line.startswith("| FedAvg")
+        ]
         assert all("reduced" in row for row in rows)  # wherever a number is shown
 
 
@@ -118,9 +149,22 @@ def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
     assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam"]
     assert (others.name, [line.algo for line in others.lines]) == (EXPERIMENT, ["fedprox"])
     assert cell(others, others.lines[0], "accuracy_mean_weighted").printed is None
-    write_run(tmp_path, "fedavg", 0, 0.9, config={"rounds": 5}, departures={"local.nu": [1, 2]}, digest="z")
+    write_run(
+        tmp_path,
+        "fedavg",
+        0,
+        0.9,
+        config={"rounds": 5},
+        departures={"local.nu": [1, 2]},
+        digest="z",
+    )
     rows = own(tmp_path).lines
-    assert list(dict.fromkeys(line.algo for line in rows)) == ["fedavg", "qfedavg", "adafedadam", "fedprox"]
+    assert list(dict.fromkeys(line.algo for line in rows)) == [
+        "fedavg",
+        "qfedavg",
+        "adafedadam",
+        "fedprox",
+    ]
 
 
 def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
@@ -162,14 +206,21 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
     for alpha in (4.0, 1.0, 0.3, 2):
         departs = {} if alpha == 1.0 else {"algo.alpha": [1.0, alpha]}
         write_run(
-            tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
+            tmp_path,
+            "adafedadam",
+            0,
+            0.9,
+            departures=departs,
+            config={"algo": {"alpha": alpha}},
+            digest=f"{alpha}",
         )
     table, others = summary(tmp_path)
     (row,) = table.lines
     few = "seeds 1 (paper 3)"
     assert cell(table, row, "accuracy_mean_weighted").printed == Reported(94.18, 0.45)
     assert (keys_text(row.keys), row.matched.reduced) == ("", (few,))
-    assert [(keys_text(row.keys), row.matched.reduced) for row in others.lines] == [  # in the order of alpha
+    # in the order of alpha
+    assert [(keys_text(row.keys), row.matched.reduced) for row in others.lines] == [
         ("algo.alpha=0.3", ("algo.alpha 0.3 (paper 1)", few)),
         ("algo.alpha=1", (few,)),
         ("algo.alpha=2", (few,)),
@@ -186,7 +237,10 @@ def test_data_that_are_not_official_are_named(tmp_path):
     assert ", data: X: a lossy copy" in " ".join(said(tmp_path).split())
     edit(meta, lambda _: json.dumps(facts | known | {"experiment": None}))
     assert "\n- X: a lossy copy" in said(tmp_path)
-    edit(meta, lambda _: json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}))
+    edit(
+        meta,
+        lambda _: json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}),
+    )
     assert "official" not in said(tmp_path)
 
 
@@ -197,20 +251,41 @@ def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
     """An experiment behind a figure alone; a row at its full setting is not marked."""
     for digest, departures in (("abc", {}), ("xyz", {"rounds": [1000, 9]})):
         rounds = 9 if departures else 1000
-        write_run(tmp_path, "fedavg", 0, 0.9, "fafed/figure2_mnist_low", "done", departures, {"rounds": rounds}, digest)
+        write_run(
+            tmp_path,
+            "fedavg",
+            0,
+            0.9,
+            "fafed/figure2_mnist_low",
+            "done",
+            departures,
+            {"rounds": rounds},
+            digest,
+        )
     table = summary(tmp_path)
     assert table.table is None
     for text, sign in zip(texts(table)[:2], "|&", strict=True):
-        full, reduced = (next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9))
-        assert [x.split(sign)[-1 - (sign == "|")].strip(" \\") for x in (full, reduced)] == ["full", "reduced"]
-        assert [x for x in text.splitlines() if "rounds 9 (paper 1000)" in x and x.startswith(("- ", r"\par"))]
+        full, reduced = (
+            next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9)
+        )
+        assert [x.split(sign)[-1 - (sign == "|")].strip(" \\") for x in (full, reduced)] == [
+            "full",
+            "reduced",
+        ]
+        assert [
+            x
+            for x in text.splitlines()
+            if "rounds 9 (paper 1000)" in x and x.startswith(("- ", r"\par"))
+        ]
     write_run(tmp_path / "own", "fedavg", 0, 0.9, None)
     assert "status" not in texts(own(tmp_path / "own"))[0]
 
 
 def test_settings_of_one_method_are_told_apart(tmp_path):
     for digest, q in (("aaa", 1), ("bbb", 0.1)):
-        write_run(tmp_path, "qfedavg", 0, 0.9, None, config={"algo": {"q": q, "L": None}}, digest=digest)
+        write_run(
+            tmp_path, "qfedavg", 0, 0.9, None, config={"algo": {"q": q, "L": None}}, digest=digest
+        )
     write_run(tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"server_lr": 1}})
     table = own(tmp_path)
     assert settings(table) == ["", "algo.q=0.1", "algo.q=1"]
@@ -220,7 +295,9 @@ def test_settings_of_one_method_are_told_apart(tmp_path):
 def test_rows_are_in_the_order_of_the_varied_key(tmp_path):
     """By size, whatever their hashes are: 0, 1, 2, 3, 10."""
     for digest, alpha in zip("eadbc", (3, 0, 10.0, 2, 1), strict=True):
-        write_run(tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"alpha": alpha}}, digest=digest)
+        write_run(
+            tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"alpha": alpha}}, digest=digest
+        )
     assert settings(own(tmp_path)) == [f"algo.alpha={a}" for a in (0, 1, 2, 3, 10)]
 
 
@@ -229,7 +306,12 @@ def test_a_method_with_one_setting_says_what_it_differs_in_from_others(tmp_path)
 
     def config(lr, clients, place):
         data = {"clients": clients, "source": {"clients": clients}}
-        return {"local": {"lr": lr, "momentum": 0}, "data": data, "results_dir": place, "engine": {"mode": place}}
+        return {
+            "local": {"lr": lr, "momentum": 0},
+            "data": data,
+            "results_dir": place,
+            "engine": {"mode": place},
+        }
 
     write_run(tmp_path, "fedavg", 0, 0.9, None, config=config(0.1, 5, "a"))
     write_run(tmp_path, "fedprox", 0, 0.9, None, config=config(0.01, 5, "b"))
@@ -243,16 +325,23 @@ def test_a_method_with_one_setting_says_what_it_differs_in_from_others(tmp_path)
 def test_a_run_that_diverged_is_named_with_its_rate_and_what_distinguishes_it(tmp_path):
     """Also where it is the only run of its setting, which then has no row."""
     for i, (lr, status) in enumerate(((0.1, "done"), (10.0, "diverged"))):
-        write_run(tmp_path, "fedavg", 0, 0.5, None, status, config={"local": {"lr": lr}}, digest=f"d{i}")
+        write_run(
+            tmp_path, "fedavg", 0, 0.5, None, status, config={"local": {"lr": lr}}, digest=f"d{i}"
+        )
     table = own(tmp_path)
     assert settings(table) == ["local.lr=0.1"]
     assert "diverged: fedavg local.lr=10 seed 0" in notes_of(table)
     write_run(tmp_path / "b", "fedavg", 0, 0.5, None, config={"local": {"lr": 0.1}})
     for seed in (1, 3):
-        write_run(tmp_path / "b", "fedavg", seed, 0.5, None, "diverged", config={"local": {"lr": 0.1}})
+        write_run(
+            tmp_path / "b", "fedavg", seed, 0.5, None, "diverged", config={"local": {"lr": 0.1}}
+        )
     table = own(tmp_path / "b")
     assert "diverged: fedavg (local.lr=0.1) seed 1, fedavg (local.lr=0.1) seed 3" in notes_of(table)
-    assert "- fedavg: seed 1 (local.lr=0.1) diverged; seed 3 (local.lr=0.1) diverged" in texts(table)[0]
+    assert (
+        "- fedavg: seed 1 (local.lr=0.1) diverged; seed 3 (local.lr=0.1) diverged"
+        in texts(table)[0]
+    )
 
 
 def test_settings_that_differ_in_the_content_of_a_file_have_their_hash(tmp_path):
@@ -264,12 +353,23 @@ def test_settings_that_differ_in_the_content_of_a_file_have_their_hash(tmp_path)
 def test_notes_say_which_rows_are_reduced(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, 0.9, config={"rounds": 1000})
-        write_run(tmp_path, "fedavg", seed, 0.8, config={"rounds": 9}, digest="xyz", departures={"rounds": [1000, 9]})
+        write_run(
+            tmp_path,
+            "fedavg",
+            seed,
+            0.8,
+            config={"rounds": 9},
+            digest="xyz",
+            departures={"rounds": [1000, 9]},
+        )
     assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(summary(tmp_path)[1])[0]
 
 
 def test_a_metric_that_was_not_measured_is_nothing():
-    assert (Cell().mean, Cell().std, Cell().bounds, Cell().difference, Cell().agreement) == (*[None] * 4, "missing")
+    assert (Cell().mean, Cell().std, Cell().bounds, Cell().difference, Cell().agreement) == (
+        *[None] * 4,
+        "missing",
+    )
     assert Cell((1.0,)).difference is None
 
 
@@ -280,7 +380,9 @@ def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
     """But for Table 7's first block, which is Table 5's; the benchmark is no paper's of these."""
     setups = {s.experiment for p in papers().values() for s in p.setups.values()}
     assert setups <= set(options("experiment"))
-    others = {name for name in set(options("experiment")) - setups if not name.startswith("fairness/")}
+    others = {
+        name for name in set(options("experiment")) - setups if not name.startswith("fairness/")
+    }
     assert others == {"smoke", "adafedadam/table7_synthetic"}
 
 
@@ -295,7 +397,9 @@ def test_the_closing_text_fits_a_terminal_and_marks_the_best(tmp_path):
     assert max(map(len, text.splitlines())) <= 100
     assert "\n## AdaFedAdam, Table 5: Synthetic, vanilla SGD\n" in f"\n{text}"
     assert " over seeds, then the paper's number: ≈ if" in " ".join(text.split())
-    first, second = (line for line in text.splitlines() if line.startswith(("| FedAvg", "| AdaFedAdam")))
+    first, second = (
+        line for line in text.splitlines() if line.startswith(("| FedAvg", "| AdaFedAdam"))
+    )
     assert first.split("|")[2].strip() == "89.10±0.10 ≈ 88.34±0.55"
     assert second.split("|")[2].strip() == "*94.10±0.10 ≈ 94.18±0.45"
     assert text.endswith("\n- 2 of 6 numbers of the paper agree with ours (≈)")
@@ -306,7 +410,10 @@ def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed
         write_run(tmp_path, "fedavg", seed, 0.5, experiment=None)
     status, out, _ = fed("report", str(tmp_path), "--metric", "kl_uniform,accuracy_mean")
     rows = [line for line in out if line.startswith("|")]
-    assert (status, [cell.strip() for cell in rows[0].split("|")[1:-1]]) == (0, ["method", "seeds", "KL", "mean"])
+    assert (status, [cell.strip() for cell in rows[0].split("|")[1:-1]]) == (
+        0,
+        ["method", "seeds", "KL", "mean"],
+    )
     assert not (tmp_path / "report").exists()
     status, _, error = fed("report", str(tmp_path), "--metric", "kl")
     assert (status, "metric must be one of accuracy_mean_weighted," in error) == (2, True)
@@ -321,7 +428,13 @@ def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path
             write_run(tmp_path, algo, seed, lr, experiment=None, config=config, digest=str(lr))
     text = said(tmp_path)
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert [cell.strip() for cell in rows[0].split("|")[1:-1]][:5] == ["method", "settings", "seeds", "mean", "STD"]
+    assert [cell.strip() for cell in rows[0].split("|")[1:-1]][:5] == [
+        "method",
+        "settings",
+        "seeds",
+        "mean",
+        "STD",
+    ]
     assert max(map(len, rows)) <= 100
     assert "\n- also on the page: " in text
     write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1, 1000]})
@@ -331,5 +444,7 @@ def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path
 def test_rows_that_share_the_best_mean_are_all_marked(tmp_path):
     for algo, value in (("fedavg", 0.5), ("fedprox", 0.5), ("qfedavg", 0.4)):
         write_run(tmp_path, algo, 0, value, experiment=None)
-    rows = [line.split("|")[3].strip() for line in said(tmp_path).splitlines() if line.startswith("| ")]
+    rows = [
+        line.split("|")[3].strip() for line in said(tmp_path).splitlines() if line.startswith("| ")
+    ]
     assert rows[2:] == ["*50.00", "*50.00", "40.00"]

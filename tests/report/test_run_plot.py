@@ -29,14 +29,19 @@ def test_a_curve_has_a_row_per_seed_in_the_shown_unit(root):
     curves = {c.name: c for c in run_curves(list(Results(root)), "round", "accuracy_mean", "algo")}
     curve = curves["fedavg"]
     assert curve.x.tolist() == list(ROUNDS)
-    values = [[100 * measured(None, "fedavg", {}, s, "accuracy_mean", t) for t in ROUNDS] for s in SEEDS]
+    values = [
+        [100 * measured(None, "fedavg", {}, s, "accuracy_mean", t) for t in ROUNDS] for s in SEEDS
+    ]
     assert curve.y == pytest.approx(np.array(values), rel=1e-12)
 
 
 def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
     (one, *_) = run_curves(list(Results(root)), "bytes", "accuracy_mean", "algo")
     both = [
-        mean(1e-6 * sum(measured(None, one.algo, {}, s, f"bytes_{d}", t) for d in ("up", "down")) for s in SEEDS)
+        mean(
+            1e-6 * sum(measured(None, one.algo, {}, s, f"bytes_{d}", t) for d in ("up", "down"))
+            for s in SEEDS
+        )
         for t in ROUNDS
     ]
     assert one.x == pytest.approx(both, rel=1e-12)
@@ -44,18 +49,26 @@ def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
 
 def test_a_metric_is_an_axis_in_its_unit(root):
     (one, *_) = run_curves(list(Results(root)), "accuracy_std", "accuracy_mean", "algo")
-    std = [mean(100 * measured(None, one.algo, {}, s, "accuracy_std", t) for s in SEEDS) for t in ROUNDS]
+    std = [
+        mean(100 * measured(None, one.algo, {}, s, "accuracy_std", t) for s in SEEDS)
+        for t in ROUNDS
+    ]
     assert one.x == pytest.approx(std, rel=1e-12)
 
 
 def test_a_derived_metric_is_an_axis(root):
     (one, *_) = run_curves(list(Results(root)), "error_mean", "accuracy_mean", "algo")
-    error = [mean(100 * (1 - measured(None, one.algo, {}, s, "accuracy_mean", t)) for s in SEEDS) for t in ROUNDS]
+    error = [
+        mean(100 * (1 - measured(None, one.algo, {}, s, "accuracy_mean", t)) for s in SEEDS)
+        for t in ROUNDS
+    ]
     assert one.x == pytest.approx(error, rel=1e-12)
 
 
 def test_every_seed_is_a_line(root):
-    found = run_curves([r for r in Results(root) if r.meta["algo"] == "fedavg"], "round", "accuracy_mean", "seed")
+    found = run_curves(
+        [r for r in Results(root) if r.meta["algo"] == "fedavg"], "round", "accuracy_mean", "seed"
+    )
     assert {c.name: len(c.y) for c in found} == {f"seed={s}": 1 for s in SEEDS}
 
 
@@ -81,12 +94,25 @@ def test_a_line_per_value_of_a_key(root, monkeypatch):
     monkeypatch.setattr(plot, "draw", draw)
     words = ("plot", str(root), "--where", "algo=qfedavg", "--by", "algo")
     assert call(*words)[0] == 0
-    assert len([s.label for p in seen["p"] for s in p.series]) == 2  # two values of algo.q are two lines
+    # two values of algo.q are two lines
+    assert len([s.label for p in seen["p"] for s in p.series]) == 2
 
 
-@pytest.mark.parametrize(("end", "head"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("end", "head"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")]
+)
 def test_the_file_that_was_asked_for_and_no_other(root, tmp_path, end, head):
-    words = ("plot", str(root), "--out", str(tmp_path / f"a.{end}"), "--x", "seconds", "--y", "train_loss", "--log")
+    words = (
+        "plot",
+        str(root),
+        "--out",
+        str(tmp_path / f"a.{end}"),
+        "--x",
+        "seconds",
+        "--y",
+        "train_loss",
+        "--log",
+    )
     before = files(root)
     assert call(*words)[:2] == (0, f"written: {tmp_path / f'a.{end}'}\n")
     assert list(files(tmp_path)) == [f"a.{end}"]
@@ -99,15 +125,24 @@ def test_the_file_that_was_asked_for_and_no_other(root, tmp_path, end, head):
 
 def test_by_default_a_picture_below_the_runs(root):
     status, out, _ = call("plot", str(root))
-    assert (status, out) == (0, f"written: {root / 'plots' / 'accuracy_mean_over_round_by_algo.png'}\n")
+    assert (status, out) == (
+        0,
+        f"written: {root / 'plots' / 'accuracy_mean_over_round_by_algo.png'}\n",
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--x", "byte"), "--x byte was not measured; these runs have round, bytes, bytes_up, bytes_down, seconds,"),
+        (
+            ("--x", "byte"),
+            "--x byte was not measured; these runs have round, bytes, bytes_up, bytes_down, seconds,",
+        ),
         (("--y", "acuracy"), "--y acuracy was not measured; these runs have accuracy_"),
-        (("--by", "local.lrr"), "has the key local.lrr; it must be algo, data, model or a key of their config.yaml"),
+        (
+            ("--by", "local.lrr"),
+            "has the key local.lrr; it must be algo, data, model or a key of their config.yaml",
+        ),
         (("--where", "algo"), "--where takes KEY=VALUE"),
         (("--where", "algo=fedprox"), "no run has this value; algo is one of fedavg, qfedavg"),
         (("--where", "foo=1"), "has the key foo"),

@@ -30,7 +30,10 @@ from fedbench.reports.text_table import (
 TABLE = Table(
     "One_1",
     ("method", "x %"),
-    ((Cell("a_b"), Cell("1 ± 2", 1.0, std=2.0)), (Cell("long | one"), Cell("10.25", 10.25, best=True))),
+    (
+        (Cell("a_b"), Cell("1 ± 2", 1.0, std=2.0)),
+        (Cell("long | one"), Cell("10.25", 10.25, best=True)),
+    ),
     "what it is",
     ("p < 0.05 & more",),
 )
@@ -46,7 +49,9 @@ def test_markdown_is_aligned_as_plain_text():
 
 def test_latex_has_the_best_number_in_bold():
     text = latex([TABLE])
-    assert text.startswith("% One_1\n% what it is\n\\begin{tabular}{lr}\n\\toprule\nmethod & x \\% \\\\\n")
+    assert text.startswith(
+        "% One_1\n% what it is\n\\begin{tabular}{lr}\n\\toprule\nmethod & x \\% \\\\\n"
+    )
     assert r"a\_b & 1 $\pm$ 2 \\" in text
     assert r"long $\vert$ one & \textbf{10.25} \\" in text
     assert text.endswith("\\par{\\footnotesize p $<$ 0.05 \\& more}\n")
@@ -79,7 +84,10 @@ def test_csv_has_every_column():
 def test_numbers_in_full_precision_by_hand():
     """Three seeds at 1, 2 and 6: mean 3, STD √7, half width t(0.975, 2) √7 / √3; the paper prints 4 ± 0.5."""
     metric = PrintedMetric("avg", "average %", "higher", "accuracy_mean")
-    columns = (Column(metric, printed=True), Column(PrintedMetric("kl", "KL", "lower", "kl_uniform", 1.0)))
+    columns = (
+        Column(metric, printed=True),
+        Column(PrintedMetric("kl", "KL", "lower", "kl_uniform", 1.0)),
+    )
     measured = (Measured((1.0, 2.0, 6.0), Reported(4.0, 0.5)), Measured((0.25,)))
     lines = (
         Line("a", "A", {"q": 0.5}, MatchedRuns(dict.fromkeys(range(3))), measured),
@@ -87,20 +95,37 @@ def test_numbers_in_full_precision_by_hand():
     )
     paper = papers()["fedfa"]
     setup = Setup("s", "One", "p/one", 3, 3, 5)
-    table = TableData("p/t", "P, Table", columns, (RowGroup(setup, lines),), paper, next(iter(paper.tables.values())))
+    table = TableData(
+        "p/t",
+        "P, Table",
+        columns,
+        (RowGroup(setup, lines),),
+        paper,
+        next(iter(paper.tables.values())),
+    )
     first, second = read_csv(table_csv(table))
     half = 0.95 / math.sqrt(2 * 0.975 * 0.025) * math.sqrt(7 / 3)
     numbers = {"mean": 3, "std": math.sqrt(7), "n": 3, "lower": 3 - half, "upper": 3 + half}
     numbers |= {"paper": 4, "paper_std": 0.5, "difference": -1}
-    assert {k: float(first[f"accuracy_mean_{k}"]) for k in numbers} == pytest.approx(numbers, rel=1e-12)
+    assert {k: float(first[f"accuracy_mean_{k}"]) for k in numbers} == pytest.approx(
+        numbers, rel=1e-12
+    )
     assert (first["setup"], first["method"], first["settings"]) == ("One", "A", "q=0.5")
-    assert (first["accuracy_mean_agreement"], first["kl_uniform_mean"], first["kl_uniform_std"]) == (
+    assert (
+        first["accuracy_mean_agreement"],
+        first["kl_uniform_mean"],
+        first["kl_uniform_std"],
+    ) == (
         "inside",
         "0.25",
         "",
     )
     assert "kl_uniform_paper" not in first
-    assert (second["accuracy_mean_mean"], second["accuracy_mean_n"], second["accuracy_mean_paper"]) == ("", "0", "7.0")
+    assert (
+        second["accuracy_mean_mean"],
+        second["accuracy_mean_n"],
+        second["accuracy_mean_paper"],
+    ) == ("", "0", "7.0")
     assert (second["accuracy_mean_agreement"], second["status"]) == ("missing", "not run")
     ((_, (heads, one, two)),) = markdown_tables(table_markdown(table))
     assert heads == ["method", "settings", "seeds", "average %", "status"]
@@ -124,13 +149,24 @@ def test_everything_on_record_can_be_read_back(paper):
             for column in table.columns:
                 printed = row.values.get(column)
                 name = ("best_" if table.round == "best" else "") + p.metrics[column].field
-                numbers = [float(x) for x in (mine[f"{name}_paper"], mine[f"{name}_paper_std"]) if x]
-                assert numbers == ([] if printed is None else [x for x in (printed.mean, printed.std) if x is not None])
+                numbers = [
+                    float(x) for x in (mine[f"{name}_paper"], mine[f"{name}_paper_std"]) if x
+                ]
+                assert numbers == (
+                    []
+                    if printed is None
+                    else [x for x in (printed.mean, printed.std) if x is not None]
+                )
         for found in (markdown_tables(table_markdown(data)), latex_tables(table_latex(data))):
-            assert [len(t) - 1 for _, t in found] == [sum(r.setup == s for r in table.rows) for s in table.setups]
+            assert [len(t) - 1 for _, t in found] == [
+                sum(r.setup == s for r in table.rows) for s in table.setups
+            ]
             assert all(r[-1] == "not run" for _, t in found for r in t[1:])
     report = PaperReport(
-        p, tuple(tables), (), tuple((c, {ADOPTED: judge(c, Evidence(p, []))}) for c in p.claims.values())
+        p,
+        tuple(tables),
+        (),
+        tuple((c, {ADOPTED: judge(c, Evidence(p, []))}) for c in p.claims.values()),
     )
     assert [c["id"] for c in claims_rows(report)] == list(p.claims)
     assert [c["text"] for c in claims_rows(report)] == [c.text for c in p.claims.values()]

@@ -74,12 +74,25 @@ def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch
 
 def test_what_is_written(mixed):
     names = set(files(mixed.report))
-    tables = {f"adafedadam_{t}" for t in ADAM.tables} | {"fafed_table_s1", "smoke", "synthetic_leaf"}
-    tables.add(FIGURE_ONLY.replace("/", "_"))  # runs that match a row of a paper's table are only in that table
+    tables = {f"adafedadam_{t}" for t in ADAM.tables} | {
+        "fafed_table_s1",
+        "smoke",
+        "synthetic_leaf",
+    }
+    # runs that match a row of a paper's table are only in that table
+    tables.add(FIGURE_ONLY.replace("/", "_"))
     ends = ("claims.csv", "comparisons.csv", "readings.csv")
     claims = {f"tables/{p}_{e}" for p in ("adafedadam", "fafed") for e in ends}
-    drawn = ["adafedadam_figure2", "adafedadam_figure2_distribution", "adafedadam_figure3", "adafedadam_figure3_curves"]
-    drawn += ["fafed_figure2", *(f"{x}_{k}" for x in ("smoke", "synthetic_leaf") for k in ("curves", "clients"))]
+    drawn = [
+        "adafedadam_figure2",
+        "adafedadam_figure2_distribution",
+        "adafedadam_figure3",
+        "adafedadam_figure3_curves",
+    ]
+    drawn += [
+        "fafed_figure2",
+        *(f"{x}_{k}" for x in ("smoke", "synthetic_leaf") for k in ("curves", "clients")),
+    ]
     assert names == {
         "index.html",
         "runs.parquet",
@@ -89,7 +102,11 @@ def test_what_is_written(mixed):
         *(f"figures/{f}.{e}" for f in drawn for e in ("png", "svg")),
     }
     rows = pd.read_parquet(mixed.report / "runs.parquet")
-    done = [p.parent for p in mixed.root.rglob("DONE") if "torn" not in (p.parent / "rounds.jsonl").read_text()]
+    done = [
+        p.parent
+        for p in mixed.root.rglob("DONE")
+        if "torn" not in (p.parent / "rounds.jsonl").read_text()
+    ]
     failed = [p for p in rows["path"] if p.startswith((f"{PLAIN}/fedadam", f"{PLAIN}/fednova"))]
     assert len(failed) == 2
     assert {mixed.root / p for p in rows["path"]} == {*done, *(mixed.root / p for p in failed)}
@@ -103,11 +120,18 @@ def test_what_is_said(mixed):
     assert "left out: " not in mixed.said
     assert "fedavg" in next(x for x in mixed.warned.splitlines() if "left out: " in x)
     assert mixed.said.splitlines()[-1] == f"written: {mixed.report / 'index.html'}"
-    assert "adafedadam/table7_synthetic_momentum" not in mixed.said  # papers in a line each, one's own as tables
+    # papers in a line each, one's own as tables
+    assert "adafedadam/table7_synthetic_momentum" not in mixed.said
     assert [x for x in mixed.said.splitlines() if x.startswith("| qfedavg")]
     (short,) = [x for x in mixed.said.splitlines() if x.startswith("AdaFedAdam: ")]
     distinct = {
-        (ADAM.setups[r.setup].experiment, r.algo, str(sorted(ADAM.overrides(r).items())), column, printed)
+        (
+            ADAM.setups[r.setup].experiment,
+            r.algo,
+            str(sorted(ADAM.overrides(r).items())),
+            column,
+            printed,
+        )
         for t in ADAM.tables.values()
         for r in t.rows
         for column, printed in r.values.items()
@@ -115,7 +139,9 @@ def test_what_is_said(mixed):
     assert f" of {len(distinct)} distinct printed numbers measured, " in short
     assert "0 in full" not in short and "0 reduced" not in short
     total, _, states = short.partition("; ")[2].partition("; scaled-down")[0].partition(" claims: ")
-    assert sum(int(state.split()[0]) for state in states.split(", ")) == int(total) == len(ADAM.claims)
+    assert (
+        sum(int(state.split()[0]) for state in states.split(", ")) == int(total) == len(ADAM.claims)
+    )
 
 
 # ---- reduced, wherever it appears
@@ -128,8 +154,14 @@ def test_every_row_with_a_reduced_number_is_marked_and_no_other(mixed, ending):
     marked, whole = set(), set()
     for path in tables_in(mixed.tables, ending):
         for r in rows_of(path):
-            status = ("reduced" if r["reduced"] else "full") if ending == "csv" else r.get("status", "full")
-            assert r.get("status", status) in (("reduced", "full") if int(r["seeds"]) else ("not run", "failed"))
+            status = (
+                ("reduced" if r["reduced"] else "full")
+                if ending == "csv"
+                else r.get("status", "full")
+            )
+            assert r.get("status", status) in (
+                ("reduced", "full") if int(r["seeds"]) else ("not run", "failed")
+            )
             if int(r["seeds"]):
                 (marked if status == "reduced" else whole).add((path.stem, r["method"]))
     assert marked == set(wanted)
@@ -143,7 +175,11 @@ def test_every_row_with_a_reduced_number_is_marked_and_no_other(mixed, ending):
             stating = [x for x in lines if row in x and all(c in x for c in cuts)]
         else:
             notes = [x for x in lines if x.startswith(("- reduced", r"\par{\footnotesize reduced"))]
-            stating = [x for x in notes if (f"({row})" in x or "reduced: " in x) and all(c in x for c in cuts)]
+            stating = [
+                x
+                for x in notes
+                if (f"({row})" in x or "reduced: " in x) and all(c in x for c in cuts)
+            ]
         assert len(stating) == 1, (table, row)
 
 
@@ -206,9 +242,12 @@ def test_the_page_marks_the_same_rows_and_figures(mixed):
     for _, reduced, text in page.rows:
         assert reduced or "reduced" not in text.replace("results/", "")
     captions = [" ".join(c.split()) for (c,) in page.captions]
-    assert len([c for c in captions if "reduced" in c]) == 1 + 2 + 1  # FAFED's, both of smoke, and the points
+    # FAFED's, both of smoke, and the points
+    assert len([c for c in captions if "reduced" in c]) == 1 + 2 + 1
     assert "FedAvg on MNIST" in next(c for c in captions if "rounds 20 (paper 1000)" in c)
-    drawn = {p.stem: "reduced setting" in p.read_text() for p in (mixed.report / "figures").glob("*.svg")}
+    drawn = {
+        p.stem: "reduced setting" in p.read_text() for p in (mixed.report / "figures").glob("*.svg")
+    }
     assert {k for k, v in drawn.items() if v} == {"fafed_figure2", "smoke_curves", "smoke_clients"}
 
 
@@ -240,9 +279,15 @@ def test_claims_on_reduced_runs_have_no_verdict(tmp_path, no_figures):
     assert claims["c05"]["reduced"] == "; ".join(
         sorted(PAPERS_ROWS["adafedadam_table2", TITLES[HETERO], "FedNova"])[:2]
     )
-    assert (claims["c14"]["verdict"] != "not run", claims["c14"]["scaled"], claims["c14"]["reduced"]) == (True, "", "")
+    assert (
+        claims["c14"]["verdict"] != "not run",
+        claims["c14"]["scaled"],
+        claims["c14"]["reduced"],
+    ) == (True, "", "")
     marked = {
-        c["claim"] for c in read_csv((tables / "adafedadam_comparisons.csv").read_text()) if c["reduced"] == "True"
+        c["claim"]
+        for c in read_csv((tables / "adafedadam_comparisons.csv").read_text())
+        if c["reduced"] == "True"
     }
     assert "c05" in marked
     assert "c14" not in marked
@@ -252,14 +297,32 @@ def test_claims_on_reduced_runs_have_no_verdict(tmp_path, no_figures):
 
 
 def test_cells_are_means_over_seeds_next_to_printed_numbers(mixed):
-    (row,) = [r for r in rows_of(mixed.tables / "adafedadam_table4.csv") if r["setup"] == TITLES[MOMENTUM]]
-    metrics, printed = ADAM.metrics, next(r for r in ADAM.tables["table4"].rows if r.setup == "synthetic_momentum")
+    (row,) = [
+        r for r in rows_of(mixed.tables / "adafedadam_table4.csv") if r["setup"] == TITLES[MOMENTUM]
+    ]
+    metrics, printed = (
+        ADAM.metrics,
+        next(r for r in ADAM.tables["table4"].rows if r.setup == "synthetic_momentum"),
+    )
     for column in ADAM.tables["table4"].columns:
-        values = [100 * measured(MOMENTUM, "adafedadam", {}, s, metrics[column].field) for s in range(3)]
+        values = [
+            100 * measured(MOMENTUM, "adafedadam", {}, s, metrics[column].field) for s in range(3)
+        ]
         name, paper = metrics[column].field, printed.values[column]
-        found = {k: float(row[f"{name}_{k}"]) for k in ("mean", "std", "n", "paper", "paper_std", "difference")}
-        wanted = {"mean": mean(values), "std": stdev(values), "n": 3, "paper": paper.mean, "paper_std": paper.std}
-        assert found == pytest.approx({**wanted, "difference": mean(values) - paper.mean}, rel=1e-12)
+        found = {
+            k: float(row[f"{name}_{k}"])
+            for k in ("mean", "std", "n", "paper", "paper_std", "difference")
+        }
+        wanted = {
+            "mean": mean(values),
+            "std": stdev(values),
+            "n": 3,
+            "paper": paper.mean,
+            "paper_std": paper.std,
+        }
+        assert found == pytest.approx(
+            {**wanted, "difference": mean(values) - paper.mean}, rel=1e-12
+        )
     own = next(r for r in rows_of(mixed.tables / "synthetic_leaf.csv") if r["method"] == "qfedavg")
     values = [100 * measured(None, "qfedavg", {}, s, "accuracy_mean") for s in (0, 1)]
     assert float(own["accuracy_mean_mean"]) == pytest.approx(mean(values))
@@ -271,20 +334,36 @@ def test_numbers_in_csv_files_are_numbers(mixed):
     """Every column of a metric can be read as numbers, with empty cells where something is missing."""
     endings = ("_mean", "_std", "_n", "_lower", "_upper", "_paper", "_difference")
     for path in tables_in(mixed.tables, "csv"):
-        cells = [(name, text) for r in rows_of(path) for name, text in r.items() if name.endswith(endings) and text]
+        cells = [
+            (name, text)
+            for r in rows_of(path)
+            for name, text in r.items()
+            if name.endswith(endings) and text
+        ]
         assert cells
         assert all(re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", text) for _, text in cells), path
 
 
 def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
     """Lists are JSON text, and what is of several types is text; best rounds are there where a table prints them."""
-    fake(tmp_path, None, "fedavg", {"local.epochs": [1, 5], "local.batch_size": "full", "algo.on": True}, seeds=(0,))
-    fake(tmp_path, None, "qfedavg", {"local.batch_size": 10, "algo.q": 1, "algo.L": None}, seeds=(0,))
+    fake(
+        tmp_path,
+        None,
+        "fedavg",
+        {"local.epochs": [1, 5], "local.batch_size": "full", "algo.on": True},
+        seeds=(0,),
+    )
+    fake(
+        tmp_path, None, "qfedavg", {"local.batch_size": 10, "algo.q": 1, "algo.L": None}, seeds=(0,)
+    )
     best = "fedcada/table1_device_cifar10_iid"
     fake(tmp_path, best, "fedavg", {"algo.q": 0.5}, seeds=(0,))
     run_rows(list(Results(tmp_path)), tmp_path).to_parquet(tmp_path / "runs.parquet")
     rows = pd.read_parquet(tmp_path / "runs.parquet").set_index("path")
-    one, two = (next(r for p, r in rows.iterrows() if f"synthetic_leaf/{algo}/" in p) for algo in ("fedavg", "qfedavg"))
+    one, two = (
+        next(r for p, r in rows.iterrows() if f"synthetic_leaf/{algo}/" in p)
+        for algo in ("fedavg", "qfedavg")
+    )
     assert (one["config.local.epochs"], one["config.local.batch_size"], two["config.local.batch_size"]) == (
         "[1, 5]", "full", "10",
     )  # fmt: skip
@@ -305,11 +384,16 @@ def test_settings_of_an_experiment_that_are_no_row_are_a_table_of_their_own(tmp_
     fake(tmp_path, PLAIN, "adafedadam", preset={"algo.alpha": 1.0})
     write_report(tmp_path)
     rows = rows_of(tmp_path / "report" / "tables" / f"{PLAIN.replace('/', '_')}.csv")
-    assert [(r["method"], r["settings"]) for r in rows] == [("AdaFedAdam", f"algo.alpha={a}") for a in range(4)]
+    assert [(r["method"], r["settings"]) for r in rows] == [
+        ("AdaFedAdam", f"algo.alpha={a}") for a in range(4)
+    ]
 
 
 def test_what_went_wrong_is_said_in_its_row(mixed):
-    rows = {(r["setup"], r["method"]): r["status"] for r in rows_of(mixed.tables / "adafedadam_table5.csv")}
+    rows = {
+        (r["setup"], r["method"]): r["status"]
+        for r in rows_of(mixed.tables / "adafedadam_table5.csv")
+    }
     synthetic = TITLES[PLAIN]
     assert rows[synthetic, "FedNova"] == "failed"
     assert rows[synthetic, "FedAdam"] == "failed"  # its run says so
@@ -325,8 +409,13 @@ def test_what_went_wrong_is_said_in_its_row(mixed):
 def test_links_lead_to_runs_that_are_there(mixed):
     page = Page((mixed.report / "index.html").read_text())
     runs = {unquote(x) for x in page.links if x and x.startswith("../")}
-    own = {x for x in runs if x.startswith("../mnist") or "/synthetic_leaf" in x or not x.startswith("../adafedadam")}
-    assert len(runs - own) == 3 * 3 + 2 + 1  # of Table 4, which others repeat, and the two that are cut
+    own = {
+        x
+        for x in runs
+        if x.startswith("../mnist") or "/synthetic_leaf" in x or not x.startswith("../adafedadam")
+    }
+    # of Table 4, which others repeat, and the two that are cut
+    assert len(runs - own) == 3 * 3 + 2 + 1
     assert all((mixed.report / x / "rounds.jsonl").exists() for x in runs)
     assert not [x for x in page.links if x and not x.startswith(("#", "../"))]
 
@@ -349,19 +438,29 @@ def test_into_another_place_without_links(small, tmp_path):
     assert out.endswith(f"written: {tmp_path / 'a' / 'b' / 'index.html'}\n")
     assert not (small / "report").exists()
     there = files(tmp_path / "a" / "b")
-    assert {"index.html", "runs.parquet", "tables/synthetic_leaf.csv", "figures/synthetic_leaf_curves.svg"} <= set(
-        there
-    )
+    assert {
+        "index.html",
+        "runs.parquet",
+        "tables/synthetic_leaf.csv",
+        "figures/synthetic_leaf_curves.svg",
+    } <= set(there)
     assert not [x for x in Page(there["index.html"].decode()).links if x and not x.startswith("#")]
     assert str(small).encode() not in b"".join(there.values())
     call("report", str(small))
     default = files(small / "report")
-    there = {name: content for name, content in there.items() if not name.startswith("evidence/")}  # the bundle
+    # the bundle
+    there = {name: content for name, content in there.items() if not name.startswith("evidence/")}
     assert {name for name in there if default[name] != there[name]} == {"index.html"}
-    assert [x for x in Page(default["index.html"].decode()).links if x and x.startswith("../synthetic_leaf")]
+    assert [
+        x
+        for x in Page(default["index.html"].decode()).links
+        if x and x.startswith("../synthetic_leaf")
+    ]
 
 
-def test_files_of_ones_own_stay_and_the_working_directory_can_be_the_place(small, tmp_path, monkeypatch):
+def test_files_of_ones_own_stay_and_the_working_directory_can_be_the_place(
+    small, tmp_path, monkeypatch
+):
     place = tmp_path / "here"
     for name in ("tables/mine.csv", "figures/mine.pdf", "mine.txt"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -370,7 +469,11 @@ def test_files_of_ones_own_stay_and_the_working_directory_can_be_the_place(small
     for _ in range(2):
         write_report(small, Path())
         assert (Path.cwd() / "index.html").exists()
-    assert (place / "tables" / "mine.csv").read_text() == (place / "figures" / "mine.pdf").read_text() == "mine"
+    assert (
+        (place / "tables" / "mine.csv").read_text()
+        == (place / "figures" / "mine.pdf").read_text()
+        == "mine"
+    )
     (place / "tables" / "left.md").write_text("of an earlier report")
     summary = place / "summary.json"
     summary.write_text(
@@ -385,25 +488,44 @@ def test_files_of_ones_own_stay_and_the_working_directory_can_be_the_place(small
 
 def test_one_paper_alone(mixed, tmp_path, monkeypatch):
     monkeypatch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
-    status, _, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))
+    status, _, _ = call(
+        "report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one")
+    )
     assert status == 0
     assert {p.name.split("_")[0] for p in (tmp_path / "one" / "tables").iterdir()} == {"fafed"}
     assert "AdaFedAdam" not in (tmp_path / "one" / "index.html").read_text()
-    assert pd.read_parquet(tmp_path / "one" / "runs.parquet")["experiment"].unique().tolist() == [FIGURE_ONLY]
-    assert call("report", str(mixed.root), "--paper", "adafedadam", "--into", str(tmp_path / "other"))[0] == 0
+    assert pd.read_parquet(tmp_path / "one" / "runs.parquet")["experiment"].unique().tolist() == [
+        FIGURE_ONLY
+    ]
+    assert (
+        call("report", str(mixed.root), "--paper", "adafedadam", "--into", str(tmp_path / "other"))[
+            0
+        ]
+        == 0
+    )
     page = Page((tmp_path / "other" / "index.html").read_text())
     assert len([r for r in page.rows if r[1]]) == len(PAPERS_ROWS)
-    assert not [x for x in page.links if x and not x.startswith("#")]  # to runs that may not be there
+    # to runs that may not be there
+    assert not [x for x in page.links if x and not x.startswith("#")]
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["nowhere"], "nowhere is not a directory"),
-        (["empty"], "empty contains no runs; it must be a results_dir of earlier runs, such as results"),
+        (
+            ["empty"],
+            "empty contains no runs; it must be a results_dir of earlier runs, such as results",
+        ),
         (["small", "--into", "small/file"], "small/file cannot be written: "),
-        (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
-        (["small", "--latex", "--paper", "adafed"], "--latex, --best and --paper cannot be combined"),
+        (
+            ["small", "--paper", "fedadam"],
+            "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa",
+        ),
+        (
+            ["small", "--latex", "--paper", "adafed"],
+            "--latex, --best and --paper cannot be combined",
+        ),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
         (["small", "--foo"], "unknown flag --foo; see `fedbench report --help`"),
         (["small", "--alpha", "much"], "invalid float value: 'much'"),

@@ -16,7 +16,10 @@ engine = Engine(None, "loop", 4, workers=2, ranks=ranks)
 ITEMS = list(range(7))
 
 # outcomes keep the order of the items in every process, and tensors arrive as they were
-found = engine.map(lambda i: {"one": torch.full((i,), i), "two": (torch.tensor(i > 3), torch.eye(2)[:, 1], i)}, ITEMS)
+found = engine.map(
+    lambda i: {"one": torch.full((i,), i), "two": (torch.tensor(i > 3), torch.eye(2)[:, 1], i)},
+    ITEMS,
+)
 for i, outcome in enumerate(found):
     assert outcome["one"].tolist() == [i] * i
     assert outcome["two"][0].item() is (i > 3)
@@ -26,7 +29,12 @@ assert engine.map(lambda i: i, []) == []
 
 # every process takes in every outcome once, and works out a third or a half of them itself
 made, taken = [], []
-assert engine.map(lambda i: made.append(i) or torch.tensor(i), ITEMS, lambda i, v: taken.append((i, v.item()))) == []
+assert (
+    engine.map(
+        lambda i: made.append(i) or torch.tensor(i), ITEMS, lambda i, v: taken.append((i, v.item()))
+    )
+    == []
+)
 assert sorted(taken) == [(i, i) for i in ITEMS]
 assert sum(ranks._exchange(len(made))) == len(ITEMS)
 assert len(made) <= 4
@@ -45,7 +53,9 @@ def left():
     return [i for i in ITEMS if i not in done]
 
 
-engine.within_memory(lambda: engine.map(work, left(), lambda i, v: done.append(i)), "clients", lambda: 4, "alone")
+engine.within_memory(
+    lambda: engine.map(work, left(), lambda i, v: done.append(i)), "clients", lambda: 4, "alone"
+)
 assert sorted(done) == ITEMS
 assert (engine.limits.errors, engine.cohort_size) == (1, 2)
 
@@ -68,7 +78,9 @@ def fault(i):
 
 with pytest.raises(ValueError if ranks.rank == 1 else FailedElsewhere, match="made up") as error:
     engine.map(fault, ITEMS)
-assert ranks.rank == 1 or str(error.value) == f"process 1 of {ranks.world_size}: ValueError: made up"
+assert (
+    ranks.rank == 1 or str(error.value) == f"process 1 of {ranks.world_size}: ValueError: made up"
+)
 
 assert ranks.broadcast(["from", ranks.rank]) == ["from", 0]
 assert ranks.from_first(lambda: ["from", ranks.rank]) == ["from", 0]

@@ -15,16 +15,22 @@ FORMS = {
 }
 
 
-OWN = {"fedcorr": 12, "fedcorr_adafed": 12}  # rounds more, for a round of each client in its first stage
-PARTIAL = {"afl": "algo.partial=true", "fafed": "algo.variant=stateless"}  # where some clients take part
+# rounds more, for a round of each client in its first stage
+OWN = {"fedcorr": 12, "fedcorr_adafed": 12}
+# where some clients take part
+PARTIAL = {"afl": "algo.partial=true", "fafed": "algo.variant=stateless"}
 
 
 def runs(form: str, rounds: int) -> list[str]:
     """The overrides of every method in one form."""
     part = "participation" in FORMS[form]
-    names = sorted(set(options("algo")) - {"_none", "stem" if part else ""})  # STEM is for all clients
+    # STEM is for all clients
+    names = sorted(set(options("algo")) - {"_none", "stem" if part else ""})
     own = PARTIAL if part else {}
-    return [f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}" for n in names]
+    return [
+        f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}"
+        for n in names
+    ]
 
 
 if __name__ == "__main__":

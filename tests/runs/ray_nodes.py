@@ -21,7 +21,13 @@ SEEDS = 6
 
 
 def overrides(results, rounds):
-    base = ["data=synthetic_leaf", "data.clients=30", "algo=scaffold", f"rounds={rounds}", "eval_every=500"]
+    base = [
+        "data=synthetic_leaf",
+        "data.clients=30",
+        "algo=scaffold",
+        f"rounds={rounds}",
+        "eval_every=500",
+    ]
     return [[*base, f"results_dir={results}", f"seed={seed}"] for seed in range(SEEDS)]
 
 
@@ -42,7 +48,12 @@ def main():
             for process in (raylet, *raylet.children(recursive=True)):
                 process.suspend()
         else:
-            ray = [str(Path(sys.executable).with_name("ray")), "start", f"--address={nodes.address}", "--num-cpus=1"]
+            ray = [
+                str(Path(sys.executable).with_name("ray")),
+                "start",
+                f"--address={nodes.address}",
+                "--num-cpus=1",
+            ]
             subprocess.run(ray, check=True, capture_output=True)
         happened.append(event)
 
@@ -55,7 +66,9 @@ def main():
     print("states", *(result.status for result in batch.results))
     print("happened", *happened)
     for process in psutil.process_iter(["cmdline"]):  # what `ray start` has started lives on
-        if process.info["cmdline"] and any(nodes.address in word for word in process.info["cmdline"][1:]):
+        if process.info["cmdline"] and any(
+            nodes.address in word for word in process.info["cmdline"][1:]
+        ):
             process.kill()
 
 

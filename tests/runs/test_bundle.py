@@ -40,13 +40,19 @@ def long(tmp_path_factory):
     """Runs with a hundred rounds and the clients of three of them."""
     root = tmp_path_factory.mktemp("long") / "runs"
     rng = np.random.default_rng(0)
-    for path in fake(root, SETUP, "fedavg", seeds=(0, 1), preset={"results_dir": "/here", "data_dir": "/there"}):
-        path.joinpath("rounds.jsonl").write_text("".join(json.dumps(curve(t)) + "\n" for t in range(100)))
+    for path in fake(
+        root, SETUP, "fedavg", seeds=(0, 1), preset={"results_dir": "/here", "data_dir": "/there"}
+    ):
+        path.joinpath("rounds.jsonl").write_text(
+            "".join(json.dumps(curve(t)) + "\n" for t in range(100))
+        )
         facts = json.loads((path / "meta.json").read_text())
         facts |= {"rounds": 99, "overrides": ["results_dir=/here", "algo=fedavg"]}
         (path / "meta.json").write_text(json.dumps(facts))
         tables = [
-            pd.DataFrame({"round": t, "client": range(5), "n_test": 4, "accuracy": rng.integers(0, 5, 5) / 4})
+            pd.DataFrame(
+                {"round": t, "client": range(5), "n_test": 4, "accuracy": rng.integers(0, 5, 5) / 4}
+            )
             for t in (40, 60, 99)
         ]
         pd.concat(tables).to_parquet(path / "clients.parquet", index=False)
@@ -68,14 +74,23 @@ def test_a_bundle_keeps_facts_best_rounds_curves_and_printed_clients(long, tmp_p
         assert one.path.relative_to(tmp_path / "out") == other.path.relative_to(long)
         assert one.config == {k: v for k, v in other.config.items() if not k.endswith("_dir")}
         assert one.meta == {**other.meta, "overrides": ["algo=fedavg"]}
-        assert (one.done, one.counts, one.outcome, one.place) == (True, True, "done", tmp_path / "out")
+        assert (one.done, one.counts, one.outcome, one.place) == (
+            True,
+            True,
+            "done",
+            tmp_path / "out",
+        )
         assert one.last_round() == other.last_round()
-        assert [type(v) for v in one.last_round().values()] == [type(v) for v in other.last_round().values()]
+        assert [type(v) for v in one.last_round().values()] == [
+            type(v) for v in other.last_round().values()
+        ]
         assert best_rounds(one, CATALOGUE) == best_rounds(other, CATALOGUE)
         assert len(one.rounds()) < 15
         names = ("train_loss", "accuracy_mean", "absent")
         pd.testing.assert_frame_equal(one.curves(names), other.curves(names))
-        with pytest.raises(RequestError, match="accuracy_std is kept at some rounds only; at all rounds the"):
+        with pytest.raises(
+            RequestError, match="accuracy_std is kept at some rounds only; at all rounds the"
+        ):
             one.curves(("accuracy_std",))
         assert one.clients()["round"].unique().tolist() == [40, 99]
         last = other.clients().query("round == 99").reset_index(drop=True)
@@ -92,7 +107,9 @@ def test_a_bundle_of_a_bundle_is_the_same(long, tmp_path):
 def evidence(folder):
     """The files of a bundle by their names."""
     place = folder / "evidence"
-    return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()}
+    return {
+        p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()
+    }
 
 
 def test_publishing_more_runs_leaves_written_files_as_they_are(tmp_path):
@@ -118,7 +135,9 @@ def test_publishing_more_runs_leaves_written_files_as_they_are(tmp_path):
     shutil.rmtree(next((tmp_path / "runs").rglob("seed_2")))
     publish(tmp_path / "runs", tmp_path / "out")
     assert without_manifest(evidence(tmp_path / "out")) == {
-        name: content for name, content in without_manifest(more).items() if name in first or HERE in name
+        name: content
+        for name, content in without_manifest(more).items()
+        if name in first or HERE in name
     }
 
 
@@ -148,7 +167,11 @@ def test_a_bundle_keeps_two_last_clients_all_rounds_where_a_figure_shows_them(tm
         seal(path)
     ((run,), (original,)) = publish(tmp_path / "runs", tmp_path / "out")
     kept = run.clients()
-    assert kept.groupby("round")["client"].agg(list).to_dict() == {0: [1, 3], 5: [1, 3], 10: [0, 1, 2, 3]}
+    assert kept.groupby("round")["client"].agg(list).to_dict() == {
+        0: [1, 3],
+        5: [1, 3],
+        10: [0, 1, 2, 3],
+    }
     for curve, same in zip(low_and_high(kept), low_and_high(original.clients()), strict=True):
         pd.testing.assert_series_equal(curve, same)
 
@@ -192,7 +215,11 @@ def flip(path):
         ("*.parquet", flip, "parquet is not the file that bundle.json was written for"),
         ("*.parquet", lambda path: path.unlink(), "cannot be read .*No such file.*parquet"),
         ("bundle.json", lambda path: path.write_text("{}"), "cannot be read .'format'."),
-        ("bundle.json", lambda path: path.write_text('{"format": 9}'), "format 9, and this version reads 2"),
+        (
+            "bundle.json",
+            lambda path: path.write_text('{"format": 9}'),
+            "format 9, and this version reads 2",
+        ),
     ],
 )
 def test_a_damaged_bundle_is_refused(long, tmp_path, name, damage, message):
@@ -209,7 +236,10 @@ def test_load_results_reads_a_bundle(long, tmp_path):
     new, old = fedbench.load_results(tmp_path / "out"), fedbench.load_results(long)
     assert new.runs["seed"].tolist() == old.runs["seed"].tolist()
     last = old.rounds[old.rounds["round"] == 99]
-    assert new.rounds[new.rounds["round"] == 99]["accuracy_mean"].tolist() == last["accuracy_mean"].tolist()
+    assert (
+        new.rounds[new.rounds["round"] == 99]["accuracy_mean"].tolist()
+        == last["accuracy_mean"].tolist()
+    )
     assert sorted(set(new.clients["round"])) == [40, 99]
 
 
@@ -232,7 +262,11 @@ def test_the_fields_of_a_paper_are_those_of_its_figures_and_claims_in_both_weigh
 def test_published_evidence_has_the_curves_that_its_paper_reads(name):
     """Of all keys that its runs have measured."""
     for run in Results(ROOT / "results" / "published" / name):
-        measured = [key for key in curve_fields(papers()[name]) if run.done and run.last_round().get(key) is not None]
+        measured = [
+            key
+            for key in curve_fields(papers()[name])
+            if run.done and run.last_round().get(key) is not None
+        ]
         assert set(measured) <= set(run.curves(measured))
 
 
@@ -267,7 +301,8 @@ def test_a_published_run_is_found_by_the_directory_that_it_would_have(results):
     assert (run.path, run.place) == (at(results, "fednova"), results / "published" / PAPER)
     assert found[at(results, "fedadam")].outcome == "diverged"
     assert at(results, "qfedavg") not in found  # it failed, which is not finished
-    (results / "published" / PAPER).rename(results / "published" / OTHER)  # runs are those of the bundle's name
+    # runs are those of the bundle's name
+    (results / "published" / PAPER).rename(results / "published" / OTHER)
     assert Results(results).published(PAPER) == Results(results).published(OTHER) == {}
 
 
@@ -276,7 +311,9 @@ def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(r
     fake(results, "adafed/table7_fmnist", "fedavg", seeds=(0,))
     shutil.rmtree(at(results, "fedadam"))
     unfinished = at(results, "fednova") / "meta.json"
-    unfinished.write_text(json.dumps(json.loads(unfinished.read_text()) | {"status": "interrupted"}))
+    unfinished.write_text(
+        json.dumps(json.loads(unfinished.read_text()) | {"status": "interrupted"})
+    )
     (at(results, "fednova") / "DONE").unlink()
     store = Results(results, [PAPER])
     found = [(r.meta["algo"], r.meta["seed"], r.outcome, r.place != r.path) for r in store]

@@ -7,7 +7,13 @@ import signal
 import pytest
 from command_line import FAST, run_dir
 
-from fedbench.runs.process import Interrupted, answered_by, between_rounds, exit_status, raise_interrupted
+from fedbench.runs.process import (
+    Interrupted,
+    answered_by,
+    between_rounds,
+    exit_status,
+    raise_interrupted,
+)
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.training import TrainingSession
 
@@ -35,7 +41,9 @@ def at_round(monkeypatch):
 
 def test_who_forces_a_run_is_told_that_this_starts_over(fed, at_round):
     at_round(2, signal.SIGINT)
-    assert fed(*FAST, "force=True")[2].endswith("; run the same command again to resume (force=true starts over)\n")
+    assert fed(*FAST, "force=True")[2].endswith(
+        "; run the same command again to resume (force=true starts over)\n"
+    )
 
 
 @pytest.mark.parametrize("name", SIGNALS)
@@ -68,7 +76,9 @@ def test_a_round_that_is_saved_already_is_not_saved_again(fed, at_round, monkeyp
     """Its files would be written over while they are the only checkpoint."""
     saved, real = [], Recorder.save
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0)
-    monkeypatch.setattr(Recorder, "save", lambda self, w, p: (saved.append(p["round"]), real(self, w, p)))
+    monkeypatch.setattr(
+        Recorder, "save", lambda self, w, p: (saved.append(p["round"]), real(self, w, p))
+    )
     at_round(2, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     assert saved[-1] == 2

@@ -37,7 +37,10 @@ def test_processes_leave_the_runs_that_one_leaves(fed, tmp_path):
     for lines, folder in ((alone, "one/"), (out, "two/")):
         assert [line.startswith(folder) for line in lines[:8]] == [False, True] * 4
         pairs = list(zip(lines[:8:2], lines[1:8:2], strict=True))
-        assert all(line.split()[1] in path and path.endswith(line.split(": ")[0][-1]) for line, path in pairs)
+        assert all(
+            line.split()[1] in path and path.endswith(line.split(": ")[0][-1])
+            for line, path in pairs
+        )
     rows = [[line for line in lines if line.startswith("| fed")] for lines in (alone, out)]
     assert len(rows[0]) == 2
     assert rows[0] == rows[1]
@@ -60,8 +63,14 @@ def test_a_process_that_dies_costs_its_run_alone(fed, tmp_path):
     status, out, err = fed(*asked)
     assert status == 1
     assert sum("accuracy" in line and "seed 0" in line for line in out) == 2
-    assert "algo=deadly algo.lr=0.5: its process was killed; if memory was short, run fewer at a time (--jobs)" in err
-    assert "to repeat it: fedbench --config-dir own data.clients=8 rounds=4 algo=deadly algo.lr=0.5" in err
+    assert (
+        "algo=deadly algo.lr=0.5: its process was killed; if memory was short, run fewer at a time (--jobs)"
+        in err
+    )
+    assert (
+        "to repeat it: fedbench --config-dir own data.clients=8 rounds=4 algo=deadly algo.lr=0.5"
+        in err
+    )
     (tmp_path / "harmless").touch()
     status, out, _ = fed(*asked)
     assert status == 0
@@ -72,7 +81,12 @@ def started(tmp_path):
     """Start a sweep of two endless runs in a process of its own, and wait until both are at work."""
     command = [sys.executable, "-m", "fedbench", "-m", "--jobs", "2", *LONG, "seed=0,1"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     for _ in range(6000):
         if len([p for p in tmp_path.rglob("rounds.jsonl") if p.stat().st_size]) == 2:
@@ -88,8 +102,12 @@ def with_a_checkpoint(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kill", "sent", "status"), [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)])
-def test_an_interrupted_sweep_ends_all_runs_so_that_they_can_be_resumed(tmp_path, kill, sent, status):
+@pytest.mark.parametrize(
+    ("kill", "sent", "status"), [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)]
+)
+def test_an_interrupted_sweep_ends_all_runs_so_that_they_can_be_resumed(
+    tmp_path, kill, sent, status
+):
     """A terminal interrupts the whole group, all processes; a scheduler the first one."""
     process = started(tmp_path)
     below = psutil.Process(process.pid).children(recursive=True)
@@ -117,7 +135,9 @@ def test_runs_end_with_the_process_that_is_killed(tmp_path):
 
 def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch):
     """1 GiB for a dense model, 4 GiB for others; of runs that may be on a GPU, one for each."""
-    dense, other, placed = (compose_run(texts) for texts in ([], ["data=mnist_iid", "model=cnn"], ["device=cuda:1"]))
+    dense, other, placed = (
+        compose_run(texts) for texts in ([], ["data=mnist_iid", "model=cnn"], ["device=cuda:1"])
+    )
     gpus = []
     monkeypatch.setattr(local, "available_cores", lambda: 4)
     monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
@@ -128,12 +148,20 @@ def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch)
         (3.5, [dense] * 9, 3),
         (3.5, [dense, other] * 5, 1),
     ):
-        monkeypatch.setattr(local.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30}))
+        monkeypatch.setattr(
+            local.psutil,
+            "virtual_memory",
+            lambda free=free: type("", (), {"available": free * 2**30}),
+        )
         assert LocalExecutor().jobs_for(configs) == jobs
     gpus += ["0", "1"]
     assert LocalExecutor().jobs_for([dense] * 9) == 2
     assert (LocalExecutor(3).jobs_for([dense] * 9), LocalExecutor(3).jobs_for([dense])) == (3, 1)
-    assert [local.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [gpus, [], []]
+    assert [local.shared_gpus([c]) for c in (dense, placed, compose_run(["device=cpu"]))] == [
+        gpus,
+        [],
+        [],
+    ]
 
 
 def test_gpus_are_those_that_the_environment_names(monkeypatch):
@@ -152,11 +180,14 @@ def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     view = BatchDisplay(3)
     assert (
-        view.line([], [run_progress(one), run_progress(other)]) == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
+        view.line([], [run_progress(one), run_progress(other)])
+        == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
     )
     other.path.mkdir(parents=True)
     (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
     assert view.line(["done"], [run_progress(other)]) == (
         "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 80 s left"
     )
-    assert "(rounds 3/9 on a, 0/9 on b)" in view.line([], [RunProgress(3, 9, "a"), RunProgress(0, 9, "b")])
+    assert "(rounds 3/9 on a, 0/9 on b)" in view.line(
+        [], [RunProgress(3, 9, "a"), RunProgress(0, 9, "b")]
+    )

@@ -62,7 +62,9 @@ def test_nothing_is_written_without_the_lock(begun, write, lock):
     if lock == "held":
         WRITES[write](begun)
         return
-    with pytest.raises(NotWritten, match=r"its \.lock was removed, and another process may have it; wait until"):
+    with pytest.raises(
+        NotWritten, match=r"its \.lock was removed, and another process may have it; wait until"
+    ):
         WRITES[write](begun)
     assert {p.name: p.read_bytes() for p in begun.path.rglob("*") if p.is_file()} == before
 
@@ -73,10 +75,14 @@ def test_a_round_follows_the_one_before_it_alone(begun):
     with begun.rounds.open("a") as other:
         other.write('{"round": 1}\n')
     for write in ("append", "finish"):
-        with pytest.raises(NotWritten, match=r"another process has written to rounds\.jsonl; wait until"):
+        with pytest.raises(
+            NotWritten, match=r"another process has written to rounds\.jsonl; wait until"
+        ):
             WRITES[write](begun)
     assert not read_run(begun.path).done
-    with pytest.raises(DamagedRun, match="its rounds do not ascend: two processes have written to it"):
+    with pytest.raises(
+        DamagedRun, match="its rounds do not ascend: two processes have written to it"
+    ):
         read_run(begun.path).rounds()
 
 
@@ -89,7 +95,9 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     assert {p.name for p in tmp_path.rglob("*")} == {"checkpoint", ".lock"}
 
 
-def test_a_process_that_wakes_after_another_one_has_finished_its_run_changes_nothing(fed, tmp_path, monkeypatch):
+def test_a_process_that_wakes_after_another_one_has_finished_its_run_changes_nothing(
+    fed, tmp_path, monkeypatch
+):
     """It is frozen while round 2 is evaluated; its lock is removed, and the same command runs to its end."""
     real, calls = training.evaluate, []
     command = [sys.executable, "-m", "fedbench", *FAST]
@@ -99,7 +107,9 @@ def test_a_process_that_wakes_after_another_one_has_finished_its_run_changes_not
         if len(calls) == 3:
             (lock,) = tmp_path.rglob(".lock")
             lock.unlink()
-            subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env={**os.environ, **PATH})
+            subprocess.run(
+                command, cwd=tmp_path, check=True, capture_output=True, env={**os.environ, **PATH}
+            )
             calls.extend(p.read_bytes() for p in sorted(lock.parent.iterdir()))
         return real(*given)
 
@@ -133,7 +143,9 @@ def test_a_run_that_was_killed_resumes_on_a_file_system_without_flock(tmp_path):
     def run(how):
         command = [sys.executable, "-W", "ignore", "-c", WITHOUT_FLOCK, how, *FAST]
         env = {**os.environ, **PATH, "XDG_CACHE_HOME": str(tmp_path), "CXX": "none"}
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        )
 
     assert run("killed").returncode == -signal.SIGKILL
     (lock,) = tmp_path.rglob(".lock")

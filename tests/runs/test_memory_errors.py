@@ -23,7 +23,9 @@ def short_of_memory(monkeypatch, most):
         def descend_(w, batch, lr):
             tried.append(len(w))
             if len(w) > most:
-                raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes")
+                raise RuntimeError(
+                    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes"
+                )
             plain(w, batch, lr)
 
         oracle.descend_ = descend_

@@ -27,27 +27,42 @@ def same(one, other):
         assert (one / name).exists() == (other / name).exists()
         if (one / name).exists():
             assert (one / name).read_bytes() == (other / name).read_bytes()
-    pd.testing.assert_frame_equal(pd.read_parquet(one / "clients.parquet"), pd.read_parquet(other / "clients.parquet"))
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(one / "clients.parquet"), pd.read_parquet(other / "clients.parquet")
+    )
 
 
 def both(fed, tmp_path, given, few, many):
     """The run of ``many`` rounds in one go, and the one that goes on after ``few``; and what was said of it."""
     whole = run_dir(tmp_path, fed(*given, f"rounds={many}", "results_dir=whole")[1])
-    short = run_dir(tmp_path, fed(*given, f"rounds={few}", "keep_state=true", "results_dir=parts")[1])
+    short = run_dir(
+        tmp_path, fed(*given, f"rounds={few}", "keep_state=true", "results_dir=parts")[1]
+    )
     status, lines, err = fed(*given, f"rounds={many}", "results_dir=parts")
     assert status == 0
     return whole, short, run_dir(tmp_path, lines), err
 
 
-@pytest.mark.parametrize("algo", ["afl", "apfl", "drfa", "fafed", "fedavg", "mimelite", "scaffold", "stem"])
+@pytest.mark.parametrize(
+    "algo", ["afl", "apfl", "drfa", "fafed", "fedavg", "mimelite", "scaffold", "stem"]
+)
 def test_twenty_and_then_forty_rounds_are_forty_rounds(fed, tmp_path, algo):
-    extra = ["algo.partial=true"] if algo == "afl" else ["algo.variant=stateless"] if algo == "fafed" else []
+    extra = (
+        ["algo.partial=true"]
+        if algo == "afl"
+        else ["algo.variant=stateless"]
+        if algo == "fafed"
+        else []
+    )
     part = [] if algo in ("stem",) else ["participation=0.5"]
     whole, short, longer, err = both(fed, tmp_path, [f"algo={algo}", *extra, *part, *SMALL], 4, 8)
     assert f"continuing from round 3 of {short.relative_to(tmp_path)} (rounds=4)" in err
     same(whole, longer)
     assert longer.parent.name == whole.parent.name != short.parent.name
-    assert json.loads((longer / "meta.json").read_text())["continues"] == {"hash": short.parent.name, "rounds": 4}
+    assert json.loads((longer / "meta.json").read_text())["continues"] == {
+        "hash": short.parent.name,
+        "rounds": 4,
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +88,9 @@ def test_step_by_step(fed, tmp_path):
     given = [*SMALL, "algo=fedadam", "keep_state=true"]
     for rounds in (1, 2, 5):
         status, lines, err = fed(*given, f"rounds={rounds}", "results_dir=parts")
-        assert (f"continuing from round {({2: 1, 5: 2}.get(rounds, 0)) - 1} of" in err) == (rounds > 1)
+        assert (f"continuing from round {({2: 1, 5: 2}.get(rounds, 0)) - 1} of" in err) == (
+            rounds > 1
+        )
         assert status == 0
     whole = run_dir(tmp_path, fed(*given, "rounds=5", "results_dir=whole")[1])
     same(whole, run_dir(tmp_path, lines))
@@ -138,7 +155,9 @@ def test_a_rate_that_falls_over_all_rounds_starts_over_and_says_so(fed, tmp_path
 
 
 def test_a_rate_that_decays_per_round_goes_on(fed, tmp_path):
-    whole, short, longer, err = both(fed, tmp_path, [*SMALL, "local.schedule=decay", "local.decay_factor=0.9"], 4, 6)
+    whole, short, longer, err = both(
+        fed, tmp_path, [*SMALL, "local.schedule=decay", "local.decay_factor=0.9"], 4, 6
+    )
     assert f"continuing from round 3 of {short.relative_to(tmp_path)}" in err
     same(whole, longer)
 
@@ -164,18 +183,24 @@ def test_a_state_that_has_changed_is_found_when_the_run_is_asked_for(fed, tmp_pa
         content = file.read_bytes()
         file.write_bytes(content[:-2] + bytes([content[-2] ^ 1, content[-1]]))
         status, _, err = fed(*given)
-        assert (status, f"state: {file.name} has changed since it was written" in err) == (1, True), err
+        assert (status, f"state: {file.name} has changed since it was written" in err) == (
+            1,
+            True,
+        ), err
         file.write_bytes(content)
     assert fed(*given)[0] == 0
 
 
-def test_a_run_that_continues_another_can_be_interrupted_and_keeps_saying_so(fed, tmp_path, monkeypatch):
+def test_a_run_that_continues_another_can_be_interrupted_and_keeps_saying_so(
+    fed, tmp_path, monkeypatch
+):
     from command_line import interrupted
 
     whole = run_dir(tmp_path, fed(*SMALL, "rounds=9", "results_dir=whole")[1])
     fed(*SMALL, "rounds=4", "keep_state=true", "results_dir=parts")
     interrupted(fed, monkeypatch, 3, *SMALL, "rounds=9", "results_dir=parts")
-    shutil.rmtree(next((tmp_path / "parts").glob("*/*/*/*/state")))  # the run has its own checkpoint by now
+    # the run has its own checkpoint by now
+    shutil.rmtree(next((tmp_path / "parts").glob("*/*/*/*/state")))
     _, lines, _ = fed(*SMALL, "rounds=9", "results_dir=parts")
     same(whole, run_dir(tmp_path, lines))
     assert json.loads((tmp_path / lines[-1] / "meta.json").read_text())["continues"]["rounds"] == 4

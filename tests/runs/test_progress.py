@@ -14,7 +14,9 @@ from fedbench.runs.progress import RunDisplay, hidden
 def test_a_bar_shows_rounds_accuracy_and_rate(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(width=120, force_terminal=True, file=screen))
+    monkeypatch.setattr(
+        progress, "Console", lambda **_: Console(width=120, force_terminal=True, file=screen)
+    )
     display = RunDisplay("adafedadam seed 0", 1000, done=100)
     with display.bars:
         display.advance(500, 12_345, {"accuracy_mean": 0.98765, "accuracy_worst30": 0.91234})
@@ -28,7 +30,9 @@ def test_a_bar_shows_rounds_accuracy_and_rate(monkeypatch):
 def test_a_narrow_terminal_cuts_the_text_and_not_the_bar(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(width=100, force_terminal=True, file=screen))
+    monkeypatch.setattr(
+        progress, "Console", lambda **_: Console(width=100, force_terminal=True, file=screen)
+    )
     display = RunDisplay("adafedadam seed 0 adafedadam/table5_synthetic", 1000)
     with display.bars:
         display.advance(500, 12_345, {"accuracy_mean": 0.98765, "accuracy_worst30": 0.91234})
@@ -54,7 +58,9 @@ def test_off_a_terminal_a_line_says_how_far_a_run_is(monkeypatch, capsys):
     assert line == f"fedbench: a run: round 15 of 20, {measured}, 61 s left"
 
 
-def test_the_phase_before_the_first_round_is_named_at_once_and_its_time_after_it(monkeypatch, capsys):
+def test_the_phase_before_the_first_round_is_named_at_once_and_its_time_after_it(
+    monkeypatch, capsys
+):
     """The rate counts from the end of that phase: 6 clients in the 3 seconds after it."""
     clock = [0.0]
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock[0]))

@@ -21,7 +21,13 @@ HERE = Path(__file__).parent
 
 def start(processes, *typed):
     """Start a command in a number of processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={processes}",
+    ]
     return subprocess.Popen(
         [*command, *map(str, typed)],
         env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": ""},
@@ -44,10 +50,16 @@ def torchrun(processes, *typed):
 
 def bits(folder):
     """Models, states of server and clients, and records but for seconds, of all runs in a directory."""
-    found = {p.relative_to(folder): p.read_bytes() for end in ("*.safetensors", "*.parquet") for p in folder.rglob(end)}
+    found = {
+        p.relative_to(folder): p.read_bytes()
+        for end in ("*.safetensors", "*.parquet")
+        for p in folder.rglob(end)
+    }
     for p in folder.rglob("rounds.jsonl"):
         rows = [json.loads(line) for line in p.read_text().splitlines()]
-        found[p.relative_to(folder)] = [{k: v for k, v in r.items() if not k.startswith("seconds")} for r in rows]
+        found[p.relative_to(folder)] = [
+            {k: v for k, v in r.items() if not k.startswith("seconds")} for r in rows
+        ]
     return found
 
 
@@ -70,7 +82,9 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch):
         if overrides.split()[0].removeprefix("algo=") in wanted:
             fedbench.run(f"{overrides} results_dir={tmp_path / 'one' / 'summed'}")
     for processes, rounds in ((2, 3), (3, 5)):
-        status, err = torchrun(processes, HERE / "ranks_job.py", tmp_path / "more", rounds, "summed", *wanted)
+        status, err = torchrun(
+            processes, HERE / "ranks_job.py", tmp_path / "more", rounds, "summed", *wanted
+        )
         assert status == 0, err
     assert err.count("continuing from round 2") == len(wanted)
     one, more = bits(tmp_path / "one"), bits(tmp_path / "more")
@@ -87,7 +101,14 @@ def test_what_the_processes_do_together(tmp_path):
 
 def test_a_run_in_which_results_are_lost_leaves_the_same_bits(tmp_path):
     """Draws and counts of scenarios are those of every process, also in rounds without results."""
-    run = [*FAST, "algo=scaffold", "rounds=6", "participation=2", "availability=bernoulli", "availability.p=0.6"]
+    run = [
+        *FAST,
+        "algo=scaffold",
+        "rounds=6",
+        "participation=2",
+        "availability=bernoulli",
+        "availability.p=0.6",
+    ]
     status, err = torchrun(2, "-m", "fedbench", *run, f"results_dir={tmp_path / 'two'}")
     assert status == 0, err
     fedbench.run(f"{' '.join(run)} results_dir={tmp_path / 'one'}")
@@ -102,7 +123,14 @@ def rounds_done(folder):
 
 def test_a_lost_process_ends_the_others_and_the_command_goes_on(tmp_path):
     """Ctrl-C, a damaged checkpoint and a killed process: a line each, and the model of a run that nothing disturbed."""
-    run = [*FAST, "algo=scaffold", "rounds=400", "eval_every=10", "keep_state=true", "engine.client_state=file"]
+    run = [
+        *FAST,
+        "algo=scaffold",
+        "rounds=400",
+        "eval_every=10",
+        "keep_state=true",
+        "engine.client_state=file",
+    ]
     disturbed = ["-m", "fedbench", *run, f"results_dir={tmp_path / 'two'}"]
 
     process = start(2, *disturbed)
@@ -121,12 +149,18 @@ def test_a_lost_process_ends_the_others_and_the_command_goes_on(tmp_path):
     while rounds_done(tmp_path) < before + 3:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
-    second = next(p for p in psutil.Process(process.pid).children() if p.environ().get("RANK") == "1")
+    second = next(
+        p for p in psutil.Process(process.pid).children() if p.environ().get("RANK") == "1"
+    )
     second.kill()
     said = process.communicate()[1]
     assert process.returncode != 0
     assert said.count("fedbench: starting over: ") == 1
-    assert said.count("fedbench: another process of this run is gone") + said.count("fedbench: interrupted") == 1
+    assert (
+        said.count("fedbench: another process of this run is gone")
+        + said.count("fedbench: interrupted")
+        == 1
+    )
 
     status, err = torchrun(2, *disturbed)
     assert status == 0, err
@@ -153,8 +187,14 @@ def test_processes_that_ask_for_different_runs_are_refused(tmp_path):
 def test_wrong_requests_are_refused_once(tmp_path):
     """A wrong value, and a command that is no run: one line in all, status 2 of each process."""
     for typed, line in (
-        (["algo=fedporx"], "fedbench: algo=fedporx is unknown; did you mean fedprox? Choices: `fedbench list algo`"),
-        (["-m", "seed=0,1"], "fedbench: torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun"),
+        (
+            ["algo=fedporx"],
+            "fedbench: algo=fedporx is unknown; did you mean fedprox? Choices: `fedbench list algo`",
+        ),
+        (
+            ["-m", "seed=0,1"],
+            "fedbench: torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun",
+        ),
     ):
         status, err = torchrun(2, "-m", "fedbench", *typed, f"results_dir={tmp_path / 'none'}")
         assert status == 1  # that of torchrun

@@ -28,7 +28,13 @@ ENVIRONMENT = {
 
 def test_files_travel_without_the_lock_and_what_they_replace_goes(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
-    for name in ("meta.json", ".lock", "checkpoint/manifest.json", "checkpoint/round_2", "checkpoint/client_states/x"):
+    for name in (
+        "meta.json",
+        ".lock",
+        "checkpoint/manifest.json",
+        "checkpoint/round_2",
+        "checkpoint/client_states/x",
+    ):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(name)
     (there / "checkpoint").mkdir(parents=True)
@@ -44,9 +50,18 @@ def test_files_travel_without_the_lock_and_what_they_replace_goes(tmp_path):
 def test_what_vouches_for_other_files_is_written_last(tmp_path, monkeypatch):
     """Cut off after any file, the manifest never names a checkpoint that is not there."""
     written = []
-    monkeypatch.setattr("fedbench.runs.executors.node.replace_file", lambda path, *_, **__: written.append(path.name))
+    monkeypatch.setattr(
+        "fedbench.runs.executors.node.replace_file",
+        lambda path, *_, **__: written.append(path.name),
+    )
     write_files(
-        {"DONE": b"", "checkpoint/manifest.json": b"", "checkpoint/round_2": b"", "rounds.jsonl": b""}, tmp_path
+        {
+            "DONE": b"",
+            "checkpoint/manifest.json": b"",
+            "checkpoint/round_2": b"",
+            "rounds.jsonl": b"",
+        },
+        tmp_path,
     )
     assert written == ["round_2", "rounds.jsonl", "manifest.json", "DONE"]
 
@@ -87,7 +102,9 @@ class Box:
 
     def __init__(self):
         self.kept = []
-        self.send = SimpleNamespace(remote=lambda key, round, node, saved: self.kept.append((round, saved)))
+        self.send = SimpleNamespace(
+            remote=lambda key, round, node, saved: self.kept.append((round, saved))
+        )
 
     def saved(self):
         return {round: saved[0] for round, saved in self.kept if saved}
@@ -100,7 +117,13 @@ def same(files):
 def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeypatch):
     """A checkpoint after every round; another attempt begins with that of round 4 and leaves the bytes of one go."""
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0.0)
-    typed = ["data=synthetic_leaf", "data.clients=8", "algo=scaffold", "rounds=7", f"results_dir={tmp_path}"]
+    typed = [
+        "data=synthetic_leaf",
+        "data.clients=8",
+        "algo=scaffold",
+        "rounds=7",
+        f"results_dir={tmp_path}",
+    ]
     config = compose_run(typed)
     shared, first, second = Shared.of(RunBatch([], compose_run, quiet=True), 1), Box(), Box()
     ended, whole = run_task(shared, config, typed, 1, {}, first, same)
@@ -116,7 +139,9 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
 
 def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
     typed = ["data=synthetic_leaf", "rounds=1", f"results_dir={tmp_path}"]
-    shared = replace(Shared.of(RunBatch([], compose_run), 1), versions="fedbench 9, Python 3.11, torch 2")
+    shared = replace(
+        Shared.of(RunBatch([], compose_run), 1), versions="fedbench 9, Python 3.11, torch 2"
+    )
     with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
         run_task(shared, compose_run(typed), typed, 1, {}, Box(), same)
 
@@ -148,8 +173,24 @@ def local(tmp_path_factory):
     """The models of the local pool by the number of rounds."""
     pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("local")
-    sweep = ["-m", "--jobs", "2", "data=synthetic_leaf", "data.clients=30", "algo=scaffold", "seed=range(0,6)"]
-    command = [sys.executable, "-m", "fedbench", *sweep, "rounds=1500", "eval_every=500", f"results_dir={folder}"]
+    sweep = [
+        "-m",
+        "--jobs",
+        "2",
+        "data=synthetic_leaf",
+        "data.clients=30",
+        "algo=scaffold",
+        "seed=range(0,6)",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "fedbench",
+        *sweep,
+        "rounds=1500",
+        "eval_every=500",
+        f"results_dir={folder}",
+    ]
     subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True)
     return models(folder)
 
@@ -169,8 +210,24 @@ def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local
 @pytest.mark.slow
 def test_a_signal_ends_tasks_after_their_round_and_their_checkpoints_come(tmp_path):
     pytest.importorskip("ray")
-    sweep = ["-m", "--on", "ray", "data=synthetic_leaf", "data.clients=30", "algo=scaffold", "seed=0,1"]
-    command = [sys.executable, "-m", "fedbench", *sweep, "rounds=1000000", "eval_every=5000", f"results_dir={tmp_path}"]
+    sweep = [
+        "-m",
+        "--on",
+        "ray",
+        "data=synthetic_leaf",
+        "data.clients=30",
+        "algo=scaffold",
+        "seed=0,1",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "fedbench",
+        *sweep,
+        "rounds=1000000",
+        "eval_every=5000",
+        f"results_dir={tmp_path}",
+    ]
     with subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

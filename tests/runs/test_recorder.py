@@ -57,7 +57,9 @@ def test_a_checkpoint_is_read_as_it_was_written_and_the_files_are_cut_back(tmp_p
     tensors, progress = Recorder(tmp_path).load()
     assert torch.equal(tensors["w"], torch.arange(3.0))
     assert progress == {"round": 0}
-    assert [json.loads(line)["round"] for line in (tmp_path / "rounds.jsonl").read_text().splitlines()] == [0]
+    assert [
+        json.loads(line)["round"] for line in (tmp_path / "rounds.jsonl").read_text().splitlines()
+    ] == [0]
     assert [p.name for p in recorder.folder.glob("clients_*")] == ["clients_000000000.parquet"]
 
 
@@ -73,7 +75,9 @@ def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, damage):
         if damage == "remove":
             path.unlink()
         else:
-            path.write_bytes(content[:-2] + (bytes([content[-2] ^ 1, content[-1]]) if damage == "flip" else b""))
+            path.write_bytes(
+                content[:-2] + (bytes([content[-2] ^ 1, content[-1]]) if damage == "flip" else b"")
+            )
         if (path.name, damage) == ("manifest.json", "remove"):
             assert Recorder(tmp_path).load() is None  # it was never written
         else:
@@ -114,7 +118,9 @@ def test_a_checkpoint_stays_if_its_files_cannot_be_cut_back(tmp_path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", refuse)
-        with pytest.raises(NotWritten, match="rounds.jsonl cannot be written: Read-only file system"):
+        with pytest.raises(
+            NotWritten, match="rounds.jsonl cannot be written: Read-only file system"
+        ):
             Recorder(tmp_path).load()
     assert Recorder(tmp_path).load()[1] == {"round": 0}
 
@@ -147,7 +153,8 @@ def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeyp
     finish(recorder)
     before = calls[: calls.index("-> DONE")]
     last = before.index("-> meta.json")
-    assert {*before[last + 1 :]} == {p.name for p in (tmp_path / "run").iterdir()}  # DONE among them
+    # DONE among them
+    assert {*before[last + 1 :]} == {p.name for p in (tmp_path / "run").iterdir()}
     assert calls[-1] == "run"
 
 
@@ -177,19 +184,37 @@ def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("rounds.jsonl", '{"round": 0}\n', "rounds.jsonl: it ends with round 0, and the run with round 1"),
-        ("rounds.jsonl", '{"round": 0}\n{"round": 1', "rounds.jsonl: it ends with round 0, and the run with round 1"),
+        (
+            "rounds.jsonl",
+            '{"round": 0}\n',
+            "rounds.jsonl: it ends with round 0, and the run with round 1",
+        ),
+        (
+            "rounds.jsonl",
+            '{"round": 0}\n{"round": 1',
+            "rounds.jsonl: it ends with round 0, and the run with round 1",
+        ),
         ("rounds.jsonl", "", "rounds.jsonl: it has no round"),
         ("rounds.jsonl", None, "rounds.jsonl: No such file or directory"),
         ("clients.parquet", "text", "clients.parquet: "),
         ("config.yaml", "rounds: [", "while parsing"),
         ("config.yaml", "seed: 0", "config.yaml: rounds is missing"),
         ("meta.json", "torn", "Expecting value"),
-        ("meta.json", json.dumps(META | {"seed": "x"}), "meta.json: seed: Input should be a valid integer, got x"),
-        ("meta.json", json.dumps(META | {"status": "x"}), "meta.json: status: Input should be 'running'"),
+        (
+            "meta.json",
+            json.dumps(META | {"seed": "x"}),
+            "meta.json: seed: Input should be a valid integer, got x",
+        ),
+        (
+            "meta.json",
+            json.dumps(META | {"status": "x"}),
+            "meta.json: status: Input should be 'running'",
+        ),
     ],
 )
-def test_a_run_that_cannot_be_read_is_left_out_with_its_path_and_the_fault(tmp_path, name, content, fault):
+def test_a_run_that_cannot_be_read_is_left_out_with_its_path_and_the_fault(
+    tmp_path, name, content, fault
+):
     finish(write(tmp_path / "a" / "seed_0"))
     path = tmp_path / "a" / "seed_0" / name
     path.unlink() if content is None else path.write_text(content)
@@ -241,7 +266,10 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
     (path,) = (tmp_path / "results").rglob("meta.json")
     begun, error = err.splitlines()
     assert (status, "evaluating the initial model" in begun) == (1, True)
-    assert f"{path.parent.relative_to(tmp_path)}/checkpoint cannot be written: No space left on device; free" in error
+    assert (
+        f"{path.parent.relative_to(tmp_path)}/checkpoint cannot be written: No space left on device; free"
+        in error
+    )
     assert json.loads(path.read_text())["status"] == "failed"
     status, out, _ = fed(*FAST)
     assert status == 0

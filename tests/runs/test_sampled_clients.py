@@ -20,7 +20,9 @@ def clients_of(tmp_path, lines):
 
 @pytest.mark.parametrize("algo", ["fedavg", "apfl", "scaffold"])
 def test_a_sample_has_the_rows_that_its_clients_have_among_all(fed, tmp_path, algo):
-    whole, some = (fed(*DATA, f"algo={algo}", f"evaluate.clients={n}", "seed=1")[1] for n in ("all", 7))
+    whole, some = (
+        fed(*DATA, f"algo={algo}", f"evaluate.clients={n}", "seed=1")[1] for n in ("all", 7)
+    )
     everyone, table = clients_of(tmp_path, whole), clients_of(tmp_path, some)
     ids = table["client"].unique()
     assert len(ids) == 7
@@ -31,17 +33,25 @@ def test_a_sample_has_the_rows_that_its_clients_have_among_all(fed, tmp_path, al
     row = json.loads((run_dir(tmp_path, some) / "rounds.jsonl").read_text().splitlines()[-1])
     metrics = accuracy_metrics(last["accuracy"].to_numpy(), last["n_test"].to_numpy())
     assert {k: row[k] for k in metrics} == pytest.approx(metrics)
-    assert row["train_loss"] == pytest.approx(np.average(last["train_loss"], weights=last["n_train"]))
+    assert row["train_loss"] == pytest.approx(
+        np.average(last["train_loss"], weights=last["n_train"])
+    )
     assert row["val_loss"] == pytest.approx(np.average(last["val_loss"], weights=last["n_val"]))
-    models = [(run_dir(tmp_path, lines) / "model.safetensors").read_bytes() for lines in (whole, some)]
+    models = [
+        (run_dir(tmp_path, lines) / "model.safetensors").read_bytes() for lines in (whole, some)
+    ]
     assert models[0] == models[1]
-    facts = [json.loads((run_dir(tmp_path, lines) / "meta.json").read_text()) for lines in (whole, some)]
+    facts = [
+        json.loads((run_dir(tmp_path, lines) / "meta.json").read_text()) for lines in (whole, some)
+    ]
     assert [(m["clients"], m.get("evaluated_clients")) for m in facts] == [(20, None), (20, 7)]
 
 
 def test_methods_of_a_seed_share_the_sample_and_seeds_do_not(fed, tmp_path):
     ids = [
-        clients_of(tmp_path, fed(*FAST, "evaluate.clients=4", f"algo={algo}", f"seed={seed}")[1])["client"].tolist()
+        clients_of(tmp_path, fed(*FAST, "evaluate.clients=4", f"algo={algo}", f"seed={seed}")[1])[
+            "client"
+        ].tolist()
         for algo, seed in (("fedavg", 0), ("qfedavg", 0), ("fedavg", 1))
     ]
     assert ids[0] == ids[1] != ids[2]
@@ -63,7 +73,10 @@ def test_a_sample_is_another_setting_and_the_default_is_none():
         ("-3", "evaluate.clients must be all or >= 1, got -3"),
         ("2.5", "evaluate.clients must be all or an integer, got 2.5"),
         ("some", "evaluate.clients must be all or an integer, got 'some'"),
-        ("9", "evaluate.clients=9 exceeds the number of clients, 8; use evaluate.clients=all for all of them"),
+        (
+            "9",
+            "evaluate.clients=9 exceeds the number of clients, 8; use evaluate.clients=all for all of them",
+        ),
     ],
 )
 def test_refused(fed, tmp_path, value, text):
@@ -82,4 +95,6 @@ def test_tables_say_so(fed, tmp_path):
     for name in ("tables/synthetic_leaf.md", "tables/synthetic_leaf.tex", "index.html"):
         assert sentence in (report / name).read_text(), name
     assert [sentence in file.read_text() for file in report.rglob("compared.md")] == [True]
-    assert "The evaluation is on a sample of 5 of the 8 clients" in (report / "index.html").read_text()
+    assert (
+        "The evaluation is on a sample of 5 of the 8 clients" in (report / "index.html").read_text()
+    )

@@ -5,7 +5,11 @@ import pytest
 
 from fedbench.runs.run import read_run
 
-SHARED = ("data/partition=consecutive_classes", "data.partition.as_published=true", "data.partition.mu=2")
+SHARED = (
+    "data/partition=consecutive_classes",
+    "data.partition.as_published=true",
+    "data.partition.mu=2",
+)
 
 
 @pytest.fixture
@@ -14,20 +18,35 @@ def npz(tmp_path):
     y = np.repeat([0, 1, 2], 60)
     x = np.random.default_rng(0).normal(size=(180, 4)).astype(np.float32) + y[:, None]
     np.savez(tmp_path / "d.npz", x=x, y=y)
-    return ("data=npz", f"data.file={tmp_path / 'd.npz'}", "data.clients=6", "model=linear", "local.lr=0.1", "rounds=2")
+    return (
+        "data=npz",
+        f"data.file={tmp_path / 'd.npz'}",
+        "data.clients=6",
+        "model=linear",
+        "local.lr=0.1",
+        "rounds=2",
+    )
 
 
 def test_a_run_says_that_clients_share_examples(fed, npz, tmp_path):
     status, out, err = fed("algo=fedavg", *npz, *SHARED)
     assert status == 0, err
-    assert any("shared by clients: " in note for note in read_run(tmp_path / out[-1]).meta["sources"])
+    assert any(
+        "shared by clients: " in note for note in read_run(tmp_path / out[-1]).meta["sources"]
+    )
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (("algo=fedavg", "data.noise.clients=0.5"), "data.noise needs examples that belong to one client each"),
-        (("algo=fedcorr", "rounds=8"), "fedcorr relabels examples by their losses, and some belong to several clients"),
+        (
+            ("algo=fedavg", "data.noise.clients=0.5"),
+            "data.noise needs examples that belong to one client each",
+        ),
+        (
+            ("algo=fedcorr", "rounds=8"),
+            "fedcorr relabels examples by their losses, and some belong to several clients",
+        ),
     ],
 )
 def test_what_changes_labels_is_refused(fed, npz, extra, message):

@@ -25,9 +25,14 @@ def files(tmp_path, out):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_model_does_not_depend_on_the_cadence(fed, tmp_path, method):
     cadences = (["eval_train_every=1"], ["eval_train_every=3"], ["eval_every=4"])
-    found = [files(tmp_path, fed(*LONG, *method, *c, f"results_dir=part{i}")[1]) for i, c in enumerate(cadences)]
+    found = [
+        files(tmp_path, fed(*LONG, *method, *c, f"results_dir=part{i}")[1])
+        for i, c in enumerate(cadences)
+    ]
     assert found[0][1] == found[1][1] == found[2][1]
-    losses = [{row["round"]: row["train_loss"] for row in rows if row["train_loss"]} for rows, _ in found]
+    losses = [
+        {row["round"]: row["train_loss"] for row in rows if row["train_loss"]} for rows, _ in found
+    ]
     assert losses[0].keys() == set(range(8))
     assert all(losses[0].items() >= few.items() for few in losses[1:])
     improved = [[row["improved_clients"] for row in rows] for rows, _ in found[:2]]

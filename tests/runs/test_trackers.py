@@ -41,10 +41,16 @@ def test_tensorboard_has_the_keys_of_a_run_as_hyperparameters(tmp_path):
 
     tracker = TensorboardTracker()
     local = {"lr": 0.1, "epochs": [1, 3], "nesterov": False, "steps": None}
-    tracker.start(tmp_path, "a run", {"rounds": 3, "data_dir": "/here", "local": local, "algo": {"_target_": "a.b"}})
+    tracker.start(
+        tmp_path,
+        "a run",
+        {"rounds": 3, "data_dir": "/here", "local": local, "algo": {"_target_": "a.b"}},
+    )
     tracker.finish("done")
     written = EventAccumulator(str(tmp_path / "tensorboard")).Reload().PluginTagToContent("hparams")
-    start = HParamsPluginData.FromString(written["_hparams_/session_start_info"]).session_start_info.hparams
+    start = HParamsPluginData.FromString(
+        written["_hparams_/session_start_info"]
+    ).session_start_info.hparams
     assert {k: v.number_value or v.string_value or v.bool_value for k, v in start.items()} == {
         "rounds": 3, "local.lr": 0.1, "local.epochs": "[1,3]", "local.nesterov": False, "algo._target_": "a.b",
     }  # fmt: skip
@@ -54,16 +60,24 @@ def test_tensorboard_has_the_keys_of_a_run_as_hyperparameters(tmp_path):
 
 def test_charts_in_tensorboard_are_in_groups():
     keys = ("accuracy_mean_weighted", "train_loss", "val_loss", "bytes_up", "clients")
-    assert [tag(key) for key in keys] == ["accuracy/mean_weighted", "loss/train", "loss/val", "bytes/up", "clients"]
+    assert [tag(key) for key in keys] == [
+        "accuracy/mean_weighted",
+        "loss/train",
+        "loss/val",
+        "bytes/up",
+        "clients",
+    ]
 
 
 def wandb_records(folder):
     """The records of a run that wandb has written offline: protobuf messages in LevelDB's log format.
 
-    A file is a header of 7 bytes and blocks of 32768 bytes; a piece of a record has a header of 7 bytes (checksum,
-    length, kind), where kinds 1 and 4 end a record, and what is left of a block below 7 bytes is empty.
+    A file is a header of 7 bytes and blocks of 32768 bytes; a piece of a record has a header of 7
+    bytes (checksum, length, kind), where kinds 1 and 4 end a record, and what is left of a block
+    below 7 bytes is empty.
     """
-    deadline = time.monotonic() + 60  # wandb's process may write the last records after the run has finished
+    # wandb's process may write the last records after the run has finished
+    deadline = time.monotonic() + 60
     while "exit" not in {r.WhichOneof("record_type") for r in written_records(folder)}:
         assert time.monotonic() < deadline, "wandb has not written the end of the run"
         time.sleep(0.05)
@@ -93,8 +107,12 @@ def wandb_history(records):
     rows = []
     for r in records:
         if r.WhichOneof("record_type") == "history":
-            items = {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in r.history.item}
-            rows.append((r.history.step.num, {k: v for k, v in items.items() if not k.startswith("_")}))
+            items = {
+                "/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in r.history.item
+            }
+            rows.append(
+                (r.history.step.num, {k: v for k, v in items.items() if not k.startswith("_")})
+            )
     return rows
 
 
@@ -133,12 +151,15 @@ def test_wandb_without_a_login_writes_files(wandb_tracker, tmp_path, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_wandb_goes_on_under_its_id_and_a_run_that_is_trained_anew_has_another(wandb_tracker, tmp_path):
+def test_wandb_goes_on_under_its_id_and_a_run_that_is_trained_anew_has_another(
+    wandb_tracker, tmp_path
+):
     follow(wandb_tracker("fedbench"), tmp_path)
     first = (tmp_path / "wandb_id").read_text()
     follow(wandb_tracker("fedbench"), tmp_path, "diverged")
     assert (tmp_path / "wandb_id").read_text() == first
-    assert {f.name.split("-")[3] for f in wandb_folders(tmp_path)} == {first}  # a number follows within one second
+    # a number follows within one second
+    assert {f.name.split("-")[3] for f in wandb_folders(tmp_path)} == {first}
     tracker = wandb_tracker("fedbench")
     tracker.start(tmp_path, "a run", {"force": True})
     tracker.finish("done")
@@ -157,7 +178,8 @@ def test_a_resumed_run_is_one_curve_in_tensorboard(tmp_path):
         tracker.finish("interrupted")
 
     log([(0, 0.25), (1, 0.5), (2, 0.125)])
-    (tmp_path / "rounds.jsonl").write_text('{"round": 0}\n{"round": 1}\n')  # cut back to the checkpoint
+    # cut back to the checkpoint
+    (tmp_path / "rounds.jsonl").write_text('{"round": 0}\n{"round": 1}\n')
     time.sleep(1.1)  # names of event files have seconds
     log([(2, 0.75), (3, 1.0)])
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("accuracy/mean")
@@ -189,7 +211,12 @@ def test_mlflow_has_parameters_and_a_resumed_run_stays_one(tmp_path, monkeypatch
         assert mlflow_run(path).info.status == {"interrupted": "KILLED", "done": "FINISHED"}[status]
     client = mlflow.tracking.MlflowClient()
     found = mlflow_run(path)
-    assert found.data.params == {"rounds": "3", "force": "false", "local.lr": "0.1", "local.steps": "null"}
+    assert found.data.params == {
+        "rounds": "3",
+        "force": "false",
+        "local.lr": "0.1",
+        "local.steps": "null",
+    }
     assert found.data.tags["setting"] == "smoke/fedavg/0123456789"
     curve = client.get_metric_history(found.info.run_id, "accuracy_mean")
     assert [(m.step, m.value) for m in curve] == [(0, 0.25), (3, 0.5)]
@@ -219,7 +246,11 @@ class Failing(Tracker):
 
 @pytest.mark.parametrize(
     ("at", "got"),
-    [("start", ["start"]), ("log", ["start", "log"]), ("finish", ["start", "log", "log", "finish"])],
+    [
+        ("start", ["start"]),
+        ("log", ["start", "log"]),
+        ("finish", ["start", "log", "log", "finish"]),
+    ],
 )
 def test_a_tracker_that_fails_stops_nothing_and_says_so_once(at, got, tmp_path, capsys):
     tracker = Failing(at)
@@ -255,5 +286,8 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert main(["data.clients=5", "rounds=1", "tracker=mlflow"]) == 2
-    assert "mlflow, which is not installed; run: pip install 'fedbench-harness[mlflow]'" in capsys.readouterr().err
+    assert (
+        "mlflow, which is not installed; run: pip install 'fedbench-harness[mlflow]'"
+        in capsys.readouterr().err
+    )
     assert list(tmp_path.iterdir()) == []

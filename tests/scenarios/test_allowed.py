@@ -21,7 +21,18 @@ from fedbench.scenarios.scenario_stack import build_scenarios
 
 POPULATION = population_of(federation())
 REASONS = [reason.value for reason in Reason]
-NEEDS = ("away", "partial", "message", "rule", "norm_clip", "privacy", "up", "unsent", "down", "weights")
+NEEDS = (
+    "away",
+    "partial",
+    "message",
+    "rule",
+    "norm_clip",
+    "privacy",
+    "up",
+    "unsent",
+    "down",
+    "weights",
+)
 # a row per class, in the order of NEEDS: 0 is allowed, any other number the place of the reason
 TABLE = """
 fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fedsam propfair: 0 0 0 0 0 0 0 0 0 0
@@ -71,7 +82,9 @@ def ask(need, method, **more):
     """Ask for a scenario with a method, as a run does."""
     name, _, switches = method.partition("/")
     config = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
-    given = {k: yaml.safe_load(v) for k, v in (s.split("=") for s in switches.split("/") if s)} | more
+    given = {
+        k: yaml.safe_load(v) for k, v in (s.split("=") for s in switches.split("/") if s)
+    } | more
     options = {k: v for k, v in config.items() if k != "_target_"} | given
     made = make(name, **given, **({"iterations": 1} if name == "fedcorr" else {}))
     return asked(need, stages_of(made, 20, 7), config["_target_"], options)
@@ -117,13 +130,17 @@ def test_the_page_shows_the_table_and_the_reasons():
 
 @pytest.mark.parametrize("need", ["uniform", "privacy"])
 def test_weights_by_size_are_refused_by_privacy_and_by_rules_that_know_none(need):
-    with pytest.raises(RequestError, match=rf"group\.{need} needs weights .*; set algo.weights=uniform"):
+    with pytest.raises(
+        RequestError, match=rf"group\.{need} needs weights .*; set algo.weights=uniform"
+    ):
         ask(need, "fedadam", weights="size")
 
 
 def test_a_clean_scenario_and_changed_data_go_with_every_method():
     """They need nothing of it, messages do, and the geometric median has weights."""
-    assert "uniform" not in Defence(population=POPULATION, attackers=0, rule="geometric_median").needs
+    assert (
+        "uniform" not in Defence(population=POPULATION, attackers=0, rule="geometric_median").needs
+    )
     assert all(Attack(population=POPULATION, data=data).needs == {} for data in ("none", "flip"))
     assert "message" in Attack(population=POPULATION, message="ipm").needs
 
@@ -143,11 +160,20 @@ OWN = {
     "one sum": (mean(weights="uniform"), (0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
     "numbers": (mean(needs=frozenset({"loss"})), (0, 0, 0, 0, 0, 1, 0, 0, 0, 14)),
     "a step of its own": (step_of_its_own(), UNKNOWN),
-    "weights of its own": (Algorithm(update=Averaging(lambda s, u, c: s, {"delta": lambda s, c: c.n})), UNKNOWN),
-    "several": (Algorithm(update=Averaging(lambda s, u, c: s, dict.fromkeys("dm", by_weight))), UNKNOWN),
+    "weights of its own": (
+        Algorithm(update=Averaging(lambda s, u, c: s, {"delta": lambda s, c: c.n})),
+        UNKNOWN,
+    ),
+    "several": (
+        Algorithm(update=Averaging(lambda s, u, c: s, dict.fromkeys("dm", by_weight))),
+        UNKNOWN,
+    ),
     "declared numbers": (mean(kinds=("numbers",)), (0, 0, 0, 0, 0, 1, 0, 0, 0, 14)),
     "declared every": (step_of_its_own(kinds=("every",)), (0, 0, 0, 4, 0, 1, 0, 0, 0, 14)),
-    "declared moments": (step_of_its_own(kinds=("several", "moments")), (0, 0, 7, 6, 6, 6, 0, 0, 7, 14)),
+    "declared moments": (
+        step_of_its_own(kinds=("several", "moments")),
+        (0, 0, 7, 6, 6, 6, 0, 0, 7, 14),
+    ),
 }
 
 
@@ -164,7 +190,9 @@ def test_a_method_of_ones_own_is_known_by_its_step_and_what_it_declares(form):
 
 
 def test_what_a_method_declares_is_checked():
-    with pytest.raises(RequestError, match="kinds must be one of numbers, .*did you mean integrates"):
+    with pytest.raises(
+        RequestError, match="kinds must be one of numbers, .*did you mean integrates"
+    ):
         Algorithm(kinds=("integrate",))
 
 
@@ -189,7 +217,10 @@ def test_every_stage_counts_and_one_with_a_sampler_of_its_own_needs_everybody():
 )
 def test_scenarios_that_exclude_each_other(needs, why):
     first, second = needs.split()
-    with pytest.raises(RequestError, match=rf"group\.{second} does not go with group\.{first}: .*{why}.*; remove one"):
+    with pytest.raises(
+        RequestError,
+        match=rf"group\.{second} does not go with group\.{first}: .*{why}.*; remove one",
+    ):
         ask(needs, "fedavg", weights="uniform")
     ask("privacy away", "fedavg", weights="uniform")  # results that are lost by a coin
 

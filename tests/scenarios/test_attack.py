@@ -44,13 +44,26 @@ OTHERS = [k for k in range(7) if k not in SENT["ids"]]
 
 def attack(n=(5,) * 10, **options):
     """As a configuration makes one."""
-    return call(Component("fedbench.scenarios.attack.Attack", options), "attack", population=population_of(n))
+    return call(
+        Component("fedbench.scenarios.attack.Attack", options),
+        "attack",
+        population=population_of(n),
+    )
 
 
 def facts(p=None, **more):
     """What the server knows of all clients."""
     ones = torch.ones(7, dtype=torch.float64)
-    return ClientInfo(torch.arange(7), ones, ones / 7 if p is None else p, ones, ones, ones, torch.arange(7), **more)
+    return ClientInfo(
+        torch.arange(7),
+        ones,
+        ones / 7 if p is None else p,
+        ones,
+        ones,
+        ones,
+        torch.arange(7),
+        **more,
+    )
 
 
 def forged(message, rows, bad=(1, 4), p=None, **options):
@@ -58,7 +71,9 @@ def forged(message, rows, bad=(1, 4), p=None, **options):
     data = federation()
     layer = scenario_of(data, attack={"ids": list(bad), "message": message, **options}).layers[0]
     algo = layer.wrap(make("fedavg"), round_plan(range(7), round=3))
-    uploads, _ = algo.deliver({"w": rows[0]}, {"delta": rows, "a": rows[:, :1].clone()}, {}, facts(p))
+    uploads, _ = algo.deliver(
+        {"w": rows[0]}, {"delta": rows, "a": rows[:, :1].clone()}, {}, facts(p)
+    )
     assert torch.equal(uploads["a"], rows[:, :1])  # numbers stay truthful
     others = [k for k in range(7) if k not in bad]
     assert torch.equal(uploads["delta"][others], rows[others])
@@ -87,7 +102,10 @@ def test_values_of_the_messages():
     assert torch.equal(forged("sign_flip", once), ROWS[[1, 4]])  # twice: the identity
     assert close(forged("ipm", ROWS), (-0.5 * mean).expand(2, -1), 1e-12)
     assert close(forged("alie", ROWS, zeta=1.5), (mean - 1.5 * deviation).expand(2, -1), 1e-12)
-    assert close(forged("alie", ROWS), (mean - NormalDist().inv_cdf(3 / 5) * deviation).expand(2, -1), 1e-12)  # σ = 2
+    # σ = 2
+    assert close(
+        forged("alie", ROWS), (mean - NormalDist().inv_cdf(3 / 5) * deviation).expand(2, -1), 1e-12
+    )
     equal = ROWS.clone()
     equal[OTHERS] = ROWS[0]
     assert close(forged("alie", equal), ROWS[:1].expand(2, -1), 1e-12)
@@ -99,11 +117,18 @@ def test_values_of_the_messages():
 def test_supporters():
     assert supported(50, 12) == pytest.approx(NormalDist().inv_cdf(24 / 38))
     assert supported(50, 12) == pytest.approx(0.3360, abs=5e-5)
-    assert (supported(4, 3), supported(3, 0), supported(2, 1)) == (3.0, pytest.approx(NormalDist().inv_cdf(1 / 3)), 0.0)
+    assert (supported(4, 3), supported(3, 0), supported(2, 1)) == (
+        3.0,
+        pytest.approx(NormalDist().inv_cdf(1 / 3)),
+        0.0,
+    )
 
 
 def test_noise_is_of_the_vector_s_length_and_the_client_s_own():
-    rows = torch.randn(7, 20_000, dtype=torch.float64) * torch.arange(1, 8, dtype=torch.float64)[:, None]
+    rows = (
+        torch.randn(7, 20_000, dtype=torch.float64)
+        * torch.arange(1, 8, dtype=torch.float64)[:, None]
+    )
     sent = forged("gaussian", rows, scale=3.0)
     ratio = torch.linalg.vector_norm(sent, dim=1) / torch.linalg.vector_norm(rows[[1, 4]], dim=1)
     assert ratio.tolist() == pytest.approx([3, 3], rel=0.03)
@@ -118,7 +143,10 @@ def test_noise_is_of_the_vector_s_length_and_the_client_s_own():
 @pytest.mark.parametrize("ids", [[], [0, 2], [1, 3, 4, 5, 6]])
 def test_without_attackers_or_honest_clients_in_a_round_messages_stay(message, ids):
     """Of the clients 1, 3, 4, 5 in all rounds; [0, 2] are not among them and the last are all."""
-    data, how = federation(dtype=torch.float32), {"rounds": 2, "sampler": lambda t, n, seed: np.array([1, 3, 4, 5])}
+    data, how = (
+        federation(dtype=torch.float32),
+        {"rounds": 2, "sampler": lambda t, n, seed: np.array([1, 3, 4, 5])},
+    )
     options = {"ids": ids, "message": message, "zeta": 1.0}
     of = final(make("fedavg"), data, scenario=scenario_of(data, attack=options), **how)
     assert torch.equal(of, final(make("fedavg"), data, **how))
@@ -163,7 +191,9 @@ def test_model_replacement():
         return {"delta": uploads["delta"] * torch.isin(info.id, attackers)}, client
 
     still = replace(algo, finish=finish)
-    of = final(still, data, rounds=1, scenario=scenario_of(data, attack={**SENT, "message": "scale"}))
+    of = final(
+        still, data, rounds=1, scenario=scenario_of(data, attack={**SENT, "message": "scale"})
+    )
     alone = final(algo, data, rounds=1, sampler=lambda t, n, seed: np.array(SENT["ids"]))
     assert close(of, alone, 1e-9)
 
@@ -174,7 +204,9 @@ def test_the_median_of_clients_with_the_same_data_is_the_run_without_attackers()
     data = replace(data, train=replace(data.train, index=same))
     algo = make("fedavg", weights="uniform")
     how = {"rounds": 3, "work": FULL}
-    robust = scenario_of(data, attack={"ids": [0, 3], "message": "sign_flip"}, defence={"rule": "median"})
+    robust = scenario_of(
+        data, attack={"ids": [0, 3], "message": "sign_flip"}, defence={"rule": "median"}
+    )
     seen = snapshots(algo, data, scenario=robust, **how)[-1]
     assert close(seen.server["w"], final(algo, data, **how), 1e-12)
     assert seen.server["~deviation"] < 1e-9
@@ -191,7 +223,11 @@ def test_the_median_of_clients_with_the_same_data_is_the_run_without_attackers()
 )
 def test_the_share_of_attackers_among_the_chosen(defence, share):
     data, ids = federation([20] * 7), [1] if defence["rule"] == "bulyan" else [1, 4]
-    both = scenario_of(data, attack={"ids": ids, "message": "gaussian", "scale": 100.0}, defence={"f": 2, **defence})
+    both = scenario_of(
+        data,
+        attack={"ids": ids, "message": "gaussian", "scale": 100.0},
+        defence={"f": 2, **defence},
+    )
     seen = snapshots(make("fedavg", weights="uniform"), data, rounds=1, scenario=both)[-1].server
     assert seen["~chosen_attackers"].item() == share  # not rounded to float32
     assert seen["~attackers"] == len(ids)
@@ -202,13 +238,24 @@ def test_the_share_of_attackers_among_the_chosen(defence, share):
 )
 def test_reported_losses_reach_the_server_alone(algo):
     data, how = federation(), {"rounds": 3}
-    options = {"drfa": {"snapshot": 1, "snapshot_weights": "uniform"}, "fedmdfg": {"step": "search"}}.get(algo, {})
+    options = {
+        "drfa": {"snapshot": 1, "snapshot_weights": "uniform"},
+        "fedmdfg": {"step": "search"},
+    }.get(algo, {})
     plain = final(make(algo, **options), data, **how)
-    louder = final(make(algo, **options), data, scenario=scenario_of(data, attack={**SENT, "loss_scale": 3.0}), **how)
+    louder = final(
+        make(algo, **options),
+        data,
+        scenario=scenario_of(data, attack={**SENT, "loss_scale": 3.0}),
+        **how,
+    )
     assert louder.isfinite().all()
     assert not close(louder, plain, 1e-6)
     all_but_one = {"ids": [*range(6)], "loss_scale": 1.0}
-    assert torch.equal(final(make(algo, **options), data, scenario=scenario_of(data, attack=all_but_one), **how), plain)
+    assert torch.equal(
+        final(make(algo, **options), data, scenario=scenario_of(data, attack=all_but_one), **how),
+        plain,
+    )
 
 
 def test_louder_losses_by_hand():
@@ -225,9 +272,13 @@ def test_louder_losses_by_hand():
     assert torch.allclose(weights, torch.softmax(doubled, 0))
     assert torch.equal(cohort.probe["loss"], loss)
     seen = []
-    asked = replace(algo, trials=Trials(lambda server, uploads, cohort: seen.append(cohort.probe["loss_trials"])))
+    asked = replace(
+        algo,
+        trials=Trials(lambda server, uploads, cohort: seen.append(cohort.probe["loss_trials"])),
+    )
     plan = scenario.plan(round_plan(range(7), asked))
-    measured_by = {"trial_id": torch.arange(7).flip(0), "loss_trials": torch.ones(7, 2)}  # clients of a second cohort
+    # clients of a second cohort
+    measured_by = {"trial_id": torch.arange(7).flip(0), "loss_trials": torch.ones(7, 2)}
     plan.algorithm.trials.propose({}, {}, replace(cohort, probe=measured_by))
     assert seen[0].tolist() == [[1 + (k in (2, 5))] * 2 for k in range(7)]
 
@@ -246,7 +297,10 @@ def test_every_vector_has_noise_of_its_own():
         ("flip", lambda y, rows: 2 - y),
         ("next", lambda y, rows: (y + 1) % 3),
         ("pair", lambda y, rows: y.where(y != 0, 2)),
-        ("random", lambda y, rows: torch.from_numpy(hashes(key(0, Purpose.ATTACKERS), rows.numpy()) % 3)),
+        (
+            "random",
+            lambda y, rows: torch.from_numpy(hashes(key(0, Purpose.ATTACKERS), rows.numpy()) % 3),
+        ),
     ],
 )
 def test_labels(kind, new):
@@ -286,16 +340,24 @@ def test_refused_by_the_data():
     attackers = scenario_of(data, attack={**SENT, "data": "flip"}).attackers
     tokens = data.y[:, None].expand(-1, 4)
     for changed in ({"classes": 1}, {"y": tokens}):
-        with pytest.raises(RequestError, match=r"attack.data must be none for data with .*, got flip; set attack"):
+        with pytest.raises(
+            RequestError, match=r"attack.data must be none for data with .*, got flip; set attack"
+        ):
             attackers.changed(replace(data, **changed))
 
 
 @pytest.mark.parametrize(
     ("typed", "text"),
     [
-        ("defence=median", "defence.rule=median needs weights that do not depend on the clients; set algo.weights="),
+        (
+            "defence=median",
+            "defence.rule=median needs weights that do not depend on the clients; set algo.weights=",
+        ),
         ("attack=alie attack.clients=3", "attack.clients must be below 3 for message=alie, got 3"),
-        ("attack=alie algo=fedcada", "attack.message=alie does not go with algo=fedcada: second moments could become"),
+        (
+            "attack=alie algo=fedcada",
+            "attack.message=alie does not go with algo=fedcada: second moments could become",
+        ),
     ],
 )
 def test_what_cannot_be_is_explained(fed, typed, text):
@@ -321,7 +383,9 @@ def test_metrics_are_of_the_honest_clients(fed, tmp_path):
     a, b, c = ((p / "model.safetensors").read_bytes() for p in (path, partner, plain))
     assert a != b == c
     assert json.loads((partner / "meta.json").read_text())["attackers"] == who
-    sampled = run_dir(tmp_path, fed(*f"{given} attack=flip attack.clients=3 evaluate.clients=5".split())[1])
+    sampled = run_dir(
+        tmp_path, fed(*f"{given} attack=flip attack.clients=3 evaluate.clients=5".split())[1]
+    )
     assert set(pd.read_parquet(sampled / "clients.parquet")["client"]) < set(range(9)) - set(who)
 
 
@@ -363,14 +427,18 @@ def test_residuals_of_clients_pass_where_messages_of_the_whole_cohort_are_held(f
 def test_rounds_without_reports():
     data = federation()
     around = scenario_of(data, attack={**SENT, "message": "ipm"}, defence={"rule": "median"})
-    away = replace(around, layers=[*around.layers, Availability(chances=lambda t: np.full(7, float(t != 1)))])
+    away = replace(
+        around, layers=[*around.layers, Availability(chances=lambda t: np.full(7, float(t != 1)))]
+    )
     seen = snapshots(make("fedavg", weights="uniform"), data, scenario=away, rounds=3)
     assert torch.equal(seen[1].server["w"], seen[2].server["w"])
     assert [s.server["~attackers"].item() for s in seen[1:]] == [2, 0, 2]
     assert [s.server["~deviation"].isnan().item() for s in seen[1:]] == [False, True, False]
 
 
-@pytest.mark.parametrize("choice", [f"{group}={name}" for group in ("attack", "defence") for name in options(group)])
+@pytest.mark.parametrize(
+    "choice", [f"{group}={name}" for group in ("attack", "defence") for name in options(group)]
+)
 def test_files(choice):
     """Every file makes what its name says, with the defaults of the class for everything else."""
     group, name = choice.split("=")

@@ -31,7 +31,10 @@ TAU = np.array([1, 3, 1, 1, 4, 1, 1])
 WORK = LocalWork(lr=0.1, batch_size=10)
 ALL = np.arange(7)
 AWAY = [n for n in ALGORITHMS if n not in ("fedcorr", "stem", "fafed", "afl")]
-METHODS = [(n, {}) for n in AWAY] + [("afl", {"partial": True}), ("fafed", {"variant": "stateless"})]
+METHODS = [(n, {}) for n in AWAY] + [
+    ("afl", {"partial": True}),
+    ("fafed", {"variant": "stateless"}),
+]
 IDS = [n for n, _ in METHODS]
 
 
@@ -42,7 +45,9 @@ def population(data=DATA, seed=0, work=WORK):
 def around(part, data=DATA, seed=0, work=WORK):
     """What surrounds a method, from a part or from a function of all clients that makes it."""
     everybody = population(data, seed, work)
-    return ScenarioStack(everybody, [part if isinstance(part, Availability) else part(population=everybody)])
+    return ScenarioStack(
+        everybody, [part if isinstance(part, Availability) else part(population=everybody)]
+    )
 
 
 def u(purpose, *coordinates, seed=0):
@@ -71,7 +76,9 @@ def plan_of(part, round=0, seed=0, participation=1.0, data=DATA, work=WORK, algo
     able = scenario.reachable(round, n)
     ids = sample_cohort(participation)(round, able, seed)
     tau = work.tau(ids, n[ids], seed, round)
-    return scenario.plan(round_plan(ids, algo, seed=seed, round=round, server=server, able=able, tau=tau))
+    return scenario.plan(
+        round_plan(ids, algo, seed=seed, round=round, server=server, able=able, tau=tau)
+    )
 
 
 # ---- nothing is lost
@@ -121,7 +128,11 @@ def test_a_run_with_losses_is_the_run_whose_sampler_draws_those_who_report(metho
 def test_what_lost_results_cost():
     """All that were sampled receive the broadcast and make their steps; numbers for the clients are part of it."""
     sampled = sample_cohort(6)(0, DATA.train.counts, 0)
-    for name, options in (("fedavg", {}), ("gifair", {"form": "local"}), ("ditto", {"personal_epochs": 2})):
+    for name, options in (
+        ("fedavg", {}),
+        ("gifair", {"form": "local"}),
+        ("ditto", {"personal_epochs": 2}),
+    ):
         before, after = run(make(name, **options), bernoulli(p=0.5), participation=6, rounds=1)
         assert 0 < len(after.cohort) < 6
         size = before.server["w"].nbytes + (8 if name == "gifair" else 0)
@@ -142,11 +153,15 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
     mean = {"zero": 0, "inverse": 0, "renormalise": 0}
     for pattern in product([False, True], repeat=4):
         arrived = np.array(pattern)
-        monkeypatch.setattr(availability, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0))
+        monkeypatch.setattr(
+            availability, "uniform", lambda h, arrived=arrived: np.where(arrived, 1.0, 0.0)
+        )
         chance = (1 - p) ** arrived.sum() * p ** (4 - arrived.sum())
         found = {}
         for weights in mean:
-            before, after = run(make("fedavg", weights=by), bernoulli(p=p, weights=weights), data=data, rounds=1)
+            before, after = run(
+                make("fedavg", weights=by), bernoulli(p=p, weights=weights), data=data, rounds=1
+            )
             found[weights] = before.server["w"] - after.server["w"]
             given_any = chance / (1 - p**4) if weights == "renormalise" else chance
             mean[weights] = mean[weights] + given_any * found[weights]
@@ -160,7 +175,9 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
 @pytest.mark.parametrize("part", [clients, stragglers])
 def test_other_parts_count_absent_clients_as_no_change(part):
     made = partial(part, **({"p": 0.5} if part is clients else {"sigma": 0}))
-    zero, plain = (run(make("fedavg"), partial(made, weights=of), rounds=1) for of in ("zero", "renormalise"))
+    zero, plain = (
+        run(make("fedavg"), partial(made, weights=of), rounds=1) for of in ("zero", "renormalise")
+    )
     n, plan = DATA.train.counts, plan_of(made)
     assert 0 < len(plan.ids) < len(plan.receivers)
     steps = [s[0].server["w"] - s[1].server["w"] for s in (zero, plain)]
@@ -170,7 +187,9 @@ def test_other_parts_count_absent_clients_as_no_change(part):
 # ---- rounds without results
 
 
-@pytest.mark.parametrize("name", ["fedadam", "fedavgm", "scaffold", "ditto", "adafedadam", "local_adam"])
+@pytest.mark.parametrize(
+    "name", ["fedadam", "fedavgm", "scaffold", "ditto", "adafedadam", "local_adam"]
+)
 def test_a_round_without_results_changes_nothing(name):
     found = run(make(name), bernoulli(p=0.5), participation=1, rounds=8)
     empty = [t for t in range(1, 9) if not len(found[t].cohort)]
@@ -181,7 +200,9 @@ def test_a_round_without_results_changes_nothing(name):
         assert (after.round, after.bytes_up) == (before.round + 1, before.bytes_up)
         assert after.bytes_down > before.bytes_down and after.client_steps > before.client_steps
     assert found[-1].server["~empty_rounds"] == len(empty)
-    assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
+    assert found[-1].server["~reports"].tolist() == [
+        sum(k in s.cohort for s in found[1:]) for k in ALL
+    ]
 
 
 def test_a_round_in_which_nobody_can_be_reached():
@@ -194,7 +215,9 @@ def test_a_round_in_which_nobody_can_be_reached():
 
 def test_the_exchange_before_the_first_round_reaches_all():
     """Even if nobody reports then, and its cost is counted once."""
-    before, first, second = run(make("fafed", variant="stateless"), Availability(lost=1.0), rounds=2)
+    before, first, second = run(
+        make("fafed", variant="stateless"), Availability(lost=1.0), rounds=2
+    )
     assert (first.client_steps, second.client_steps) == (7 + TAU.sum(), 7 + 2 * TAU.sum())
     assert first.bytes_up == 7 * before.server["w"].nbytes
     assert first.server["m"].abs().sum() > 0
@@ -210,7 +233,9 @@ def test_draws_are_hashes_of_purpose_round_and_client():
         assert plan.ids.tolist() == [k for k in range(7) if u(Purpose.LOST, t, k, seed=5) >= 0.5]
         able = plan_of(partial(clients, a=1, b=1), round=t, seed=5).ids  # Beta(1, 1) is uniform
         shares = [u(Purpose.TRAITS, k, 0, seed=5) for k in range(7)]
-        assert able.tolist() == [k for k in range(7) if u(Purpose.REACHED, t, k, seed=5) < shares[k]]
+        assert able.tolist() == [
+            k for k in range(7) if u(Purpose.REACHED, t, k, seed=5) < shares[k]
+        ]
 
 
 def shares(data=DATA, **options):
@@ -248,7 +273,8 @@ def test_probabilities_are_clipped_to_the_mean(s, mean, floor, wanted):
 
 def test_probabilities_by_size():
     found = shares(federation((1, 4, 0, 9)), by="size", power=0.5, mean=0.4)
-    np.testing.assert_allclose(found, [0.2, 0.4, 1, 0.6], atol=1e-9)  # a client without examples does not count
+    # a client without examples does not count
+    np.testing.assert_allclose(found, [0.2, 0.4, 1, 0.6], atol=1e-9)
     large = shares(by="size", power=1e6, mean=0.2)  # no overflow; 1.4 = 1 + 0.3 + 5 · 0.02
     np.testing.assert_allclose(large, [0.02, 0.3, 0.02, 0.02, 1, 0.02, 0.02], atol=1e-9)
     assert large.mean() == pytest.approx(0.2, abs=1e-9)
@@ -279,7 +305,9 @@ def test_groups_take_turns_and_cover_all(assign):
     if assign == "random":
         order = np.array(sorted(order, key=lambda k: key(0, Purpose.TRAITS, int(k)) >> 1))
     elif assign == "label":
-        of = [np.bincount(data.y[rows].numpy(), minlength=3).argmax() for rows in data.train.split()]
+        of = [
+            np.bincount(data.y[rows].numpy(), minlength=3).argmax() for rows in data.train.split()
+        ]
         order = np.array(sorted(order, key=lambda k: (of[k], k)))
     groups = [np.flatnonzero(g).tolist() for g in found[0:6:2]]
     assert groups == [sorted(part.tolist()) for part in np.split(order, [2, 5])]
@@ -287,7 +315,9 @@ def test_groups_take_turns_and_cover_all(assign):
 
 @pytest.mark.parametrize("spread", [0, 0.5])
 def test_day_and_night(spread):
-    part = cyclic(pattern="sine", mean=0.8, amplitude=0.25, period=8, spread=spread, population=population())
+    part = cyclic(
+        pattern="sine", mean=0.8, amplitude=0.25, period=8, spread=spread, population=population()
+    )
     phase = np.array([spread * 8 * u(Purpose.TRAITS, k, 1) for k in range(7)])
     for t in range(16):
         share = 0.8 * (0.75 + 0.25 * np.sin(2 * np.pi * (t + phase) / 8))
@@ -331,7 +361,9 @@ def test_speeds_are_log_normal_with_a_part_of_the_round():
 
     part = stragglers(sigma=0.5, jitter=0.25, population=population())
     for t in range(3):
-        z = np.array([norm.ppf([u(Purpose.TRAITS, k, 2), u(Purpose.JITTER, t, k)]) for k in range(7)])
+        z = np.array(
+            [norm.ppf([u(Purpose.TRAITS, k, 2), u(Purpose.JITTER, t, k)]) for k in range(7)]
+        )
         speed = np.exp(0.5 * z[:, 0] - 0.125 + 0.25 * z[:, 1] - 0.03125)
         late, steps, columns = part.late(t, ALL, TAU)
         done = np.minimum(np.floor(12 / 7 * speed + 1e-9), TAU)
@@ -339,7 +371,9 @@ def test_speeds_are_log_normal_with_a_part_of_the_round():
         assert columns == {"time": pytest.approx(np.minimum(TAU / speed, 12 / 7).max())}
 
 
-@pytest.mark.parametrize("work", [replace(WORK, epochs=(3, 3)), replace(WORK, epochs=(1, 1), steps=6)])
+@pytest.mark.parametrize(
+    "work", [replace(WORK, epochs=(3, 3)), replace(WORK, epochs=(1, 1), steps=6)]
+)
 def test_a_share_of_stragglers(work):
     """Half of 7 is 4, rounded up: those of smallest hash, with 1 to 3 epochs or 1 to 6 steps."""
     planned = work.tau(ALL, DATA.train.counts, 0, 0)
@@ -359,7 +393,9 @@ def test_partial_work_is_a_prefix_of_the_whole():
     """A late client's upload is that of a run in which everyone makes as many steps; the deadline is at 3 steps."""
 
     def uploads(part, work, into):
-        watch = Observer(lambda round: True, lambda e: into.update(delta=e.uploads["delta"].clone()))
+        watch = Observer(
+            lambda round: True, lambda e: into.update(delta=e.uploads["delta"].clone())
+        )
         run(make("fedprox"), part, work=work, rounds=1, observers=[watch])
         return into["delta"]
 
@@ -388,7 +424,13 @@ def test_steps_are_true_steps_and_second_phases_whole():
 
 def test_who_reports_does_not_depend_on_the_cohort_or_the_method():
     everybody = run(make("fedavg"), bernoulli(p=0.5), rounds=5)
-    some = run(make("scaffold"), bernoulli(p=0.5), rounds=5, participation=4, work=replace(WORK, epochs=(1, 3)))
+    some = run(
+        make("scaffold"),
+        bernoulli(p=0.5),
+        rounds=5,
+        participation=4,
+        work=replace(WORK, epochs=(1, 3)),
+    )
     for t in range(5):
         sampled = set(sample_cohort(4)(t, DATA.train.counts, 0))
         assert set(some[t + 1].cohort) == sampled & set(everybody[t + 1].cohort)
@@ -416,10 +458,19 @@ def test_counts_go_on_over_stages_and_methods_never_see_them():
         return {"w": server["w"] - uploads["delta"].mean(0)}  # drops what it does not know
 
     one = Algorithm(
-        update=update, broadcast=lambda server: server, setup=Algorithm(update=lambda s, u, c: {"w": s["w"]})
+        update=update,
+        broadcast=lambda server: server,
+        setup=Algorithm(update=lambda s, u, c: {"w": s["w"]}),
     )
-    found = run(lambda rounds, clients: [Stage(one, 2), Stage(one, 2)], bernoulli(p=0.6), participation=2, rounds=4)
-    assert found[-1].server["~reports"].tolist() == [sum(k in s.cohort for s in found[1:]) for k in ALL]
+    found = run(
+        lambda rounds, clients: [Stage(one, 2), Stage(one, 2)],
+        bernoulli(p=0.6),
+        participation=2,
+        rounds=4,
+    )
+    assert found[-1].server["~reports"].tolist() == [
+        sum(k in s.cohort for s in found[1:]) for k in ALL
+    ]
     assert found[-1].server["~empty_rounds"] == sum(not len(s.cohort) for s in found[1:]) > 0
     assert set().union(*seen) == {"w"}
     assert found[-1].bytes_down == (2 * 7 + 4 * 2) * nbytes({"w": found[0].server["w"]})
@@ -464,8 +515,13 @@ def test_identity_and_departures_name_the_scenario():
 
 
 def test_the_configuration_shows_groups_that_are_chosen(fed):
-    assert not {"availability", "attack", "privacy"} & {line.split(":")[0] for line in fed("--cfg", "job")[1]}
-    assert "  p: 0.1  # probability that a result is lost, in [0, 1)" in fed("-c", "job", "availability=bernoulli")[1]
+    assert not {"availability", "attack", "privacy"} & {
+        line.split(":")[0] for line in fed("--cfg", "job")[1]
+    }
+    assert (
+        "  p: 0.1  # probability that a result is lost, in [0, 1)"
+        in fed("-c", "job", "availability=bernoulli")[1]
+    )
 
 
 WRONG = """
@@ -482,15 +538,25 @@ def test_wrong_values_are_refused(row):
     name, *given = typed.split()
     options = {k: yaml.safe_load(v) for k, v in (one.split("=") for one in given)}
     with pytest.raises(RequestError) as error:
-        call(Component(f"fedbench.scenarios.availability.{name}", options), "availability", population=population())
+        call(
+            Component(f"fedbench.scenarios.availability.{name}", options),
+            "availability",
+            population=population(),
+        )
     assert str(error.value) == f"availability.{given[-1].split('=')[0]} {message}"
 
 
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("availability=bernoulli algo=afl", "availability does not go with algo=afl: all clients must take part;"),
-        ("availability=bernoulli availability.weights=zero algo=fednova", "it needs weights of sum 1; remove it"),
+        (
+            "availability=bernoulli algo=afl",
+            "availability does not go with algo=afl: all clients must take part;",
+        ),
+        (
+            "availability=bernoulli availability.weights=zero algo=fednova",
+            "it needs weights of sum 1; remove it",
+        ),
         ("availability=bernoulli availability.wieghts=zero", "did you mean availability.weights?"),
     ],
 )

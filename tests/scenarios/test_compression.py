@@ -38,12 +38,17 @@ def codec(kind, side="up", shapes=SHAPES, **options):
 def coded(one, x, draw=5, kept=None):
     """What is decoded from messages for the rows of x, whose clients are 0, 1, ...; sketches start from 0."""
     if kept is None:
-        kept = next((v.expand(len(x), -1) for k, v in one.fresh({"x": x[0]}).items() if "factors" in k), None)
+        kept = next(
+            (v.expand(len(x), -1) for k, v in one.fresh({"x": x[0]}).items() if "factors" in k),
+            None,
+        )
     return one.decoded(x, draw, (torch.arange(len(x)).unsqueeze(1),), kept)
 
 
 def rows(c=3, p=620, seed=0, dtype=torch.float64):
-    return torch.randn(c, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(c, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
+        dtype
+    )
 
 
 # ---- the size of a message: a real encoder
@@ -56,7 +61,9 @@ def bits(numbers, width):
 
 
 def unbits(data, width, count):
-    flat = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[: width * count].reshape(count, width)
+    flat = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[: width * count].reshape(
+        count, width
+    )
     return [int(v) for v in flat @ (1 << np.arange(width, dtype=object))]
 
 
@@ -65,7 +72,11 @@ def encoded(one, x, hashes):
     count, b = len(x), x.dtype.type
     k = max(1, int(np.ceil(one.ratio * count - 1e-9)))
     if one.kind == "sign":
-        cuts = np.cumsum([np.prod(s) for s in one.population.shapes])[:-1].astype(int) if one.per == "tensor" else []
+        cuts = (
+            np.cumsum([np.prod(s) for s in one.population.shapes])[:-1].astype(int)
+            if one.per == "tensor"
+            else []
+        )
         scales = [b(np.abs(v).mean(dtype=np.float64)) for v in np.split(x, cuts)]
         return np.array(scales, x.dtype).tobytes() + bits((x >= 0).astype(int).tolist(), 1)
     if one.kind == "qsgd":
@@ -99,12 +110,21 @@ def read(one, message, count, hashes, dtype):
         return np.where(unbits(message[b * len(sizes) :], 1, count), scales, -scales)
     if one.kind == "qsgd":
         buckets = -(-count // (one.bucket or count))
-        scales = np.repeat(np.frombuffer(message[: b * buckets], dtype), one.bucket or count)[:count].astype(np.float64)
-        levels = np.array(unbits(message[b * buckets :], int(np.ceil(np.log2(2 * one.levels + 1))), count)) - one.levels
+        scales = np.repeat(np.frombuffer(message[: b * buckets], dtype), one.bucket or count)[
+            :count
+        ].astype(np.float64)
+        levels = (
+            np.array(
+                unbits(message[b * buckets :], int(np.ceil(np.log2(2 * one.levels + 1))), count)
+            )
+            - one.levels
+        )
         return (scales * levels / one.levels).astype(dtype)
     values, rest = np.frombuffer(message[: b * k], dtype), message[b * k :]
     if one.kind == "random_k":
-        found[np.sort(np.argsort(hashes, kind="stable")[:k])] = (values.astype(np.float64) * (count / k)).astype(dtype)
+        found[np.sort(np.argsort(hashes, kind="stable")[:k])] = (
+            values.astype(np.float64) * (count / k)
+        ).astype(dtype)
         return found
     width = int(np.ceil(np.log2(count))) if count > 1 else 0
     if k == count:
@@ -126,7 +146,9 @@ def read(one, message, count, hashes, dtype):
     ]
     + [("sign", {}), ("sign", {"per": "tensor"})],
 )
-def test_a_message_in_bytes_has_the_size_that_is_counted_and_gives_what_is_decoded(kind, options, count, dtype):
+def test_a_message_in_bytes_has_the_size_that_is_counted_and_gives_what_is_decoded(
+    kind, options, count, dtype
+):
     shapes = ((count - count // 3,), (count // 3,)) if count > 2 else ((count,),)
     one, x = codec(kind, shapes=shapes, feedback="none", **options), rows(1, count, dtype=dtype)
     x[0, :: count - 1 or 1] = x[0, 0]  # a tie, and with one value no tie
@@ -134,7 +156,8 @@ def test_a_message_in_bytes_has_the_size_that_is_counted_and_gives_what_is_decod
     message = encoded(one, x[0].numpy(), hashes)
     assert len(message) == one.size(count, x.element_size())
     found, exact = read(one, message, count, hashes, x.numpy().dtype), dtype == torch.float32
-    assert np.allclose(found, coded(one, x)[0][0], rtol=0 if exact else 1e-15, atol=0)  # sums in another order
+    # sums in another order
+    assert np.allclose(found, coded(one, x)[0][0], rtol=0 if exact else 1e-15, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +181,18 @@ def test_sizes_by_hand(kind, options, count, size):
 
 
 def every(**options):
-    made = {"top_k": {"ratio": 0.05}, "random_k": {"ratio": 0.2}, "qsgd": {"bucket": 100}, "power": {"warm": False}}
+    made = {
+        "top_k": {"ratio": 0.05},
+        "random_k": {"ratio": 0.2},
+        "qsgd": {"bucket": 100},
+        "power": {"warm": False},
+    }
     return [codec(kind, **made.get(kind, {}), **options) for kind in KINDS]
 
 
-@pytest.mark.parametrize("one", [*every(), *every(feedback="ef"), codec("qsgd", norm="max")], ids=lambda c: c.kind)
+@pytest.mark.parametrize(
+    "one", [*every(), *every(feedback="ef"), codec("qsgd", norm="max")], ids=lambda c: c.kind
+)
 def test_scaling_and_nothing(one):
     x = rows()
     assert torch.allclose(coded(one, 3.7 * x)[0], 3.7 * coded(one, x)[0], rtol=1e-12, atol=1e-14)
@@ -184,7 +214,8 @@ def test_contraction():
     square = x.square().sum(1)
     lost = [(coded(one, x)[0] - x).square().sum(1) / square for one in every(feedback="ef")]
     assert (lost[0] < 1 - 31 / 620).all()
-    assert torch.allclose(lost[1], torch.tensor(0.8, dtype=torch.float64), atol=0.1)  # on average 1 - k/P
+    # on average 1 - k/P
+    assert torch.allclose(lost[1], torch.tensor(0.8, dtype=torch.float64), atol=0.1)
     assert (lost[2] < 1 - 1 / (1 + min(100 / 49, 10 / 7))).all()
     assert torch.allclose(lost[3], 1 - x.abs().sum(1) ** 2 / (620 * square), rtol=1e-12)
     assert (lost[4] < 1).all()
@@ -220,15 +251,22 @@ def test_random_k_over_all_sets(feedback, monkeypatch):
 def test_qsgd_over_all_draws(norm, monkeypatch):
     draws, s = 4000, 3
     u = (torch.arange(draws, dtype=torch.float64) + 0.5) / draws
-    monkeypatch.setattr(module, "fold_in", lambda *coordinates: (u * 2.0**63).long().unsqueeze(1).expand(-1, 6))
+    monkeypatch.setattr(
+        module, "fold_in", lambda *coordinates: (u * 2.0**63).long().unsqueeze(1).expand(-1, 6)
+    )
     x = rows(1, 6)
     got = coded(codec("qsgd", levels=s, bucket=4, norm=norm), x.expand(draws, -1))[0]
     order = 2 if norm == "l2" else torch.inf
-    unit = torch.cat([torch.linalg.vector_norm(v, order, 1).expand(v.shape[1]) for v in x.split(4, 1)]) / s
+    unit = (
+        torch.cat([torch.linalg.vector_norm(v, order, 1).expand(v.shape[1]) for v in x.split(4, 1)])
+        / s
+    )
     fraction = x[0].abs() / unit % 1
     assert torch.allclose(got.mean(0), x[0], atol=1e-3)
     assert torch.allclose(got.var(0, correction=0), unit**2 * fraction * (1 - fraction), atol=1e-3)
-    kept = coded(codec("qsgd", levels=s, bucket=4, norm=norm, feedback="ef"), x.expand(draws, -1))[0]
+    kept = coded(codec("qsgd", levels=s, bucket=4, norm=norm, feedback="ef"), x.expand(draws, -1))[
+        0
+    ]
     omega = min(4 / 9, 2 / 3) if norm == "l2" else 4 / 36
     assert torch.allclose(kept * (1 + omega), got, rtol=1e-12)
 
@@ -252,8 +290,11 @@ def test_power_is_a_projection_that_low_rank_passes(monkeypatch):
     start = compressors.normal(fold_in(compressors.key(5, 24), 0 * entry, entry)).view(30, 2)
     matrix = x[:, :600].view(2, 20, 30)
     basis = torch.linalg.qr(matrix @ start).Q
-    assert torch.allclose(coded(codec("power", warm=False), x)[0][:, :600], (basis @ basis.mT @ matrix).flatten(1))
-    monkeypatch.setattr(Codec, "matrices", [(20, 30, 20), (1, 20, 0)])  # full rank, where a codec sends the matrix
+    assert torch.allclose(
+        coded(codec("power", warm=False), x)[0][:, :600], (basis @ basis.mT @ matrix).flatten(1)
+    )
+    # full rank, where a codec sends the matrix
+    monkeypatch.setattr(Codec, "matrices", [(20, 30, 20), (1, 20, 0)])
     assert torch.allclose(coded(codec("power"), x)[0], x, atol=1e-9)
 
 
@@ -278,7 +319,10 @@ def channel(one, x, rounds):
     """What the server gets in each round from clients that would always upload x [c, P], and their last states."""
     c, p = x.shape
     info = ClientInfo(*[torch.arange(c).unsqueeze(1)] * 7)
-    states = {k: v.expand(c, -1) for k, v in Compression(one, None).wrap(Algorithm(), at(0)).client_init(x[0]).items()}
+    states = {
+        k: v.expand(c, -1)
+        for k, v in Compression(one, None).wrap(Algorithm(), at(0)).client_init(x[0]).items()
+    }
     got = []
     for t in range(rounds):
         algo = Compression(one, None).wrap(Algorithm(), at(t))
@@ -311,7 +355,9 @@ def test_ef21_comes_nearer_in_every_round_and_arrives():
     x = rows()
     got, states = channel(codec("top_k", ratio=0.1, feedback="ef21"), x, 10)
     lost = (got - x).square().sum(2)
-    assert (lost[1:] <= 0.9 * lost[:-1] + 1e-20).all() and (lost[0] <= 0.9 * x.square().sum(1)).all()
+    assert (lost[1:] <= 0.9 * lost[:-1] + 1e-20).all() and (
+        lost[0] <= 0.9 * x.square().sum(1)
+    ).all()
     assert torch.allclose(got[-1], x, rtol=1e-14) and lost[-2].min() > 0.1
     assert torch.equal(states["~held.delta"], got[-1])
     for one in every(feedback="ef21"):
@@ -328,16 +374,24 @@ def down(one, server, round, ids, receivers):
 
 def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
     one, w = codec("top_k", side="down", feedback="none", ratio=0.1), rows(1, 20)[0]
-    server = Compression(None, one).wrap(Algorithm(), at(0)).server_init(w, 4) | {"w": (moved := w + rows(1, 20, 1)[0])}
+    server = Compression(None, one).wrap(Algorithm(), at(0)).server_init(w, 4) | {
+        "w": (moved := w + rows(1, 20, 1)[0])
+    }
     q, whole = 2 * 8 + 2, 160  # two values and two indices of five bits
     sent, size, server = down(one, server, 0, (0, 1), (0, 1, 2))
     assert ((sent != w).sum(), size) == (2, 3 * whole)  # nobody had anything
     sizes = []
-    for t, (ids, receivers) in enumerate([((0,), (0, 1)), ((), (0, 2)), ((1,), (0, 1, 2, 3)), ((2,), (2,))], 1):
+    for t, (ids, receivers) in enumerate(
+        [((0,), (0, 1)), ((), (0, 2)), ((1,), (0, 1, 2, 3)), ((2,), (2,))], 1
+    ):
         sent, size, server = down(one, server, t, ids, receivers)
         sizes.append(size)
-    # client 2 misses one; in a round without results nothing new is sent; then it has all but the new one; 3 is new
-    assert sizes == [2 * q, q, 3 * q + whole, q] and ((sent != w).sum(), server["~missed"].tolist()) == (
+    # client 2 misses one; in a round without results nothing new is sent; then it has all but the
+    # new one; 3 is new
+    assert sizes == [2 * q, q, 3 * q + whole, q] and (
+        (sent != w).sum(),
+        server["~missed"].tolist(),
+    ) == (
         8,
         [1, 1, 0, 1],
     )
@@ -347,7 +401,8 @@ def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
     assert down(one, server, 11, (0,), (0,))[1] == 8 * q  # its last was in round 3
     for t in range(11, 14):
         _, _, server = down(one, server, t, (0,), (0,))
-    assert down(one, server, 14, (1,), (1,))[1] == whole  # eleven messages are longer than the vector
+    # eleven messages are longer than the vector
+    assert down(one, server, 14, (1,), (1,))[1] == whole
 
 
 # ---- whole runs
@@ -366,8 +421,13 @@ def same(a, b, exact=True):
     def close(x: Tensor, y: Tensor) -> bool:
         return torch.equal(x, y) if exact else torch.allclose(x, y, rtol=1e-9, atol=1e-12)
 
-    shown = [{k: v for k, v in (r[-1].server | r[-1].clients).items() if not k.startswith("~")} for r in (a, b)]
-    return shown[0].keys() == shown[1].keys() and all(close(v, shown[1][k]) for k, v in shown[0].items())
+    shown = [
+        {k: v for k, v in (r[-1].server | r[-1].clients).items() if not k.startswith("~")}
+        for r in (a, b)
+    ]
+    return shown[0].keys() == shown[1].keys() and all(
+        close(v, shown[1][k]) for k, v in shown[0].items()
+    )
 
 
 @pytest.mark.parametrize("name", ["mimelite", "fednova", "ditto", "qfedavg"])
@@ -387,18 +447,29 @@ def test_compression_that_loses_nothing_changes_nothing(name, up, down, exact):
     assert same(snapshots(algo, DATA, participation=4, scenario=scenario(up, down)), plain, exact)
 
 
-UP = {"top_k": {"ratio": 0.2}, "random_k": {"ratio": 0.3}, "qsgd": {"levels": 3}, "sign": {}, "power": {"rank": 1}}
+UP = {
+    "top_k": {"ratio": 0.2},
+    "random_k": {"ratio": 0.3},
+    "qsgd": {"levels": 3},
+    "sign": {},
+    "power": {"rank": 1},
+}
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn"])
 def test_the_servers_mean_of_client_states_differs_by_the_mean_residual(name):
     up = {"kind": "qsgd", "feedback": "ef", **UP["qsgd"]}
-    run = snapshots(make(name), DATA, participation=3, rounds=6, scenario=scenario(up, {"kind": "qsgd"}))
+    run = snapshots(
+        make(name), DATA, participation=3, rounds=6, scenario=scenario(up, {"kind": "qsgd"})
+    )
     for s in run:
         if name == "scaffold":
             held, mean = s.server["c"] + s.clients["~held.c"].mean(0), s.clients["c"].mean(0)
         else:
-            held, mean = s.server["drift"] - s.clients["~held.delta"].mean(0), s.clients["drift"].mean(0)
+            held, mean = (
+                s.server["drift"] - s.clients["~held.delta"].mean(0),
+                s.clients["drift"].mean(0),
+            )
         assert torch.allclose(held, mean, rtol=1e-8, atol=1e-10)
     assert s.server["~compression_error"] > 0
 
@@ -406,7 +477,12 @@ def test_the_servers_mean_of_client_states_differs_by_the_mean_residual(name):
 @pytest.mark.parametrize("name", ["scaffold", "fednova", "mimelite"])
 def test_bytes_of_a_run(name):
     """With every client in both rounds: numbers in full, vectors compressed, and the broadcast in full at first."""
-    run = snapshots(make(name), DATA, rounds=2, scenario=scenario({"kind": "sign", "feedback": "ef"}, {"kind": "qsgd"}))
+    run = snapshots(
+        make(name),
+        DATA,
+        rounds=2,
+        scenario=scenario({"kind": "sign", "feedback": "ef"}, {"kind": "qsgd"}),
+    )
     vectors = {"scaffold": (2, 2), "fednova": (1, 1), "mimelite": (2, 2)}[name]  # up and down
     up = vectors[0] * (8 + 3) + (8 if name == "fednova" else 0)  # a scale and 21 signs; a_k
     q = 8 + 11  # a norm and 21 levels of four bits
@@ -420,7 +496,9 @@ def test_a_lost_result_leaves_the_clients_residual_and_costs_a_broadcast():
     size = codec("top_k").size(P, 8)
     for before, after in pairwise(run):
         absent = np.setdiff1d(np.arange(N), after.cohort)
-        assert torch.equal(after.clients["~held.delta"][absent], before.clients["~held.delta"][absent])
+        assert torch.equal(
+            after.clients["~held.delta"][absent], before.clients["~held.delta"][absent]
+        )
         assert after.bytes_up - before.bytes_up == len(after.cohort) * size
         down = 168 if before.round == 0 else size if len(after.cohort) else 0
         assert after.bytes_down - before.bytes_down == N * down
@@ -430,11 +508,17 @@ def test_a_lost_result_leaves_the_clients_residual_and_costs_a_broadcast():
     assert all(s.server["~compression_error"].isnan() == (not len(s.cohort)) for s in run[1:])
 
 
-@pytest.mark.parametrize(("name", "kind"), [("fedavg", "power"), ("ditto", "qsgd"), ("fedcorr", "power")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("fedavg", "power"), ("ditto", "qsgd"), ("fedcorr", "power")]
+)
 def test_a_run_does_not_depend_on_resuming_and_chunks(name, kind):
     side = {"kind": kind, **UP[kind]}
     rounds = 9 if name == "fedcorr" else 5  # seven visits, then a stage with states of its own
-    given = {"rounds": rounds, "participation": 3, "scenario": scenario({"feedback": "ef21", **side}, side)}
+    given = {
+        "rounds": rounds,
+        "participation": 3,
+        "scenario": scenario({"feedback": "ef21", **side}, side),
+    }
     whole = snapshots(make(name), DATA, **given)
     rest = snapshots(make(name), DATA, resume=whole[-2], **given)
     for a, b in ((whole[-1].server, rest[-1].server), (whole[-1].clients, rest[-1].clients)):
@@ -449,10 +533,15 @@ def test_the_error_is_the_mean_over_clients():
     algo = make("fedavg", weights="uniform")
     run = snapshots(algo, DATA, rounds=2, scenario=scenario(half, half, Availability()))
     plain = snapshots(algo, DATA, rounds=1, observers=[watch])[1]
-    lost = run[1].clients["~held.delta"]  # the reference is w^0 in the first round: the local models are the same
+    # the reference is w^0 in the first round: the local models are the same
+    lost = run[1].clients["~held.delta"]
     assert torch.allclose(run[1].server["w"] - plain.server["w"], lost.mean(0), atol=1e-12)
-    assert run[1].server["~compression_error"] == pytest.approx((lost.norm(dim=1) / found[0].norm(dim=1)).mean())
-    watched = snapshots(algo, DATA, rounds=2, scenario=scenario(half, half, Availability()), observers=[watch])
+    assert run[1].server["~compression_error"] == pytest.approx(
+        (lost.norm(dim=1) / found[0].norm(dim=1)).mean()
+    )
+    watched = snapshots(
+        algo, DATA, rounds=2, scenario=scenario(half, half, Availability()), observers=[watch]
+    )
     assert same(run, watched) and watched[2].bytes_up == run[2].bytes_up
 
 
@@ -460,8 +549,12 @@ def test_the_error_is_the_mean_over_clients():
 
 
 def test_vectors_that_the_server_does_not_sum_are_refused():
-    own = replace(make("fedavg"), finish=lambda msg, client, local, info: ({"other": local["w"]}, client))
-    with pytest.raises(RequestError, match=r"compression\.up expects the vectors delta, and the method sends other"):
+    own = replace(
+        make("fedavg"), finish=lambda msg, client, local, info: ({"other": local["w"]}, client)
+    )
+    with pytest.raises(
+        RequestError, match=r"compression\.up expects the vectors delta, and the method sends other"
+    ):
         snapshots(own, DATA, scenario=scenario({"kind": "sign"}))
 
 
@@ -473,7 +566,10 @@ def test_vectors_that_the_server_does_not_sum_are_refused():
         ({"up": {"bucket": 0}}, "compression.up.bucket must be >= 1"),
         ({"down": {"feedback": "ef"}}, "compression.down.feedback must be none"),
         ({"up": {"k": 3}}, "unknown key compression.up.k"),
-        ({"up": {"kind": "power"}}, "compression.up.kind=power needs a model with a tensor of two dimensions"),
+        (
+            {"up": {"kind": "power"}},
+            "compression.up.kind=power needs a model with a tensor of two dimensions",
+        ),
     ],
 )
 def test_wrong_values(options, message):
@@ -488,12 +584,18 @@ def test_the_configuration(kind):
     config = compose_run([f"compression={kind}", "compression.down.kind=qsgd", "data.clients=5"])
     made = build(config).scenario.layers[0]
     biased = kind in ("top_k", "sign", "power")
-    assert (made.up.kind, made.up.memory, made.down.kind) == (kind, "ef" if biased else "none", "qsgd")
+    assert (made.up.kind, made.up.memory, made.down.kind) == (
+        kind,
+        "ef" if biased else "none",
+        "qsgd",
+    )
     assert made.needs.keys() == {"up", "down"} | (set() if biased else {"unsent"})
     assert compose_run(["compression=none"]).digest == compose_run([]).digest != config.digest
 
 
-@pytest.mark.parametrize(("last", "name"), [("defence=median", "Defence"), ("privacy=central", "Privacy")])
+@pytest.mark.parametrize(
+    ("last", "name"), [("defence=median", "Defence"), ("privacy=central", "Privacy")]
+)
 def test_messages_of_attackers_are_compressed_and_decoded_before_the_rule_and_clipping(last, name):
     asked = [last, "compression=sign", "attack=sign_flip", "algo.weights=uniform", "data.clients=5"]
     layers = build(compose_run(asked)).scenario.layers

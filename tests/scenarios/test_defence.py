@@ -13,12 +13,25 @@ from fedbench.core.validation import checked
 from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.vectors import squared_distances
 
-RULES = ["median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan", "mean"]
-ROUND = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
+RULES = [
+    "median",
+    "trimmed_mean",
+    "krum",
+    "multi_krum",
+    "geometric_median",
+    "centered_clipping",
+    "bulyan",
+    "mean",
+]
+ROUND = torch.linalg.qr(
+    torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+).Q
 
 
 def vectors(count=11, size=6, seed=0):
-    return torch.randn(count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def defence(rule, count, **options):
@@ -27,7 +40,11 @@ def defence(rule, count, **options):
 
 def apply(rule, rows, p=None, order=None, centre=None, **options):
     rows = torch.as_tensor(rows, dtype=torch.float64)
-    p = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64) if p is None else torch.as_tensor(p)
+    p = (
+        torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
+        if p is None
+        else torch.as_tensor(p)
+    )
     order = np.arange(len(rows)) if order is None else order
     centre = torch.zeros(rows.shape[1], dtype=torch.float64) if centre is None else centre
     made = defence(rule, max(len(rows), 30), **options)
@@ -54,9 +71,16 @@ def test_values_by_hand():
     assert result("multi_krum", line(0.0, 1.0, 2.0, 10.0, -10.0), f=1, m=2).item() == 0.5
     # from 0 with radius 2: (1 + 2 - 2 + 2) / 4; from there (1/4 + 2 - 2 + 2) / 4
     assert result("centered_clipping", line(1.0, 3.0, -9.0, 8.0), radius=2.0).item() == 0.75
-    assert result("centered_clipping", line(1.0, 3.0, -9.0, 8.0), radius=2.0, steps=2).item() == 0.75 + 2.25 / 4
-    assert result("centered_clipping", line(1.0, 3.0, -9.0, 8.0), radius="median").item() == pytest.approx(1.0)  # 5.5
-    # chosen are 2 (tied with 3), 3, 1 (tied with 4), 4 (with 5), 0 (with 5); of 0 to 4 the three nearest to 2
+    assert (
+        result("centered_clipping", line(1.0, 3.0, -9.0, 8.0), radius=2.0, steps=2).item()
+        == 0.75 + 2.25 / 4
+    )
+    # 5.5
+    assert result(
+        "centered_clipping", line(1.0, 3.0, -9.0, 8.0), radius="median"
+    ).item() == pytest.approx(1.0)
+    # chosen are 2 (tied with 3), 3, 1 (tied with 4), 4 (with 5), 0 (with 5); of 0 to 4 the three
+    # nearest to 2
     assert result("bulyan", line(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 100.0), f=1).item() == 2.0
 
 
@@ -71,7 +95,12 @@ def test_of_a_nearest_pair_krum_takes_the_smaller_id(count):
     if count == 3:
         pair = sorted(divmod(int((squared + torch.eye(3) * 1e9).argmin()), 3))
         assert chosen.nonzero()[0].item() == pair[0]
-    score = (squared + torch.diag(torch.full((count,), torch.inf))).sort(1).values[:, : count - f - 2].sum(1)
+    score = (
+        (squared + torch.diag(torch.full((count,), torch.inf)))
+        .sort(1)
+        .values[:, : count - f - 2]
+        .sum(1)
+    )
     assert score[chosen].item() == score.min()
 
 
@@ -79,7 +108,10 @@ def test_bulyan_is_the_definition():
     rows, f = vectors(11), 2
     left, chosen = list(range(11)), []
     while len(chosen) < 11 - 2 * f:
-        apart = {i: sorted(float((rows[i] - rows[j]).square().sum()) for j in left if j != i) for i in left}
+        apart = {
+            i: sorted(float((rows[i] - rows[j]).square().sum()) for j in left if j != i)
+            for i in left
+        }
         best = min(left, key=lambda i: (sum(apart[i][: max(1, len(left) - f - 2)]), i))
         chosen.append(best)
         left.remove(best)
@@ -129,7 +161,10 @@ def test_shifts_scales_orders_and_equal_rows(rule):
 def test_clients_with_equal_rows_may_change_places(rule, before):
     """With their weights and draws; of equal rows it does not matter which one a tie goes to."""
     rows, p = vectors(30)[torch.arange(30) % 25], torch.arange(1, 31, dtype=torch.float64) / 465
-    order, turned = np.random.default_rng(2).permutation(30), np.random.default_rng(3).permutation(30)
+    order, turned = (
+        np.random.default_rng(2).permutation(30),
+        np.random.default_rng(3).permutation(30),
+    )
     there = np.argsort(np.argsort(order)[turned])  # the clients in the order of the same draws
     options = {"before": before, "f": 3}  # for which no two scores are equal otherwise
     of = result(rule, rows, p, order, **options)
@@ -141,7 +176,11 @@ def test_rules_of_distances_do_not_know_the_axes_and_the_others_do():
     for rule in [*RULES, "norm_clip"]:
         turned, of = result(rule, rows @ ROUND, f=2), result(rule, rows, f=2) @ ROUND
         assert close(turned, of, 1e-9) == (rule not in ("median", "trimmed_mean", "bulyan")), rule
-    assert close(result("mean", rows @ ROUND, before="nnm", f=3), result("mean", rows, before="nnm", f=3) @ ROUND, 1e-9)
+    assert close(
+        result("mean", rows @ ROUND, before="nnm", f=3),
+        result("mean", rows, before="nnm", f=3) @ ROUND,
+        1e-9,
+    )
 
 
 @pytest.mark.parametrize("bad", [1e9, -1e9, 1e30])
@@ -157,14 +196,18 @@ def test_with_f_rows_replaced_results_stay_with_the_honest(bad):
     squared = squared_distances(rows).fill_diagonal_(torch.inf)
     score = squared.sort(1).values[:, : 11 - f - 2].sum(1)
     assert score[chosen] <= score[f:].min()
-    far = result("geometric_median", torch.cat([torch.full((f, 6), 1e5, dtype=torch.float64), honest]))
+    far = result(
+        "geometric_median", torch.cat([torch.full((f, 6), 1e5, dtype=torch.float64), honest])
+    )
     assert torch.linalg.vector_norm(far) < 3
 
 
 def test_geometric_median():
     rows, p = vectors(), torch.arange(1, 12, dtype=torch.float64) / 66
     z = result("geometric_median", rows, p)
-    slope = (p[:, None] * (z - rows) / torch.linalg.vector_norm(z - rows, dim=1, keepdim=True)).sum(0)
+    slope = (p[:, None] * (z - rows) / torch.linalg.vector_norm(z - rows, dim=1, keepdim=True)).sum(
+        0
+    )
     assert torch.linalg.vector_norm(slope) < 1e-5
     heavy = torch.full((11,), 0.04, dtype=torch.float64)
     heavy[3] = 0.6
@@ -172,19 +215,25 @@ def test_geometric_median():
     on_line = torch.stack([rows[0], rows[0] + rows[1], rows[0] + 3 * rows[1]])
     assert close(result("geometric_median", on_line), on_line[1], 1e-4)
     # one step from the mean 0 of -1, -1, 2: weights 1, 1, 1/2
-    assert result("geometric_median", line(-1.0, -1.0, 2.0), iterations=1).item() == pytest.approx(-0.4)
+    assert result("geometric_median", line(-1.0, -1.0, 2.0), iterations=1).item() == pytest.approx(
+        -0.4
+    )
 
 
 def test_before():
     rows = line(0.0, 10.0, 20.0, 30.0, 40.0)
-    order = np.array([4, 0, 3, 2, 1])  # buckets {4, 0}, {3, 2}, {1}: of 20, 25, 10, in the order 0, 1, 2
+    # buckets {4, 0}, {3, 2}, {1}: of 20, 25, 10, in the order 0, 1, 2
+    order = np.array([4, 0, 3, 2, 1])
     assert result("median", rows, before="bucketing", order=order).item() == 20.0
     order = np.array([3, 2, 4, 0, 1])
-    found, chosen, _ = apply("krum", rows, before="bucketing", order=order, f=0)  # 20 and 25 are the nearest; ids 0, 2
+    # 20 and 25 are the nearest; ids 0, 2
+    found, chosen, _ = apply("krum", rows, before="bucketing", order=order, f=0)
     assert (found.item(), chosen.tolist()) == (20.0, [True, False, False, False, True])
     # means of the 3 nearest of 0, 1, 2, 3, 100 with ties to smaller ids: 1, 1, 2, 2, 35
     assert result("median", line(0.0, 1.0, 2.0, 3.0, 100.0), before="nnm", f=2).item() == 2.0
-    assert result("mean", line(0.0, 1.0, 2.0, 3.0, 100.0), before="nnm", f=2).item() == pytest.approx(41 / 5)
+    assert result(
+        "mean", line(0.0, 1.0, 2.0, 3.0, 100.0), before="nnm", f=2
+    ).item() == pytest.approx(41 / 5)
     # buckets 20, 25, 10, then of each the mean of 2: 22.5, 22.5, 15
     assert result("median", rows, before="both", order=order, f=1).item() == 22.5
 
@@ -199,7 +248,8 @@ def test_values_that_are_not_finite_are_left_out_and_f_is_lowered():
     assert one_step.item() == pytest.approx(-0.4)  # as without the first
     gone, _, counts = apply("krum", line(torch.nan, torch.nan))
     assert gone.isnan().all() and counts["~nonfinite"] == 2
-    assert result("krum", torch.cat([line(5.0, 3.0), line(torch.nan)])).item() == 5.0  # a tie of two
+    # a tie of two
+    assert result("krum", torch.cat([line(5.0, 3.0), line(torch.nan)])).item() == 5.0
 
 
 def test_norm_clip():
@@ -212,13 +262,21 @@ def test_norm_clip():
     before, after = snapshots(make("fedavg"), data, rounds=1, scenario=narrow)
     assert torch.linalg.vector_norm(after.server["w"] - before.server["w"]) <= 0.01 + 1e-12
     rows = torch.diag(torch.tensor([1.0, 2.0, 3.0, 4.0]))
-    of_median = defence("norm_clip", 4)._clipped({"w": rows[0]}, {"delta": rows, "a": rows[:, :1]}, {}, None)[0]
+    of_median = defence("norm_clip", 4)._clipped(
+        {"w": rows[0]}, {"delta": rows, "a": rows[:, :1]}, {}, None
+    )[0]
     assert of_median["delta"].diagonal().tolist() == [1.0, 2.0, 2.5, 2.5]
     assert torch.equal(of_median["a"], rows[:, :1])
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("fedadam", "stacked"), ("fednova", "compiled"), ("ditto", "stacked"), ("fedavgm", "compiled")]
+    ("name", "mode"),
+    [
+        ("fedadam", "stacked"),
+        ("fednova", "compiled"),
+        ("ditto", "stacked"),
+        ("fedavgm", "compiled"),
+    ],
 )
 def test_a_rule_takes_the_place_of_the_mean_and_of_nothing_else(name, mode):
     """With f = 0 the trimmed mean is the mean, whatever the method does with it."""
@@ -229,13 +287,16 @@ def test_a_rule_takes_the_place_of_the_mean_and_of_nothing_else(name, mode):
 
 
 @pytest.mark.parametrize(
-    ("ids", "options"), [([1, 2, 4], {"rule": "krum"}), ([0, 1, 3, 4, 6], {"rule": "median", "before": "bucketing"})]
+    ("ids", "options"),
+    [([1, 2, 4], {"rule": "krum"}), ([0, 1, 3, 4, 6], {"rule": "median", "before": "bucketing"})],
 )
 def test_rows_have_the_order_of_ids_and_buckets_are_of_clients(ids, options):
     """Whoever works longest; of a nearest pair Krum takes the smaller id."""
     data, algo = federation(), make("fedavg", weights="uniform")
     start = final(algo, data, rounds=0)
-    rows = torch.stack([start - final(algo, data, rounds=1, sampler=lambda *_, k=k: np.array([k])) for k in ids])
+    rows = torch.stack(
+        [start - final(algo, data, rounds=1, sampler=lambda *_, k=k: np.array([k])) for k in ids]
+    )
     drawn = hashes(key(0, Purpose.BUCKETS, 0), np.array(ids))
     rule = scenario_of(data, len(ids), defence=options)
     found = final(algo, data, rounds=1, sampler=lambda *_: np.array(ids), scenario=rule)

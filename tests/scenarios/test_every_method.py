@@ -65,7 +65,9 @@ SCENARIOS = {
 
 @cache
 def chosen(words):
-    return compose_run([*words.split(), "attack.clients=2"] if "attack=" in words else words.split()).scenarios
+    return compose_run(
+        [*words.split(), "attack.clients=2"] if "attack=" in words else words.split()
+    ).scenarios
 
 
 def reasons_of(method, needs):
@@ -75,14 +77,20 @@ def reasons_of(method, needs):
 
 @pytest.mark.parametrize("words", SCENARIOS)
 @pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=[] if m in ("ditto", "adafed") else [pytest.mark.slow]) for m in METHODS]
+    "method",
+    [
+        pytest.param(m, marks=[] if m in ("ditto", "adafed") else [pytest.mark.slow])
+        for m in METHODS
+    ],
 )
 def test_runs_and_resumes_or_is_refused(method, words):
     if "privacy" in words:
         pytest.importorskip("dp_accounting")
     name, _, switches = method.partition("/")
     config = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
-    given = {k: yaml.safe_load(v) for k, v in (s.split("=") for s in switches.split("/") if s)} | uniform(method)
+    given = {
+        k: yaml.safe_load(v) for k, v in (s.split("=") for s in switches.split("/") if s)
+    } | uniform(method)
     rounds = 10 if name == "fedcorr" else 3
     algo = make(name, **given, **({"iterations": 1} if name == "fedcorr" else {}))
     component = Component(config.pop("_target_"), config | given)
@@ -100,11 +108,14 @@ def test_runs_and_resumes_or_is_refused(method, words):
     whole = snapshots(algo, DATA, rounds=rounds, work=WORK, scenario=around())
     rest = snapshots(algo, DATA, rounds=rounds, work=WORK, scenario=around(), resume=whole[-2])
     assert all(s.server["w"].isfinite().all() for s in whole)
-    stuck = name == "fedmdfg" and words == "attack=ipm"  # opposite vectors have no direction of common descent
+    # opposite vectors have no direction of common descent
+    stuck = name == "fedmdfg" and words == "attack=ipm"
     assert stuck == all(torch.equal(whole[0].server["w"], s.server["w"]) for s in whole)
     a, b = whole[-1], rest[-1]
     for mine, theirs in ((a.server, b.server), (a.clients, b.clients)):
-        assert {k: v.numpy().tobytes() for k, v in mine.items()} == {k: v.numpy().tobytes() for k, v in theirs.items()}
+        assert {k: v.numpy().tobytes() for k, v in mine.items()} == {
+            k: v.numpy().tobytes() for k, v in theirs.items()
+        }
     assert (a.bytes_up, a.bytes_down, a.client_steps) == (b.bytes_up, b.bytes_down, b.client_steps)
 
 

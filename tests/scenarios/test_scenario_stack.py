@@ -23,10 +23,16 @@ class Counting(Layer):
     def wrap(self, algo, plan):
         def send(server, uploads, states, ids):
             assert set(ids.tolist()) <= set(plan.ids.tolist())
-            return uploads, states | {"~sent": states["~sent"] + 1, "~last": ids.double().view(-1, 1)}
+            return uploads, states | {
+                "~sent": states["~sent"] + 1,
+                "~last": ids.double().view(-1, 1),
+            }
 
         def client_init(w):
-            return algo.client_init(w) | {"~sent": torch.zeros(1), "~last": torch.zeros(1, dtype=torch.float64)}
+            return algo.client_init(w) | {
+                "~sent": torch.zeros(1),
+                "~last": torch.zeros(1, dtype=torch.float64),
+            }
 
         if self.whole:
             algo = replace(algo, deliver=lambda server, uploads, states, cohort: (uploads, states))
@@ -42,9 +48,15 @@ def test_states_of_a_layer_are_kept_next_to_the_methods(name, whole):
     last, other = found[-1], plain[-1]
     times = torch.tensor([float(sum(k in s.cohort for s in found[1:])) for k in range(7)])
     assert torch.equal(last.clients["~sent"][:, 0], times)
-    assert torch.equal(last.clients["~last"][:, 0], torch.arange(7.0, dtype=torch.float64) * (times > 0))
+    assert torch.equal(
+        last.clients["~last"][:, 0], torch.arange(7.0, dtype=torch.float64) * (times > 0)
+    )
     assert {*hidden(last.clients)} == {"~sent", "~last"}
     for mine, theirs in ((shown(last.clients), other.clients), (last.server, other.server)):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[k], theirs[k]) for k in mine)
-    assert (last.bytes_up, last.bytes_down, last.client_steps) == (other.bytes_up, other.bytes_down, other.client_steps)
+    assert (last.bytes_up, last.bytes_down, last.client_steps) == (
+        other.bytes_up,
+        other.bytes_down,
+        other.client_steps,
+    )

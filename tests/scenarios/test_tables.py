@@ -15,20 +15,26 @@ def test_the_success_of_an_attack_on_a_pair_is_a_column(fed, tmp_path):
     (run,) = Results(tmp_path / "results")
     (table,) = run_tables([run])
     assert [c.name for c in table.columns[-2:]] == ["attackers_accuracy", "attack_success"]
-    assert table.lines[0].cells[-1].values == (pytest.approx(100 * run.last_round()["attack_success"]),)
+    assert table.lines[0].cells[-1].values == (
+        pytest.approx(100 * run.last_round()["attack_success"]),
+    )
 
 
 def test_privacy_is_in_the_table_of_a_sweep_and_on_an_axis(fed, tmp_path):
     pytest.importorskip("dp_accounting")
-    status, out, _ = fed("-m", *FAST, *MEAN, "privacy=central", "privacy.noise=1,2", "participation=0.5")
+    status, out, _ = fed(
+        "-m", *FAST, *MEAN, "privacy=central", "privacy.noise=1,2", "participation=0.5"
+    )
     assert status == 0
     assert "| privacy.noise=2 |" in "\n".join(out)
     (table,) = run_tables(Results(tmp_path / "results"))
-    spent = {r.flat["privacy.noise"]: r.last_round()["epsilon"] for r in Results(tmp_path / "results")}
-    assert table.columns[-1].name == "epsilon"
-    assert {line.keys["privacy.noise"]: line.cells[-1].values for line in table.blocks[0].lines} == {
-        z: (epsilon,) for z, epsilon in spent.items()
+    spent = {
+        r.flat["privacy.noise"]: r.last_round()["epsilon"] for r in Results(tmp_path / "results")
     }
+    assert table.columns[-1].name == "epsilon"
+    assert {
+        line.keys["privacy.noise"]: line.cells[-1].values for line in table.blocks[0].lines
+    } == {z: (epsilon,) for z, epsilon in spent.items()}
     assert fed("plot", "results", "--x", "epsilon", "--by", "privacy.noise")[0] == 0
 
 

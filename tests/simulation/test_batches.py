@@ -53,7 +53,9 @@ def test_every_epoch_shows_every_example_once(sizes, batch_size, epochs):
         assert len(seen[k]) == epochs * per_epoch  # the last short batch is kept
         for e in range(epochs):
             epoch = seen[k][e * per_epoch : (e + 1) * per_epoch]
-            assert [len(b) for b in epoch] == [size] * (n // size) + ([n % size] if n % size else [])
+            assert [len(b) for b in epoch] == [size] * (n // size) + (
+                [n % size] if n % size else []
+            )
             assert sorted(sum(epoch, [])) == owned(data, k)
 
 
@@ -164,7 +166,11 @@ def test_keys_of_training_steps_differ_by_step_client_round_and_purpose():
     whole = keys([0, 1, 2])
     assert len(whole) == len(set(whole.values())) == 2 * (2 + 3 + 3)
     assert {**keys([0]), **keys([1]), **keys([2])} == whole
-    for other in (keys([0, 1, 2], round=1), keys([0, 1, 2], purpose=Purpose.PERSONAL), keys([0, 1, 2], seed=1)):
+    for other in (
+        keys([0, 1, 2], round=1),
+        keys([0, 1, 2], purpose=Purpose.PERSONAL),
+        keys([0, 1, 2], seed=1),
+    ):
         assert other.keys() == whole.keys()
         assert not set(other.values()) & set(whole.values())
     assert next(iter(plan_for(data, LocalWork(0.1, 10)).batches(0, 0)))[0].key is None

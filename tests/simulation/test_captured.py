@@ -42,7 +42,9 @@ def test_the_same_bits_for_more_and_for_fewer_clients(name):
         kept = grads.clone()
         assert torch.equal(captured.grad(ours, part), plain.grad(ours, part))
         assert torch.equal(grads, kept)  # a later call leaves it
-        for a, b in zip((losses, grads), plain.loss_and_grad(w[:1].expand(k, -1), part), strict=True):
+        for a, b in zip(
+            (losses, grads), plain.loss_and_grad(w[:1].expand(k, -1), part), strict=True
+        ):
             assert close(a, b, 1e-14)
     assert len(captured.graphs) == 6
     assert captured.replayed > 5
@@ -54,7 +56,10 @@ def test_no_more_than_the_most_graphs():
     captured.most = 2
     for _ in range(4):
         for k in (3, 2, 1):
-            assert torch.equal(captured.grad(w[:k], part_of(batch, k)), captured.oracle.grad(w[:k], part_of(batch, k)))
+            assert torch.equal(
+                captured.grad(w[:k], part_of(batch, k)),
+                captured.oracle.grad(w[:k], part_of(batch, k)),
+            )
     assert [what[1][0][0] for what in captured.graphs] == [3, 2]
     captured.forget()
     assert captured.graphs == {}

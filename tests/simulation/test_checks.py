@@ -46,7 +46,10 @@ FAULTS = {  # the fields of the method, what came, and what fits
     "update: a table": (
         {
             "server_init": lambda w, count: {"w": w, "last": w.new_zeros(0, len(w))},
-            "update": lambda server, uploads, cohort: {**server, "last": server["w"].new_zeros(3, 2)},
+            "update": lambda server, uploads, cohort: {
+                **server,
+                "last": server["w"].new_zeros(3, 2),
+            },
         },
         "'last' [3, 2] float64",
         "float64 [*, 21]",
@@ -83,7 +86,10 @@ FAULTS = {  # the fields of the method, what came, and what fits
         "[P] (the direction of the server's step; reduce",
     ),
     "update.weights['delta']": (
-        server_descent(direction=lambda u, cohort: u["delta"], averaged={"delta": lambda s, cohort: cohort.p.sum()}),
+        server_descent(
+            direction=lambda u, cohort: u["delta"],
+            averaged={"delta": lambda s, cohort: cohort.p.sum()},
+        ),
         "[] float64",
         "[C] with C = 7 (the weights of the clients",
     ),
@@ -93,7 +99,12 @@ FAULTS = {  # the fields of the method, what came, and what fits
         "two values: (the direction, as the gradient), (the new entries of its state)",
     ),
     "finish": (
-        {"finish": lambda msg, client, local, info: ({"delta": (msg["w"] - local["w"]).mean(0)}, client)},
+        {
+            "finish": lambda msg, client, local, info: (
+                {"delta": (msg["w"] - local["w"]).mean(0)},
+                client,
+            )
+        },
         "'delta' [21] float64",
         "[C, ...] with C = ",
     ),
@@ -113,13 +124,20 @@ FAULTS = {  # the fields of the method, what came, and what fits
     "finish: another shape": (
         {
             "client_init": lambda w: {"h": torch.zeros_like(w)},
-            "finish": lambda msg, client, local, info: ({"delta": msg["w"] - local["w"]}, {"h": info.n}),
+            "finish": lambda msg, client, local, info: (
+                {"delta": msg["w"] - local["w"]},
+                {"h": info.n},
+            ),
         },
         "'h' [6, 1] float64",
         "float64 [6, 21]",
     ),
     "personal.finish": (
-        {"personal": Algorithm(finish=lambda msg, client, local, info: ({"delta": local["w"]}, client))},
+        {
+            "personal": Algorithm(
+                finish=lambda msg, client, local, info: ({"delta": local["w"]}, client)
+            )
+        },
         "'delta' [6, 21] float64",
         "[0] (an empty upload, {}: a personal phase sends nothing)",
     ),
@@ -128,21 +146,39 @@ FAULTS = {  # the fields of the method, what came, and what fits
         "{model: [21] float64}",
         "an entry 'w': [P] with P = 21",
     ),
-    "server_init": ({"server_init": lambda w, clients: {"w": w, "t": 0}}, "'t' int", "names with tensors"),
-    "client_init": ({"client_init": lambda w: {"h": w.expand(7, 21)}}, "'h' [7, 21] float64", "[] or [*]"),
+    "server_init": (
+        {"server_init": lambda w, clients: {"w": w, "t": 0}},
+        "'t' int",
+        "names with tensors",
+    ),
+    "client_init": (
+        {"client_init": lambda w: {"h": w.expand(7, 21)}},
+        "'h' [7, 21] float64",
+        "[] or [*]",
+    ),
     "start": (
         {"start": lambda msg, client, info: {"w": msg["w"][:5]}},
         "'w' [5] float64",
         "float64 [P] or [1, P] or [C, P] with C = 6, P = 21",
     ),
-    "deploy": ({"deploy": lambda server, clients: server}, "{w: [21] float64}", "a tensor (the model"),
+    "deploy": (
+        {"deploy": lambda server, clients: server},
+        "{w: [21] float64}",
+        "a tensor (the model",
+    ),
     "step": (
-        {"step": lambda oracle, msg, local, batch, info: {"w": oracle.grad(local["w"], batch).mean(0)}},
+        {
+            "step": lambda oracle, msg, local, batch, info: {
+                "w": oracle.grad(local["w"], batch).mean(0)
+            }
+        },
         "'w' [21] float64",
         "float64 [C, P] with C = 6, P = 21",
     ),
     "step.gradient": (
-        descent(gradient=lambda oracle, msg, local, batch, info: oracle.loss_and_grad(local["w"], batch)),
+        descent(
+            gradient=lambda oracle, msg, local, batch, info: oracle.loss_and_grad(local["w"], batch)
+        ),
         "tuple of [6, 1] float64, [6, 21] float64",
         "a tensor (one vector per client",
     ),
@@ -171,20 +207,26 @@ def refusal(fields):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_result_is_named(fault):
     fields, came, fits = FAULTS[fault]
-    role, where, message = re.fullmatch(r"(.*?): (\S+ \(\S*test_checks\.py, line \d+\)) (.*)", refusal(fields)).groups()
+    role, where, message = re.fullmatch(
+        r"(.*?): (\S+ \(\S*test_checks\.py, line \d+\)) (.*)", refusal(fields)
+    ).groups()
     assert role == fault.partition(":")[0]
     assert where.startswith("<lambda>")
     assert message.startswith(f"returned {came}" + (f"; expected {fits}" if fits else "")), message
 
 
 def test_an_error_and_a_change_in_place_are_named():
-    message = refusal({"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["gradient"]}})
+    message = refusal(
+        {"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["gradient"]}}
+    )
     assert re.search(
         r"raised KeyError in \S*test_checks\.py, line \d+: 'gradient' \(its arguments: \{w: \[21\] float64\}; "
         r"\{delta: \[7, 21\] float64\}; cohort of 7 clients\)",
         message,
     )
-    assert "changes 'w' of its arguments in place; return a new tensor" in refusal({"update": in_place})
+    assert "changes 'w' of its arguments in place; return a new tensor" in refusal(
+        {"update": in_place}
+    )
 
 
 def test_a_run_that_diverges_is_not_a_fault_of_the_method():
@@ -193,7 +235,11 @@ def test_a_run_that_diverges_is_not_a_fault_of_the_method():
     def update(server, uploads, cohort):
         return {"w": server["w"] - cohort.p @ uploads["delta"].mul(1e200).square()}
 
-    algo = replace(FEDAVG, finish=lambda msg, client, local, info: ({"delta": local["w"] + 1e7}, client), update=update)
+    algo = replace(
+        FEDAVG,
+        finish=lambda msg, client, local, info: ({"delta": local["w"] + 1e7}, client),
+        update=update,
+    )
     assert not torch.isfinite(final(algo, DATA, rounds=1)).all()
 
 
@@ -202,9 +248,14 @@ def test_only_the_first_result_is_looked_at():
 
     def update(server, uploads, cohort):
         calls.append(1)
-        return {"w": server["w"] - cohort.p @ uploads["delta"]} | ({"late": server["w"]} if len(calls) == 3 else {})
+        return {"w": server["w"] - cohort.p @ uploads["delta"]} | (
+            {"late": server["w"]} if len(calls) == 3 else {}
+        )
 
-    assert set(snapshots(replace(FEDAVG, update=update), DATA, rounds=3)[-1].server) == {"w", "late"}
+    assert set(snapshots(replace(FEDAVG, update=update), DATA, rounds=3)[-1].server) == {
+        "w",
+        "late",
+    }
 
 
 def test_a_partial_and_an_object_are_named_by_their_code():
@@ -232,11 +283,15 @@ def test_memory_that_runs_out_is_left_to_the_engine():
         return {"delta": msg["w"] - local["w"]}, client
 
     algo = replace(FEDAVG, finish=finish)
-    assert torch.allclose(final(algo, DATA, rounds=1, cohort_size=4), final(FEDAVG, DATA, rounds=1), rtol=1e-12)
+    assert torch.allclose(
+        final(algo, DATA, rounds=1, cohort_size=4), final(FEDAVG, DATA, rounds=1), rtol=1e-12
+    )
 
 
 def test_functions_of_fedbench_stay_as_they_are():
     """They are tested, and an engine knows some of them by their type."""
-    for algo in (make(name) for name in ("fedavg", "scaffold", "adafedadam", "ditto", "fafed", "drfa")):
+    for algo in (
+        make(name) for name in ("fedavg", "scaffold", "adafedadam", "ditto", "fafed", "drfa")
+    ):
         stages = algo if isinstance(algo, list) else [Stage(algo, 1)]
         assert all(checked(s.algorithm) == s.algorithm for s in stages)

@@ -18,7 +18,9 @@ CPU = torch.device("cpu")
 def test_the_place_changes_nothing(name, place, tmp_path):
     data = federation()
     runs = [
-        snapshots(make(name), data, rounds=5, participation=3, allocator=StateAllocator(CPU, p, tmp_path))[-1]
+        snapshots(
+            make(name), data, rounds=5, participation=3, allocator=StateAllocator(CPU, p, tmp_path)
+        )[-1]
         for p in ("device", place)
     ]
     assert torch.equal(runs[0].server["w"], runs[1].server["w"])
@@ -27,18 +29,24 @@ def test_the_place_changes_nothing(name, place, tmp_path):
 
 def test_a_file_holds_what_the_tensor_says(tmp_path):
     room = StateAllocator(CPU, "file", tmp_path / "x")
-    kept = room.allocate({"a": torch.tensor([1.0, 2.0]), "b": torch.ones(1, dtype=torch.float64)}, 3)
+    kept = room.allocate(
+        {"a": torch.tensor([1.0, 2.0]), "b": torch.ones(1, dtype=torch.float64)}, 3
+    )
     kept["a"][1] = torch.tensor([7.0, 8.0])
     assert np.fromfile(tmp_path / "x" / "a.bin", np.float32).tolist() == [1, 2, 7, 8, 1, 2]
     assert room.bytes == 3 * (8 + 8)
-    again = room.allocate({"a": torch.zeros(2)}, 3)  # a file from an earlier run does not shine through
+    # a file from an earlier run does not shine through
+    again = room.allocate({"a": torch.zeros(2)}, 3)
     assert not again["a"].any()
 
 
 def test_the_size_decides(monkeypatch, tmp_path):
     one = {"v": torch.zeros(1000)}
-    for free, place in ((10**9, "device"), (80_000, "device"), (79_999, "file")):  # 40 000 bytes for 10 clients
-        monkeypatch.setattr("psutil.virtual_memory", lambda free=free: type("M", (), {"available": free})())
+    # 40 000 bytes for 10 clients
+    for free, place in ((10**9, "device"), (80_000, "device"), (79_999, "file")):
+        monkeypatch.setattr(
+            "psutil.virtual_memory", lambda free=free: type("M", (), {"available": free})()
+        )
         room = StateAllocator(CPU, "auto", tmp_path)
         room.allocate(one, 10)
         assert room.place == place
@@ -54,7 +62,9 @@ def test_a_file_that_cannot_be_mapped_is_named_as_one_that_cannot_be_written(tmp
         return real(*args, **kwargs)
 
     monkeypatch.setattr(np, "memmap", moved_away)
-    words = "c.bin cannot be written: No such file or directory; its directory was removed meanwhile"
+    words = (
+        "c.bin cannot be written: No such file or directory; its directory was removed meanwhile"
+    )
     with pytest.raises(NotWritten, match=words) as found:
         StateAllocator(CPU, "file", folder).allocate({"c": torch.zeros(10)}, 3)
     assert found.value.errno == errno.ENOENT

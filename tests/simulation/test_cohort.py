@@ -13,16 +13,29 @@ from fedbench.simulation import cohort
 from fedbench.simulation.cohort import CohortResult, PartResult
 from fedbench.simulation.compiled import dense
 from fedbench.simulation.loop import Observer
-from tests.tools import CASES, case_id, close, everyone, federation, final, make, snapshots, stages_of
+from tests.tools import (
+    CASES,
+    case_id,
+    close,
+    everyone,
+    federation,
+    final,
+    make,
+    snapshots,
+    stages_of,
+)
 
 MODES = ("loop", "stacked", "compiled")
 ADDED = [
     case
     for case in CASES
-    if any(isinstance(s.algorithm.update, Averaging) for s in stages_of(make(case[0], **case[1]), 1, 7))
+    if any(
+        isinstance(s.algorithm.update, Averaging) for s in stages_of(make(case[0], **case[1]), 1, 7)
+    )
 ]
 
-SHOWN = {mode: ADDED[k::9] for k, mode in enumerate(MODES)}  # other methods for each mode; make test-all runs all
+# other methods for each mode; make test-all runs all
+SHOWN = {mode: ADDED[k::9] for k, mode in enumerate(MODES)}
 
 
 def part_by_part(monkeypatch):
@@ -50,7 +63,12 @@ def test_a_weighted_sum_by_hand():
 @pytest.mark.parametrize(
     ("case", "mode"),
     [
-        pytest.param(case, mode, marks=[] if case in SHOWN[mode] else [pytest.mark.slow], id=f"{mode}-{case_id(case)}")
+        pytest.param(
+            case,
+            mode,
+            marks=[] if case in SHOWN[mode] else [pytest.mark.slow],
+            id=f"{mode}-{case_id(case)}",
+        )
         for mode in MODES
         for case in ADDED
     ],
@@ -84,7 +102,9 @@ def test_models_of_clients_are_not_held(mode, monkeypatch):
     part_by_part(monkeypatch)
     puts = []
     put = CohortResult.store
-    monkeypatch.setattr(CohortResult, "store", lambda self, total, rows, some: puts.append(nbytes(some)))
+    monkeypatch.setattr(
+        CohortResult, "store", lambda self, total, rows, some: puts.append(nbytes(some))
+    )
     data = federation()
     final(algo, data, rounds=2, mode=mode, cohort_size=2)
     assert [len(s) for s in shapes] == [1, 1]
@@ -113,7 +133,9 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
 def test_states_of_absent_clients_stay(mode, monkeypatch):
     part_by_part(monkeypatch)
     data = federation()
-    first, last = snapshots(make("scaffold"), data, mode=mode, cohort_size=2, participation=3, rounds=1)
+    first, last = snapshots(
+        make("scaffold"), data, mode=mode, cohort_size=2, participation=3, rounds=1
+    )
     taking = sample_cohort(3)(0, data.train.counts, 0)
     moved = (last.clients["c"] != first.clients["c"]).any(1)
     assert moved.nonzero().flatten().tolist() == taking.tolist()

@@ -29,7 +29,14 @@ def test_a_step_by_hand():
     data = federation(sizes=(1,), features=2, classes=3)
     x, y = data.x[0], int(data.y[0])
     task = task_for(data)
-    w = final(make("fedavg"), data, task=task, w=torch.zeros(task.size, dtype=torch.float64), rounds=1, mode="compiled")
+    w = final(
+        make("fedavg"),
+        data,
+        task=task,
+        w=torch.zeros(task.size, dtype=torch.float64),
+        rounds=1,
+        mode="compiled",
+    )
     weight, bias = task.layout.views(w)
     for k in range(3):
         step = 0.1 * ((k == y) - 1 / 3)
@@ -45,7 +52,10 @@ def test_layers_of_any_size(features, hidden, dtype):
     data = federation(features=features, classes=7, dtype=dtype)
     task = task_for(data, MLP, hidden=hidden) if hidden else task_for(data)
     work = LocalWork(lr=0.1, batch_size=7, epochs=(1, 3))
-    a, b = (final(make("fedavg"), data, task=task, mode=mode, work=work) for mode in ("compiled", "loop"))
+    a, b = (
+        final(make("fedavg"), data, task=task, mode=mode, work=work)
+        for mode in ("compiled", "loop")
+    )
     assert close(a, b, 1e-5 if dtype == torch.float32 else 1e-12)
 
 
@@ -67,13 +77,24 @@ def test_no_example_depends_on_those_that_pass_with_it(hidden, dtype):
     task = task_for(data, MLP, hidden=hidden) if hidden else task_for(data)
     if (library := kernels().library) is None:
         pytest.skip(kernels().source)
-    kernel, w = DenseKernel(library, task), torch.randn(task.size, generator=torch.Generator().manual_seed(0))
+    kernel, w = (
+        DenseKernel(library, task),
+        torch.randn(task.size, generator=torch.Generator().manual_seed(0)),
+    )
     (alone,), _ = kernel.measure(
-        kernel.examples(data.x, data.y, data), torch.arange(64), np.arange(64), np.ones(64, dtype=np.int64), w
+        kernel.examples(data.x, data.y, data),
+        torch.arange(64),
+        np.arange(64),
+        np.ones(64, dtype=np.int64),
+        w,
     )
     for count in (2, 3, 5, 7, 64):
         (together,), _ = kernel.measure(
-            kernel.examples(data.x, data.y, data), torch.arange(64), np.zeros(1, dtype=np.int64), np.array([count]), w
+            kernel.examples(data.x, data.y, data),
+            torch.arange(64),
+            np.zeros(1, dtype=np.int64),
+            np.array([count]),
+            w,
         )
         added = 0.0
         for loss in alone[:count].tolist():
@@ -109,7 +130,9 @@ def test_a_client_that_diverges_changes_no_other(solver):
     data = federation()
     data.x[data.train.index[data.train.starts[1]]] = math.nan
     runs = [
-        snapshots(make("ditto", sgd(**SOLVERS[solver])), data, mode=mode, rounds=1)[-1].clients["personal"]
+        snapshots(make("ditto", sgd(**SOLVERS[solver])), data, mode=mode, rounds=1)[-1].clients[
+            "personal"
+        ]
         for mode in ("compiled", "loop")
     ]
     assert [r.isfinite().all(1).tolist() for r in runs] == [[True, False, *[True] * 5]] * 2
@@ -127,7 +150,9 @@ def test_gradients_of_batches_that_a_method_has_changed(uneven):
     rows = torch.arange(8).view(2, 4)
     batch = Batch(data.features(rows), data.labels(rows), weight)
     compiled, plain = engine_of(task, "compiled").oracle, engine_of(task, "loop").oracle
-    for own, whole in zip(compiled.loss_and_grad(w, batch), plain.loss_and_grad(w, batch), strict=True):
+    for own, whole in zip(
+        compiled.loss_and_grad(w, batch), plain.loss_and_grad(w, batch), strict=True
+    ):
         assert torch.allclose(own, whole, rtol=1e-12, atol=1e-14)
     assert torch.allclose(compiled.grad(w, batch), plain.grad(w, batch), rtol=1e-12, atol=1e-14)
 
@@ -137,7 +162,9 @@ def test_a_model_of_another_type_is_measured_in_the_type_of_the_data():
     task, ids = task_for(data), np.arange(7)
     w = torch.randn(task.size, generator=torch.Generator().manual_seed(0))
     engine = engine_of(task, "compiled")
-    found, wanted = (ExamplePlan(task, data, data.train, ids, engine).sums(v)[0] for v in (w, w.double()))
+    found, wanted = (
+        ExamplePlan(task, data, data.train, ids, engine).sums(v)[0] for v in (w, w.double())
+    )
     assert torch.equal(found, wanted)
 
 
@@ -150,7 +177,10 @@ def test_a_client_without_examples_that_a_sampler_draws_does_nothing(steps, name
     def everyone(round, n, seed):
         return np.arange(3)
 
-    a, b = (final(make(name), data, mode=mode, work=work, sampler=everyone) for mode in ("compiled", "loop"))
+    a, b = (
+        final(make(name), data, mode=mode, work=work, sampler=everyone)
+        for mode in ("compiled", "loop")
+    )
     assert close(a, b, 1e-12)
 
 
@@ -167,7 +197,10 @@ def test_images_stored_as_bytes():
         }
     )
     converted = type(plain)(**{**plain.__dict__, "x": data.features(torch.arange(len(data.x)))})
-    runs = [final(make("fedavg"), d, task=task_for(converted), mode="compiled") for d in (data, converted)]
+    runs = [
+        final(make("fedavg"), d, task=task_for(converted), mode="compiled")
+        for d in (data, converted)
+    ]
     assert torch.equal(*runs)
     assert close(runs[0], final(make("fedavg"), data, task=task_for(converted), mode="loop"), 1e-12)
 
@@ -180,18 +213,23 @@ def test_a_limit_on_steps_ends_within_an_epoch():
 
 @pytest.mark.parametrize("own", [False, True], ids=["one model", "own models"])
 def test_measurements_are_those_of_plain_passes(own, monkeypatch):
-    monkeypatch.setattr("fedbench.simulation.measurements._PIECE", 9)  # several pieces for the larger clients
+    # several pieces for the larger clients
+    monkeypatch.setattr("fedbench.simulation.measurements._PIECE", 9)
     data = federation(tests=(0, 3, 12, 1, 40, 2, 5))
     task, ids = task_for(data, MLP, hidden=[6]), np.array([6, 0, 2, 4])
     generator = torch.Generator().manual_seed(3)
     w = torch.randn(*([4] if own else []), task.size, generator=generator, dtype=torch.float64)
     compiled, loop = engine_of(task, "compiled", workers=2), engine_of(task, "loop")
     for rows in (data.train, data.test):
-        found, wanted = (ExamplePlan(task, data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop))
+        found, wanted = (
+            ExamplePlan(task, data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop)
+        )
         assert torch.allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
         assert torch.equal(found[1], wanted[1])
     if not own:
-        (f, g), (f0, g0) = (ExamplePlan(task, data, data.train, ids, e).gradients(w) for e in (compiled, loop))
+        (f, g), (f0, g0) = (
+            ExamplePlan(task, data, data.train, ids, e).gradients(w) for e in (compiled, loop)
+        )
         assert torch.allclose(f, f0, rtol=1e-12)
         assert torch.allclose(g, g0, rtol=1e-10, atol=1e-14)
     compiled.close()
@@ -229,7 +267,9 @@ def test_little_work_is_done_by_one_thread():
 def test_workers_and_cohorts_change_no_bit():
     data = federation()
     runs = [
-        snapshots(make("fedprox"), data, mode="compiled", workers=n, cohort_size=size)[-1].server["w"]
+        snapshots(make("fedprox"), data, mode="compiled", workers=n, cohort_size=size)[-1].server[
+            "w"
+        ]
         for n, size in ((1, 1000), (2, 1000), (3, 1))
     ]
     assert torch.equal(runs[0], runs[1])
@@ -305,7 +345,9 @@ def test_without_a_compiler(cache, monkeypatch, capfd):
 NOTHING = "-shared -fPIC -x c++ /dev/null -o"  # compiles a library without kernels
 
 
-def test_the_packaged_compiler_is_used_where_the_system_has_none(cache, tmp_path, monkeypatch, capfd):
+def test_the_packaged_compiler_is_used_where_the_system_has_none(
+    cache, tmp_path, monkeypatch, capfd
+):
     real = library._compiler()
     if real is None:
         pytest.skip("no compiler")
@@ -334,13 +376,16 @@ def test_the_packaged_compiler_is_used_where_the_system_has_none(cache, tmp_path
 
 def test_a_compiler_that_fails_is_one_line(cache, tmp_path, monkeypatch, capfd):
     compiler = script(
-        tmp_path / "cc", 'test "$1" = --version && echo cc 1.0 && exit 0; echo "x: error: no" >&2; exit 1'
+        tmp_path / "cc",
+        'test "$1" = --version && echo cc 1.0 && exit 0; echo "x: error: no" >&2; exit 1',
     )
     monkeypatch.setenv("CXX", compiler)
     assert library.kernels().library is None
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == "fedbench: compiling the kernels (once per machine)"
-    assert lines[1:] == [f"fedbench: the kernels are not available, runs are slower: {compiler} failed: x: error: no"]
+    assert lines[1:] == [
+        f"fedbench: the kernels are not available, runs are slower: {compiler} failed: x: error: no"
+    ]
     assert not list(cache.glob("*.so"))
 
 

@@ -3,7 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.simulation.evaluation import accuracy_metrics, angle_degrees, kl_uniform, tail_size, weighted_tail
+from fedbench.simulation.evaluation import (
+    accuracy_metrics,
+    angle_degrees,
+    kl_uniform,
+    tail_size,
+    weighted_tail,
+)
 
 fractions = st.lists(st.floats(0, 1), min_size=1, max_size=40).map(np.array)
 
@@ -12,7 +18,9 @@ fractions = st.lists(st.floats(0, 1), min_size=1, max_size=40).map(np.array)
 @given(fractions)
 def test_tangent_of_the_angle_is_std_over_mean(a):
     a = a + 1e-6
-    assert np.tan(np.radians(angle_degrees(a))) == pytest.approx(a.std() / a.mean(), rel=1e-9, abs=1e-12)
+    assert np.tan(np.radians(angle_degrees(a))) == pytest.approx(
+        a.std() / a.mean(), rel=1e-9, abs=1e-12
+    )
     cosine = a.sum() / (np.sqrt(len(a)) * np.linalg.norm(a))
     assert np.cos(np.radians(angle_degrees(a))) == pytest.approx(cosine, abs=1e-12)
 
@@ -39,7 +47,8 @@ def test_all_zero_has_an_angle_of_90():
 
 
 @pytest.mark.parametrize(
-    ("n", "percent", "count"), [(16, 30, 4), (100, 29, 29), (10, 5, 1), (3, 30, 1), (20, 5, 1), (40, 5, 2)]
+    ("n", "percent", "count"),
+    [(16, 30, 4), (100, 29, 29), (10, 5, 1), (3, 30, 1), (20, 5, 1), (40, 5, 2)],
 )
 def test_tails_count_down(n, percent, count):
     """floor, at least one; 0.29 * 100 is 28.999... in floating point and still 29."""
@@ -61,7 +70,11 @@ def test_ties_at_the_edge_of_a_tail_are_shared():
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 50)), min_size=2, max_size=30),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 50)),
+        min_size=2,
+        max_size=30,
+    ),
     st.randoms(),
 )
 def test_metrics_do_not_depend_on_the_order_of_the_clients(clients, random):

@@ -16,7 +16,12 @@ WHOLE = Observer(lambda t: True, lambda exchange: None)
 
 def losses_of(w, ids):
     owned = DATA.train.split()
-    return torch.tensor([loss_and_grad(w.numpy(), DATA.x[owned[k]].numpy(), DATA.y[owned[k]].numpy())[0] for k in ids])
+    return torch.tensor(
+        [
+            loss_and_grad(w.numpy(), DATA.x[owned[k]].numpy(), DATA.y[owned[k]].numpy())[0]
+            for k in ids
+        ]
+    )
 
 
 def trying(propose, seen, **options):
@@ -26,11 +31,16 @@ def trying(propose, seen, **options):
         seen.append((uploads, cohort.probe))
         return {"w": server["w"] - uploads["delta"]}
 
-    return Algorithm(update=Averaging(step, {"delta": by_weight}), trials=Trials(propose, **options))
+    return Algorithm(
+        update=Averaging(step, {"delta": by_weight}), trials=Trials(propose, **options)
+    )
 
 
 def halves(server, uploads, cohort):
-    return {"trials": torch.stack([server["w"], server["w"] - uploads["delta"] / 2]), "note": cohort.p}
+    return {
+        "trials": torch.stack([server["w"], server["w"] - uploads["delta"] / 2]),
+        "note": cohort.p,
+    }
 
 
 @pytest.mark.parametrize("observers", [(), (WHOLE,)])
@@ -38,7 +48,9 @@ def halves(server, uploads, cohort):
 def test_the_cohort_measures_what_the_server_proposes(mode, observers):
     """Uploads that are added up are sums for the proposal too, also where an observer has all of them held."""
     seen = []
-    run = snapshots(trying(halves, seen), DATA, rounds=2, mode=mode, participation=4, observers=observers)
+    run = snapshots(
+        trying(halves, seen), DATA, rounds=2, mode=mode, participation=4, observers=observers
+    )
     plain = snapshots(make("fedavg"), DATA, rounds=2, mode=mode, participation=4)
     assert close(run[-1].server["w"], plain[-1].server["w"], 1e-12)
     for before, after, (uploads, probe) in zip(run[:-1], run[1:], seen, strict=True):
@@ -53,7 +65,10 @@ def test_the_cohort_measures_what_the_server_proposes(mode, observers):
 def test_a_second_cohort_is_drawn_without_regard_to_the_first():
     seen = []
     run = snapshots(trying(halves, seen, drawn=True), DATA, rounds=40, participation=2)
-    pairs = [(tuple(s.cohort), tuple(p["trial_id"].tolist())) for s, (_, p) in zip(run[1:], seen, strict=True)]
+    pairs = [
+        (tuple(s.cohort), tuple(p["trial_id"].tolist()))
+        for s, (_, p) in zip(run[1:], seen, strict=True)
+    ]
     assert all(len(set(drawn)) == 2 for _, drawn in pairs)
     assert 0 < sum(cohort == drawn for cohort, drawn in pairs) < 15  # one of 21 pairs in the mean
     assert {k for _, drawn in pairs for k in drawn} == set(range(7))
@@ -86,7 +101,9 @@ def test_numbers_for_clients_reach_them_and_the_server(mode):
 
     algo = Algorithm(start=start, step=solver["step"], instruct=instruct)
     run = snapshots(algo, DATA, rounds=2, mode=mode, participation=2)
-    slow = snapshots(make("fedavg"), DATA, rounds=2, work=LocalWork(lr=0.05, batch_size=10), participation=2)
+    slow = snapshots(
+        make("fedavg"), DATA, rounds=2, work=LocalWork(lr=0.05, batch_size=10), participation=2
+    )
     assert close(run[-1].server["w"], slow[-1].server["w"], 1e-10)
     plain = snapshots(make("fedavg"), DATA, rounds=2, participation=2)[-1]
     assert run[-1].bytes_down - plain.bytes_down == 2 * 2 * 8

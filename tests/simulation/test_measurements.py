@@ -20,7 +20,9 @@ from fedbench.simulation.oracles import make_oracle
 def setting(request):
     data = federation(tests=(0, 3, 1, 2, 0, 5, 4))
     task = task_for(data)
-    engine = Engine(make_oracle(task, request.param), request.param, 3 if request.param == "stacked" else 1)
+    engine = Engine(
+        make_oracle(task, request.param), request.param, 3 if request.param == "stacked" else 1
+    )
     return data, task, task.init(torch.Generator().manual_seed(3)), engine
 
 
@@ -75,7 +77,9 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
     shared = replace(data, test=Rows.shared(data.test.index.numpy(), 7), central=True)
     seen = []
     inner = ExamplePlan._flat_sums
-    monkeypatch.setattr(ExamplePlan, "_flat_sums", lambda plan, *a: (seen.append(len(plan.ids)), inner(plan, *a))[1])
+    monkeypatch.setattr(
+        ExamplePlan, "_flat_sums", lambda plan, *a: (seen.append(len(plan.ids)), inner(plan, *a))[1]
+    )
     record = evaluate(Measurements(task, engine), shared, w)
     assert seen == [1, 7]  # test, training
     plain = evaluate(Measurements(task, engine), replace(shared, central=False), w)
@@ -88,7 +92,9 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
 def test_ties_go_to_the_first_class(setting):
     """A model of zeros has no opinion: it is right where the label is 0, not everywhere."""
     data, task, w, engine = setting
-    _, hits = ExamplePlan(task, data, data.test, np.arange(7), engine).sums(torch.zeros_like(w), hits=True)
+    _, hits = ExamplePlan(task, data, data.test, np.arange(7), engine).sums(
+        torch.zeros_like(w), hits=True
+    )
     assert hits.sum().item() == (data.y[data.test.index] == 0).sum().item()
 
 
@@ -96,7 +102,9 @@ def test_nobody_with_test_examples():
     data = federation(sizes=(4, 5), tests=(0, 0))
     task = task_for(data)
     record = evaluate(
-        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)), data, task.init(torch.Generator())
+        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)),
+        data,
+        task.init(torch.Generator()),
     )
     assert np.isnan(record.summary()["accuracy_mean"])
     assert np.isnan(record.summary()["test_loss"])
@@ -144,7 +152,11 @@ def test_a_loss_is_measured_once_whoever_asks(passing):
     probed = asked.at_broadcast(data, everyone, w, {"loss"})
     diagnosed = asked.mean_losses(data, everyone, w)
     assert passes == [("test", 7), ("train", 7)]
-    assert probed["loss"].tolist() == diagnosed.tolist() == (record.train_loss / record.n_train).tolist()
+    assert (
+        probed["loss"].tolist()
+        == diagnosed.tolist()
+        == (record.train_loss / record.n_train).tolist()
+    )
 
 
 def test_only_the_same_pass_is_shared(passing):

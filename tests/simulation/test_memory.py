@@ -64,7 +64,10 @@ def run(algo, engine, data, task, participation=1.0, rounds=3):
 
 def same(a, b):
     """Whether two snapshots hold the same models and client states, up to rounding."""
-    pairs = [(a.server["w"], b.server["w"]), *((a.clients[k].flatten(), b.clients[k].flatten()) for k in a.clients)]
+    pairs = [
+        (a.server["w"], b.server["w"]),
+        *((a.clients[k].flatten(), b.clients[k].flatten()) for k in a.clients),
+    ]
     return all(close(x, y, 1e-12) for x, y in pairs)
 
 
@@ -105,7 +108,9 @@ def test_the_limits_hold_for_the_rest_of_a_run():
     oracle = engine.oracle = Short(engine.oracle, torch.OutOfMemoryError("CUDA out of memory"), 2)
     failed = []
     w = task_for(data).init(torch.Generator().manual_seed(0))
-    for _ in simulated(stages_of(fedavg(), 4, 9), task_for(data), data, WORK, engine, w, 0, sample_cohort()):
+    for _ in simulated(
+        stages_of(fedavg(), 4, 9), task_for(data), data, WORK, engine, w, 0, sample_cohort()
+    ):
         failed.append(oracle.failed)
     engine.close()
     assert failed[1] > 0
@@ -122,7 +127,10 @@ def test_a_client_that_does_not_fit_is_an_error_with_the_remedy():
     engine.oracle = Short(engine.oracle, MemoryError("std::bad_alloc"), 0)
     seen = []
     engine.notify = lambda sentence: seen.append((engine.cohort_size, engine.workers))
-    with pytest.raises(OutOfMemory, match=r"of one client does not fit .* use a smaller local.batch_size, .*bad_alloc"):
+    with pytest.raises(
+        OutOfMemory,
+        match=r"of one client does not fit .* use a smaller local.batch_size, .*bad_alloc",
+    ):
         run(fedavg(), engine, data, task)
     assert seen == [(3, 4), (2, 4), (1, 4), (1, 2), (1, 1)]
 
@@ -137,7 +145,9 @@ def test_other_errors_pass():
     assert engine.limits == Limits()
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("sums", 1), ("own", 3), ("gradients", 1), ("logits", 3)])
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("sums", 1), ("own", 3), ("gradients", 1), ("logits", 3)]
+)
 def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
     """Blocks of 512 examples of 1024 values are halved until they fit: 4 at once."""
     data = federation(SIZES, features=1024)
@@ -150,7 +160,9 @@ def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
             if kind == "sums":
                 return Measurements(task, engine).mean_losses(data, ids, w)
             if kind == "own":
-                return torch.from_numpy(evaluate(Measurements(task, engine), data, w.expand(len(ids), -1)).train_loss)
+                return torch.from_numpy(
+                    evaluate(Measurements(task, engine), data, w.expand(len(ids), -1)).train_loss
+                )
             if kind == "logits":
                 return Measurements(task, engine).predictions(data, w, ids, data.y).logits
             return ExamplePlan(task, data, data.train, ids, engine).gradients(w)[1]
@@ -223,9 +235,17 @@ def test_worker_threads_record_no_gradients():
         (MemoryError(), True),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
         (RuntimeError(TORCH), True),
-        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."), True),
+        (
+            RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+            True,
+        ),
         (RuntimeError("std::bad_alloc"), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
+            True,
+        ),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
         (RuntimeError("GET was unable to find an engine to execute this computation"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"), False),
@@ -275,7 +295,11 @@ def test_chunks_are_those_of_a_loop_over_clients(seed):
     """A chunk ends where a batch would be more than a quarter plus 8 examples larger than its smallest."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 60))
-    tau, widths, size = rng.integers(1, 4, count), rng.integers(1, 80, count), int(rng.integers(1, 9))
+    tau, widths, size = (
+        rng.integers(1, 4, count),
+        rng.integers(1, 80, count),
+        int(rng.integers(1, 9)),
+    )
     order = sorted(range(count), key=lambda k: (-tau[k], -widths[k], k))
     groups = []
     for k in order:

@@ -122,7 +122,9 @@ def watch(algo, data, rounds=3, **options):
     watched = Watched([Stage(algo, rounds)], task, Engine(make_oracle(task, "loop"), "loop", 1))
     diagnostic = MomentSimilarity(watched)
     observer = diagnostic.observer
-    seen = snapshots(algo, data, rounds=rounds, observers=[] if observer is None else [observer], **options)
+    seen = snapshots(
+        algo, data, rounds=rounds, observers=[] if observer is None else [observer], **options
+    )
     return seen, diagnostic.document()
 
 
@@ -142,7 +144,9 @@ def test_the_moments_are_the_cohorts_own_and_of_the_last_round(name, monkeypatch
     assert document["clients"] == last.cohort[:10].tolist()
     assert np.shape(document["cka"]) == (10, len(first.server["w"]))
     task = task_for(data)
-    for k, m in zip(document["clients"], torch.tensor(document["cka"], dtype=torch.float64), strict=True):
+    for k, m in zip(
+        document["clients"], torch.tensor(document["cka"], dtype=torch.float64), strict=True
+    ):
         rows = data.train.of_clients(np.array([k]))
         w = first.server["w"].clone().requires_grad_()
         named = task.layout.named(w)
@@ -155,7 +159,8 @@ def test_the_moments_are_the_cohorts_own_and_of_the_last_round(name, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("fedavg", {}), ("fedadam", {}), ("adafedadam", {}), ("local_adam", {"state": "reset"})]
+    ("name", "options"),
+    [("fedavg", {}), ("fedadam", {}), ("adafedadam", {}), ("local_adam", {"state": "reset"})],
 )
 def test_methods_without_moments_of_clients_expose_none(name, options):
     """Moments of the server do not count; the diagnostic is for runs whose methods expose them."""
@@ -164,7 +169,9 @@ def test_methods_without_moments_of_clients_expose_none(name, options):
 
 @pytest.mark.parametrize("algo", ["local_adam", "fedcada"])
 def test_a_run_records_the_similarity_of_ten_clients(fed, tmp_path, algo):
-    _, out, _ = fed("data.clients=14", "participation=12", "rounds=3", f"algo={algo}", "eval_every=2")
+    _, out, _ = fed(
+        "data.clients=14", "participation=12", "rounds=3", f"algo={algo}", "eval_every=2"
+    )
     path = run_dir(tmp_path, out)
     assert {p.name for p in path.iterdir()} == {*FILES, "moments.json"}
     found = read_run(path).document("moments")
@@ -234,19 +241,27 @@ def test_one_full_batch_of_one_client_moves_by_rate_times_gradient(fed, tmp_path
     assert np.isnan(measured[0])
     for t in range(2):
         w = {k: v.requires_grad_() for k, v in load_file(runs[t] / "model.safetensors").items()}
-        gradient = torch.autograd.grad(F.cross_entropy(F.linear(x, w["weight"], w["bias"]), y), list(w.values()))
+        gradient = torch.autograd.grad(
+            F.cross_entropy(F.linear(x, w["weight"], w["bias"]), y), list(w.values())
+        )
         norm = torch.cat([g.flatten() for g in gradient]).norm().item()
         assert measured[t + 1] == pytest.approx(0.5 * norm, rel=1e-9)
 
 
 def test_the_norm_is_of_the_last_round_before_an_evaluation(fed, tmp_path):
-    some, every = (  # in this order: a run that is evaluated in every round would answer for the other
-        read_run(run_dir(tmp_path, fed(*FAST, f"eval_every={n}")[1])).rounds().set_index("round")["update_norm"]
+    # in this order: a run that is evaluated in every round would answer for the other
+    some, every = (
+        read_run(run_dir(tmp_path, fed(*FAST, f"eval_every={n}")[1]))
+        .rounds()
+        .set_index("round")["update_norm"]
         for n in (3, 1)
     )
     assert some.index.tolist() == [0, 3, 4]
     assert some[[3, 4]].tolist() == every[[3, 4]].tolist()
-    models = [load_file(run_dir(tmp_path, fed(*FAST[:1], f"rounds={t}")[1]) / "model.safetensors") for t in (3, 4)]
+    models = [
+        load_file(run_dir(tmp_path, fed(*FAST[:1], f"rounds={t}")[1]) / "model.safetensors")
+        for t in (3, 4)
+    ]
     moved = torch.cat([(models[1][k] - models[0][k]).flatten() for k in models[0]])
     assert every[4] == pytest.approx(moved.double().norm().item())
 
@@ -256,7 +271,9 @@ def test_the_norm_is_of_the_last_round_before_an_evaluation(fed, tmp_path):
 
 def drawn(*overrides):
     """The data of a configuration, as (owners' rows, labels)."""
-    data = federated(compose_run(["data=synthetic_leaf", "data.clients=6", "data.noise.clients=0.5", *overrides]))
+    data = federated(
+        compose_run(["data=synthetic_leaf", "data.clients=6", "data.noise.clients=0.5", *overrides])
+    )
     return data.train.index.tolist(), data.test.index.tolist(), data.x.tolist(), data.y.tolist()
 
 

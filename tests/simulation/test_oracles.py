@@ -65,7 +65,9 @@ def test_agrees_with_a_module_of_its_own(name, kind, classes):
 def test_softmax_regression_by_hand(kind):
     """At w = 0 every probability is 1/K: the gradient of one example is (1/K - [class = y]) times its input."""
     task = task_of(Linear, {}, shape=(2,), classes=4)
-    batch = Batch(torch.tensor([[[3.0, -1.0]]]).double(), torch.tensor([[2]]), torch.ones(1, 1).double())
+    batch = Batch(
+        torch.tensor([[[3.0, -1.0]]]).double(), torch.tensor([[2]]), torch.ones(1, 1).double()
+    )
     loss, grad = kind(task).loss_and_grad(torch.zeros(1, task.size).double(), batch)
     assert loss.item() == pytest.approx(torch.log(torch.tensor(4.0)).item())
     miss = torch.tensor([0.25, 0.25, -0.75, 0.25]).double()
@@ -100,7 +102,12 @@ def test_initial_model_comes_from_the_generator_alone():
     assert torch.equal(state, torch.random.get_rng_state())
     assert not torch.equal(a, task.init(torch.Generator().manual_seed(6)))
     named = task.layout.named(a)
-    for name, fan_in in (("layers.0.weight", 64), ("layers.0.bias", 64), ("layers.1.weight", 7), ("layers.1.bias", 7)):
+    for name, fan_in in (
+        ("layers.0.weight", 64),
+        ("layers.0.bias", 64),
+        ("layers.1.weight", 7),
+        ("layers.1.bias", 7),
+    ):
         v = named[name]
         assert v.abs().max() <= fan_in**-0.5
         if v.numel() > 100:  # uniform on ±b: the mean square is b²/3
@@ -108,7 +115,10 @@ def test_initial_model_comes_from_the_generator_alone():
 
 
 def test_precision_does_not_change_the_initial_model():
-    a, b = (task_of(Linear, {}, dtype=d).init(torch.Generator().manual_seed(5)) for d in (torch.float32, torch.float64))
+    a, b = (
+        task_of(Linear, {}, dtype=d).init(torch.Generator().manual_seed(5))
+        for d in (torch.float32, torch.float64)
+    )
     assert torch.equal(a.double(), b)
 
 
@@ -116,7 +126,11 @@ def test_parameters_that_do_not_fit_are_refused():
     task = task_of(Linear, {}, shape=(2,), classes=3)
     good = {"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}
     assert task.layout.flatten(good).shape == (9,)
-    for bad in ({"weight": torch.zeros(3, 2)}, {**good, "bias": torch.zeros(2)}, {**good, "more": torch.zeros(1)}):
+    for bad in (
+        {"weight": torch.zeros(3, 2)},
+        {**good, "bias": torch.zeros(2)},
+        {**good, "more": torch.zeros(1)},
+    ):
         with pytest.raises(RequestError, match="do not match the model"):
             task.layout.flatten(bad)
 
@@ -129,16 +143,27 @@ def test_conv_net_is_a_plain_stack():
     x = batch_of().x[0]
     h = x
     for i in range(2):
-        h = F.max_pool2d(F.relu(F.conv2d(h, p[f"convs.{i}.weight"], p[f"convs.{i}.bias"], padding=1)), 2)
+        h = F.max_pool2d(
+            F.relu(F.conv2d(h, p[f"convs.{i}.weight"], p[f"convs.{i}.bias"], padding=1)), 2
+        )
     h = F.relu(F.linear(h.flatten(1), p["hidden.weight"], p["hidden.bias"]))
     assert torch.allclose(task.predict(w, x), F.linear(h, p["out.weight"], p["out.bias"]))
 
 
 def test_images_are_normalised_when_they_are_read():
-    x = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    x = torch.randint(
+        0, 256, (5, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
     data = FederatedDataset(
-        x, torch.zeros(5, dtype=torch.int64), Rows.of([]), Rows.of([]), (), 1, mean.double(), std.double()
+        x,
+        torch.zeros(5, dtype=torch.int64),
+        Rows.of([]),
+        Rows.of([]),
+        (),
+        1,
+        mean.double(),
+        std.double(),
     ).to(torch.device("cpu"), torch.float32)
     assert data.x.dtype == torch.uint8
     rows = torch.tensor([[4, 0], [1, 1]])

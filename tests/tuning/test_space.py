@@ -43,9 +43,18 @@ def test_an_override_replaces_or_fixes_an_axis():
         "local.lr=tag(log,interval(0.0001,1))",
         "algo.mu=0.001,0.01,0.1,0.5,1",
     ]
-    assert [a.text for a in space("fedprox", "algo.mu=0.1")] == ["local.lr=tag(log,interval(0.0001,1))"]
-    assert [a.text for a in space("fedprox", "algo={mu: 0.1}")] == ["local.lr=tag(log,interval(0.0001,1))"]
-    typed = space("fedprox", "local.lr=interval(0.1,0.2)", "algo.mu=tag(log, interval(0.01, 1))", "local.epochs=1,2")
+    assert [a.text for a in space("fedprox", "algo.mu=0.1")] == [
+        "local.lr=tag(log,interval(0.0001,1))"
+    ]
+    assert [a.text for a in space("fedprox", "algo={mu: 0.1}")] == [
+        "local.lr=tag(log,interval(0.0001,1))"
+    ]
+    typed = space(
+        "fedprox",
+        "local.lr=interval(0.1,0.2)",
+        "algo.mu=tag(log, interval(0.01, 1))",
+        "local.epochs=1,2",
+    )
     assert [a.text for a in typed] == [
         "local.lr=interval(0.1,0.2)", "algo.mu=tag(log,interval(0.01,1))", "local.epochs=1,2",
     ]  # fmt: skip
@@ -93,7 +102,8 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
     assert [a.text for a in space("mine", config_dir=tmp_path)] == [
         "local.lr=tag(log,interval(0.0001,1))", "algo.x=interval(0,2)", "local.momentum=0,0.9",
     ]  # fmt: skip
-    assert [a.key for a in space("mine", "algo.x=1,2")] == ["local.lr", "algo.x"]  # or on the command line
+    # or on the command line
+    assert [a.key for a in space("mine", "algo.x=1,2")] == ["local.lr", "algo.x"]
 
 
 @pytest.mark.parametrize(

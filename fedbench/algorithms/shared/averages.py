@@ -26,12 +26,14 @@ def participants(num_clients: int, examples: Sequence[int] | None) -> int:
 def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
     """Return the method with this local step and FedDyn's states of clients and server.
 
-    Clients keep u_k <- u_k - Δ_k, from 0, the local variable "drift". The server keeps the mean ū of the u_k of all N
-    clients: ū <- ū - (1/N) Σ Δ_k and w <- w - (1/C) Σ Δ_k + ū; "mean" is w before ū is added.
+    Clients keep u_k <- u_k - Δ_k, from 0, the local variable "drift". The server keeps the mean ū
+    of the u_k of all N clients: ū <- ū - (1/N) Σ Δ_k and w <- w - (1/C) Σ Δ_k + ū; "mean" is w
+    before ū is added.
 
     Args:
         step: The local step.
-        examples: Training examples of all clients; those without any never take part and do not count. None: all count.
+        examples: Training examples of all clients; those without any never take part and do not
+            count. None: all count.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -63,14 +65,17 @@ def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
 def blended(share: float) -> LocalPart:
     """Return the local solver w <- w - η_l (share · ∇F_k(w; batch) + (1-share) m), m in the message.
 
-    It is written as a step of rate share · η_l along ∇F_k + m (1-share)/share, which compiled code knows. With share 0,
-    m must be 0.
+    It is written as a step of rate share · η_l along ∇F_k + m (1-share)/share, which compiled code
+    knows. With share 0, m must be 0.
     """
     ratio = (1 - share) / share if share else 0.0
     return descent(
         extra=GradientShift("shift"),
         scale="share",
-        variables=lambda msg, client, info: {"shift": ratio * msg["m"], "share": torch.full_like(info.lr, share)},
+        variables=lambda msg, client, info: {
+            "shift": ratio * msg["m"],
+            "share": torch.full_like(info.lr, share),
+        },
     )
 
 
@@ -81,7 +86,8 @@ def with_mean_gradient(solver: LocalPart, server_lr: float, weights: Weights) ->
     """
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        delta, p = uploads["delta"], cohort.p.double()  # two sums of one upload, which is therefore held
+        # two sums of one upload, which is therefore held
+        delta, p = uploads["delta"], cohort.p.double()
         d = weighted_sum(p, delta).to(delta.dtype)
         m = weighted_sum(p / (cohort.lr * cohort.steps), delta).to(delta.dtype)
         return {"w": torch.sub(server["w"], d, alpha=server_lr), "m": m}

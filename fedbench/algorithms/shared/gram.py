@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_PROXIMAL = 1e-6  # weight of the proximal term, in units of the mean squared length; 1e-10 / this bounds the rounding
+# weight of the proximal term, in units of the mean squared length; 1e-10 / this bounds the rounding
+_PROXIMAL = 1e-6
 _TOLERANCE = 1e-11  # on sums and bounds
 _NARROW = 1e-6  # if the bounds leave less than this free, there is only one choice
 _STEPS = 50  # at most; a step of x by s leaves a residual of _PROXIMAL * s
@@ -29,8 +30,9 @@ def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
         low: Lower bounds [C], with Σ low < 1.
         high: Upper bounds [C], with Σ high > 1.
 
-    A dual active-set method (DAQP: Arnström, Bemporad & Axehill, IEEE TAC 2022) on the host, in proximal steps, so that
-    K may be singular. The conditions of optimality hold to 1e-8 of the mean squared length.
+    A dual active-set method (DAQP: Arnström, Bemporad & Axehill, IEEE TAC 2022) on the host, in
+    proximal steps, so that K may be singular. The conditions of optimality hold to 1e-8 of the mean
+    squared length.
 
     Raises:
         ArithmeticError: If the solver finds no solution.
@@ -42,22 +44,26 @@ def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
 def shortest_in_hull(k: Tensor) -> Tensor:
     """Return the weights [C] of the shortest point of the convex hull of vectors with inner products K [C, C], float64.
 
-    The quadratic program ends at a small residual, which for nearly equal vectors is far from a small error. Between
-    the vectors that it finds, the weights are those of a linear system, where this meets the conditions better.
+    The quadratic program ends at a small residual, which for nearly equal vectors is far from a
+    small error. Between the vectors that it finds, the weights are those of a linear system, where
+    this meets the conditions better.
 
     Raises:
         ArithmeticError: If the solver finds no solution.
     """
     products = k.numpy(force=True)
     size = len(products)
-    weights = _quadratic_program(products, np.zeros(size), np.full(size, 2.0))  # a bound of 1 would be met with Σ λ = 1
+    # a bound of 1 would be met with Σ λ = 1
+    weights = _quadratic_program(products, np.zeros(size), np.full(size, 2.0))
     used = np.flatnonzero(weights > _TOLERANCE)
     system = np.zeros((len(used) + 1, len(used) + 1))  # K λ = const and Σ λ = 1
     system[:-1, :-1] = products[np.ix_(used, used)] / _mean_square(products)
     system[-1, :-1] = system[:-1, -1] = 1
     exact = np.zeros(size)
     exact[used] = np.linalg.lstsq(system, np.append(np.zeros(len(used)), 1.0), rcond=None)[0][:-1]
-    if (exact >= 0).all() and _unevenness(products @ exact, used) <= _unevenness(products @ weights, used):
+    if (exact >= 0).all() and _unevenness(products @ exact, used) <= _unevenness(
+        products @ weights, used
+    ):
         weights = exact
     return torch.from_numpy(weights).to(k)
 
@@ -97,6 +103,8 @@ def _quadratic_program(k: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.n
         if status == 1 and _PROXIMAL * np.abs(x - before).max() < 1e-12:
             break
         if status != 1:
-            raise ArithmeticError(f"the quadratic program of {size} clients was not solved (DAQP status {status})")
+            raise ArithmeticError(
+                f"the quadratic program of {size} clients was not solved (DAQP status {status})"
+            )
     weights: np.ndarray = np.clip(low + rest * x, low, high)
     return weights

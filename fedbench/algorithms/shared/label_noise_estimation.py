@@ -13,9 +13,10 @@ _ROWS = 1024  # rows of the distance matrix computed at once
 def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     """Return the mean local intrinsic dimension of n softmax outputs [n, K], [] float64; 0 for fewer than three.
 
-    Per example -k / Σ_j ln(r_j / (r_k + 1e-6)) over the distances r_1 <= ... <= r_k to its k nearest others;
-    k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the score is meaningless: up to 1e6
-    times the distance, which would put a client of two examples above all others.
+    Per example -k / Σ_j ln(r_j / (r_k + 1e-6)) over the distances r_1 <= ... <= r_k to its k
+    nearest others; k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the
+    score is meaningless: up to 1e6 times the distance, which would put a client of two examples
+    above all others.
     """
     n = len(outputs)
     k = min(neighbours, n - 1)
@@ -32,7 +33,9 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     return torch.cat(scores).mean()
 
 
-def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn, neighbours: int) -> State:
+def note_visit(
+    server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn, neighbours: int
+) -> State:
     """Return the server's state with the score and losses of the one client that the model has just visited.
 
     "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
@@ -53,8 +56,9 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn,
 def estimate_levels(server: State, y: Tensor, predict_fn: PredictFn) -> State:
     """Return the server's state with "level" [N], the share of wrong labels of each client; 0 for a clean one.
 
-    Noisy are the clients in the component of the higher scores; those without a score (fewer than three examples) are
-    clean. The level is the share of the client's losses in the higher component of their own.
+    Noisy are the clients in the component of the higher scores; those without a score (fewer than
+    three examples) are clean. The level is the share of the client's losses in the higher component
+    of their own.
     """
     scores = server["lid"].numpy(force=True)
     able = np.flatnonzero(scores > 0)
@@ -71,15 +75,19 @@ def nearly_clean(server: State) -> np.ndarray:
     return low
 
 
-def corrected(server: State, y: Tensor, predict_fn: PredictFn, confidence: float, share: float | None = None) -> Tensor:
+def corrected(
+    server: State, y: Tensor, predict_fn: PredictFn, confidence: float, share: float | None = None
+) -> Tensor:
     """Return the labels [T] with those of confident examples of noisy clients replaced by the model's prediction.
 
     Args:
-        server: State of the server: "w" is the model that predicts, "level" is above 0 for noisy clients.
+        server: State of the server: "w" is the model that predicts, "level" is above 0 for noisy
+            clients.
         y: Labels [T].
         predict_fn: Evaluates the model on training examples.
         confidence: Probability above which a prediction is confident.
-        share: Fraction of a client's n · level largest losses that may be corrected; None: all examples may be.
+        share: Fraction of a client's n · level largest losses that may be corrected; None: all
+            examples may be.
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):

@@ -14,8 +14,9 @@ from fedbench.core.types import Batch, Oracle
 class MixupOracle:
     """An oracle on mixed examples: a loss of mixed labels is a mixture of two losses with hard labels.
 
-    The examples are x̃ = λ x + (1-λ) x[π], the loss λ ℓ(x̃, y) + (1-λ) ℓ(x̃, y[π]); λ ~ U(0, 1) = Beta(1, 1). λ and the
-    permutation π of a batch are pure functions of the client's key and the step.
+    The examples are x̃ = λ x + (1-λ) x[π], the loss λ ℓ(x̃, y) + (1-λ) ℓ(x̃, y[π]); λ ~ U(0, 1) =
+    Beta(1, 1). λ and the permutation π of a batch are pure functions of the client's key and the
+    step.
 
     Attributes:
         oracle: The oracle of the plain loss.
@@ -45,7 +46,8 @@ class MixupOracle:
         step = torch.full_like(self.key, batch.step)
         share = (fold_in(0, self.key, step).double() / 2.0**63).to(batch.weight.dtype)
         order = fold_in(1, self.key, step, torch.arange(batch.y.shape[1], device=batch.y.device))
-        order = torch.where(batch.weight > 0, order, torch.iinfo(torch.int64).max)  # padding stays behind
+        # padding stays behind
+        order = torch.where(batch.weight > 0, order, torch.iinfo(torch.int64).max)
         pair = torch.argsort(order, dim=1, stable=True)
         rows = torch.arange(len(pair), device=pair.device).unsqueeze(1)
         wide = share.view(-1, *(1,) * (batch.x.dim() - 1))
@@ -57,6 +59,8 @@ def with_mixup(algo: Algorithm) -> Algorithm:
     """Return the method with mixup in its local steps."""
     return replace(
         algo,
-        step=lambda oracle, msg, local, batch, info: algo.step(MixupOracle(oracle, info.key), msg, local, batch, info),
+        step=lambda oracle, msg, local, batch, info: algo.step(
+            MixupOracle(oracle, info.key), msg, local, batch, info
+        ),
         blends_examples=True,
     )

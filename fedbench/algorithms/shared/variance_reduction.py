@@ -15,7 +15,8 @@ def recursive_momentum(
 ) -> tuple[Tensor, Tensor]:
     """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)): two iterates, one batch, [A, P].
 
-    (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``solver`` act on both gradients.
+    (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``solver`` act on both
+    gradients.
     """
     g, _ = solver.update(oracle.grad(local["w"], batch), {"w": local["w"]})
     g_prev, _ = solver.update(oracle.grad(local["prev"], batch), {"w": local["prev"]})
@@ -30,7 +31,9 @@ def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
 def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
     """Return the exchange before the first round: every client uploads its gradient on one batch as "g"."""
     return Algorithm(
-        step=lambda oracle, msg, local, batch, info: {"g": solver.update(oracle.grad(local["w"], batch), local)[0]},
+        step=lambda oracle, msg, local, batch, info: {
+            "g": solver.update(oracle.grad(local["w"], batch), local)[0]
+        },
         finish=lambda msg, client, local, info: ({"g": local["g"]}, client),
         update=update,
         weights="uniform",

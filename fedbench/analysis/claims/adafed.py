@@ -67,7 +67,9 @@ def c65_losses_end_alike(evidence: Evidence) -> list[Comparison]:
     return _two_clients(evidence, label, room)
 
 
-def _two_clients(evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.Series], float]) -> list[Comparison]:
+def _two_clients(
+    evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.Series], float]
+) -> list[Comparison]:
     """Return, per setup of Figure 3, the comparison of a number of the two clients' losses with 0."""
     out = []
     for shown in figure_runs(evidence, "figure3").values():
@@ -82,8 +84,8 @@ def _two_clients(evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.S
 def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed needs fewer rounds to a mean accuracy of 40 % than each other method.
 
-    A run that ends below 40 % needs at least one round more than it has. A seed with which neither run gets there does
-    not count, and if there are no other seeds the comparison is undecided.
+    A run that ends below 40 % needs at least one round more than it has. A seed with which neither
+    run gets there does not count, and if there are no other seeds the comparison is undecided.
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
@@ -101,7 +103,8 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
             out.append(tested(f"{label} (neither gets there)", neither, (adafed, other)))
             continue
         a, b = (
-            {unit: min(rounds) for unit, rounds in needed.items() if unit not in stopped} for needed in (mine, theirs)
+            {unit: min(rounds) for unit, rounds in needed.items() if unit not in stopped}
+            for needed in (mine, theirs)
         )
         out.append(contest(label, a, b, -1.0, adafed, other))
     return out
@@ -110,8 +113,9 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
 def c67_rounds_to_target_as_printed(evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed reaches a mean accuracy of 40 % in rounds 360 to 440 and each other method in 810 to 990.
 
-    These are the 400 and 900 rounds of the paper, which it reads off a picture, with a slack of a tenth. A run that has
-    at least the band's rounds and never reaches 40 % counts as outside; a shorter one is left out.
+    These are the 400 and 900 rounds of the paper, which it reads off a picture, with a slack of a
+    tenth. A run that has at least the band's rounds and never reaches 40 % counts as outside; a
+    shorter one is left out.
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
@@ -129,7 +133,10 @@ def c67_rounds_to_target_as_printed(evidence: Evidence) -> list[Comparison]:
 def _rounds_to_target(runs: MatchedRuns) -> dict[Unit, tuple[float, float]]:
     """Return the rounds to 40 %, infinite if a run never gets there, and the round after the last of each run."""
     curves = runs.curve("accuracy_mean")
-    return {unit: (rounds_to(curve, _TARGET, lower=False), curve.index[-1] + 1.0) for unit, curve in curves.items()}
+    return {
+        unit: (rounds_to(curve, _TARGET, lower=False), curve.index[-1] + 1.0)
+        for unit, curve in curves.items()
+    }
 
 
 def _stopped_first(runs: Sequence[tuple[float, float]]) -> bool:
@@ -141,7 +148,10 @@ def _stopped_first(runs: Sequence[tuple[float, float]]) -> bool:
 def c66_full_batch_is_smoothest(evidence: Evidence) -> list[Comparison]:
     """Test that the length of the direction, as a share of its first value, is smoothest for one full-batch epoch."""
     (shown,) = figure_runs(evidence, "figure4").values()
-    rough = {runs: {unit: roughness(c / c.iloc[0]) for unit, c in runs.curve("update_norm").items()} for runs in shown}
+    rough = {
+        runs: {unit: roughness(c / c.iloc[0]) for unit, c in runs.curve("update_norm").items()}
+        for runs in shown
+    }
     smooth = shown[-1]  # the row with a full batch and a single epoch
     out = []
     for runs in shown[:-1]:

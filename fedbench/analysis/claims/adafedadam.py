@@ -25,7 +25,9 @@ def c17_dominates_each_baseline(evidence: Evidence) -> list[Comparison]:
         points = []
         for point in front:
             parts = [
-                contest(field.label, last[point, field], last[baseline, field], -1.0, point, baseline)
+                contest(
+                    field.label, last[point, field], last[baseline, field], -1.0, point, baseline
+                )
                 for field in _ERRORS
             ]
             label = f"{point.name} below {baseline.name} in {fields}"

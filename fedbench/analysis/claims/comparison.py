@@ -25,12 +25,13 @@ class Comparison:
 
     Attributes:
         label: Description of the comparison.
-        mean: Mean lead of the first side; infinite if only runs that diverged make a difference; None if a side has
-            not been run.
+        mean: Mean lead of the first side; infinite if only runs that diverged make a difference;
+            None if a side has not been run.
         greater: p-value of the test that the first side is ahead; None if a side has not been run.
         less: p-value of the test that the first side is behind; None if a side has not been run.
         n: Number of blocks.
-        reduced: In what the settings of its sides differ from the paper's; empty if they are the paper's.
+        reduced: In what the settings of its sides differ from the paper's; empty if they are the
+            paper's.
         untuned: Whether the values of some rows were searched here, and those of others not.
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         group: Title of the setup that it belongs to, or of both.
@@ -38,8 +39,8 @@ class Comparison:
         differences: Lead of the first side by block; runs that diverged are counted.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
-        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None until it is judged, and
-            for one that has not been run.
+        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None
+            until it is judged, and for one that has not been run.
         against_p: p-value that it is behind, likewise.
         parts: Comparisons that it consists of; its numbers are those of the part that counts.
         every: Whether all parts must be shown, or one is enough.
@@ -144,8 +145,8 @@ def contest(
         sign: 1 if higher is better, -1 if lower is better.
         one: Runs of the first method.
         two: Runs of the second method.
-        margin: How far the first method may be behind and still support the statement (non-inferiority), in the unit
-            of the numbers; 0 if it must be ahead.
+        margin: How far the first method may be behind and still support the statement
+            (non-inferiority), in the unit of the numbers; 0 if it must be ahead.
     """
     differences = {unit: lead + margin for unit, lead in leads(a, b, sign).items()}
     lost = one.diverged & b.keys()
@@ -256,9 +257,9 @@ def between(
 ) -> Comparison:
     """Return the comparison of two parts: a number is above the lower end of a band, and below its upper end.
 
-    Two one-sided tests show equivalence within the band, and one of them that it is outside: a number is always on the
-    right side of one end, so that they are no comparisons of their own. A run that diverged counts as outside at both
-    ends, and so does a unit of ``missed``.
+    Two one-sided tests show equivalence within the band, and one of them that it is outside: a
+    number is always on the right side of one end, so that they are no comparisons of their own. A
+    run that diverged counts as outside at both ends, and so does a unit of ``missed``.
     """
     outside = {*missed, *runs.diverged}
     above_low = {unit: value - low for unit, value in values.items()}
@@ -273,10 +274,11 @@ def between(
 def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
     """Return a comparison that consists of others, all of which must be shown, or one of which is enough.
 
-    If all must be shown, it is ahead with the largest p-value of its parts (intersection-union) and behind with the
-    smallest one times their number (Bonferroni); its other numbers are those of the weakest part. If one is enough, it
-    is ahead with the smallest p-value times their number, missing parts included, and behind with the largest one, once
-    all have been run; its other numbers are those of the best part.
+    If all must be shown, it is ahead with the largest p-value of its parts (intersection-union) and
+    behind with the smallest one times their number (Bonferroni); its other numbers are those of the
+    weakest part. If one is enough, it is ahead with the smallest p-value times their number,
+    missing parts included, and behind with the largest one, once all have been run; its other
+    numbers are those of the best part.
     """
     group = " and ".join(dict.fromkeys(part.group for part in parts if part.group))
     run = [part for part in parts if part.mean is not None]

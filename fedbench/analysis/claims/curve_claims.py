@@ -76,7 +76,9 @@ _LABELS = {
 }
 
 
-def figure_runs(evidence: Evidence, name: str, setups: Sequence[str] = ()) -> dict[str, list[MatchedRuns]]:
+def figure_runs(
+    evidence: Evidence, name: str, setups: Sequence[str] = ()
+) -> dict[str, list[MatchedRuns]]:
     """Return the runs that a figure shows by setup, on some of its setups or on all."""
     figure = evidence.paper.figures[name]
     shown = {}
@@ -100,7 +102,9 @@ def runs_of(shown: Sequence[MatchedRuns], algo: str, **hyper: Any) -> MatchedRun
 # ---- measures of runs
 
 
-def measured(runs: MatchedRuns, measure: str, field: str, threshold: float | None = None) -> PerUnit:
+def measured(
+    runs: MatchedRuns, measure: str, field: str, threshold: float | None = None
+) -> PerUnit:
     """Return a measure of runs by unit, in the shown unit; empty if they do not have it.
 
     Args:
@@ -118,7 +122,9 @@ def measured(runs: MatchedRuns, measure: str, field: str, threshold: float | Non
         numbers = runs.final(field)
     else:
         better = metric_info(field).sign if measure.startswith("setbacks") else 1
-        numbers = {unit: _OF_CURVE[measure](better * curve) for unit, curve in runs.curve(field).items()}
+        numbers = {
+            unit: _OF_CURVE[measure](better * curve) for unit, curve in runs.curve(field).items()
+        }
     factor, _ = _scale(measure, field)
     return {unit: factor * number for unit, number in numbers.items()}
 
@@ -139,7 +145,9 @@ def _share(runs: MatchedRuns, threshold: float, below: bool) -> PerUnit:
     if runs.reading.round == "best" or runs.reading.weighting == "weighted":
         return {}
     last = {unit: run.last_clients()["accuracy"].dropna() for unit, run in runs.runs.items()}
-    return {unit: float(((accuracy < threshold) == below).mean()) for unit, accuracy in last.items()}
+    return {
+        unit: float(((accuracy < threshold) == below).mean()) for unit, accuracy in last.items()
+    }
 
 
 def _mean_cka(runs: MatchedRuns) -> PerUnit:
@@ -164,8 +172,8 @@ def _mean_cka(runs: MatchedRuns) -> PerUnit:
 def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedRuns, PerUnit]:
     """Return, per unit, the rounds to the best value that every method reaches.
 
-    The target depends on which methods have run, so only units with runs of every method count. A run that diverged
-    does not affect the target.
+    The target depends on which methods have run, so only units with runs of every method count. A
+    run that diverged does not affect the target.
     """
     lower = lower_is_better(field)
     curves = {runs: runs.curve(field) for runs in sides}

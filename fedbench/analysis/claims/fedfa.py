@@ -21,8 +21,8 @@ _FIELDS = ("accuracy_mean", "train_loss")
 def c07_less_stable_with_heterogeneity(evidence: Evidence) -> list[Comparison]:
     """Test that FedAvg's curves become less stable with heterogeneity.
 
-    For accuracy and training loss: the rank correlation of the setbacks with the order of the four synthetic sets. A
-    run that diverged is less stable than any other.
+    For accuracy and training loss: the rank correlation of the setbacks with the order of the four
+    synthetic sets. A run that diverged is less stable than any other.
     """
     shown = figure_runs(evidence, "figure2", _SYNTHETIC)
     steps = [runs_of(runs, "fedavg") for runs in shown.values()]
@@ -60,8 +60,8 @@ def c15_higher_mean_with_larger_variance(evidence: Evidence) -> list[Comparison]
 def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> list[Comparison]:
     """Test that at rate 0.001 the curves of both baselines are more stable than at 0.01, and lower on average.
 
-    More stable: smaller setbacks of accuracy and training loss. Worse convergence: a lower mean accuracy over the
-    rounds.
+    More stable: smaller setbacks of accuracy and training loss. Worse convergence: a lower mean
+    accuracy over the rounds.
     """
     paper = evidence.paper
     out = []
@@ -88,7 +88,9 @@ def c24_weights_are_fairer_than_equal(evidence: Evidence) -> list[Comparison]:
     for setup in (*_SYNTHETIC[1:], "femnist"):
         weighted = row_of(paper, "table2", setup, "fedfa")
         equal = _first_row(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
-        out += [compare_rows(evidence, weighted, equal, metric) for metric in ("var_clients", "worst20")]
+        out += [
+            compare_rows(evidence, weighted, equal, metric) for metric in ("var_clients", "worst20")
+        ]
     return out
 
 

@@ -72,7 +72,10 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
     adopted = judge(claim, evidence.under(ADOPTED))
     if adopted.basis != "runs" or adopted.word == "not testable":
         return {ADOPTED: adopted}
-    verdicts = {reading: judge(claim, evidence.under(reading)) for reading in evidence.paper.readings.every()}
+    verdicts = {
+        reading: judge(claim, evidence.under(reading))
+        for reading in evidence.paper.readings.every()
+    }
     numbers = {reading: _numbers(verdict.outcome) for reading, verdict in verdicts.items()}
     kept = {}
     for reading, verdict in verdicts.items():
@@ -120,7 +123,9 @@ def comparisons_of(claim: Claim, check: Check, evidence: Evidence) -> list[Compa
     if isinstance(check, Function):
         return own_check(evidence.paper.id, claim.id)(evidence)
     if type(check) not in _COMPARISONS:
-        raise RequestError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
+        raise RequestError(
+            f"{check.kind} is not decided by comparisons; make it a claim of its own"
+        )
     return _COMPARISONS[type(check)](evidence, check)
 
 
@@ -129,7 +134,8 @@ def own_check(paper: str, claim: str) -> OwnCheck:
 
     Args:
         paper: Id of the paper, the name of the module in this package.
-        claim: Id of the claim, with which the name of the function begins: ``c14_lead_grows_with_skew``.
+        claim: Id of the claim, with which the name of the function begins:
+            ``c14_lead_grows_with_skew``.
 
     Raises:
         RequestError: If there is no such function.
@@ -140,4 +146,6 @@ def own_check(paper: str, claim: str) -> OwnCheck:
         if name.startswith(f"{claim}_"):
             check: OwnCheck = function
             return check
-    raise RequestError(f"kind: function needs a function {claim}_... in {module.replace('.', '/')}.py")
+    raise RequestError(
+        f"kind: function needs a function {claim}_... in {module.replace('.', '/')}.py"
+    )

@@ -71,7 +71,8 @@ def compare_rows(
         better: A row.
         worse: A row.
         metric: The metric.
-        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must
+            not be reached.
         label: Description of the comparison; empty for one by what is compared.
     """
     m = evidence.paper.metrics[metric]
@@ -115,7 +116,8 @@ def _unit(metric: PrintedMetric) -> str:
 def compare(evidence: Evidence, check: Compare) -> list[Comparison]:
     """Return the comparisons of each better method with each worse one, or with itself at another place.
 
-    Where the methods on both sides are the same ones, a pair of them is one comparison of two parts.
+    Where the methods on both sides are the same ones, a pair of them is one comparison of two
+    parts.
     """
     if check.by < 0 and set(check.better) == set(check.worse):
         return _close_together(evidence, check)
@@ -129,7 +131,9 @@ def compare(evidence: Evidence, check: Compare) -> list[Comparison]:
             rivals = [row_of(paper, table, setup, other) for other in check.worse if other != algo]
         else:
             rivals = [row for row in rows_of(paper, table, setup) if row is not own]
-        out += [compare_rows(evidence, own, rival, metric, check.by, check.label) for rival in rivals]
+        out += [
+            compare_rows(evidence, own, rival, metric, check.by, check.label) for rival in rivals
+        ]
     return out
 
 
@@ -139,7 +143,9 @@ def _close_together(evidence: Evidence, check: Compare) -> list[Comparison]:
     out = []
     for setup, metric, pair in product(check.setups, check.metrics, combinations(check.better, 2)):
         one, two = (row_of(paper, check.table, setup, algo) for algo in pair)
-        parts = [compare_rows(evidence, *sides, metric, check.by) for sides in ((one, two), (two, one))]
+        parts = [
+            compare_rows(evidence, *sides, metric, check.by) for sides in ((one, two), (two, one))
+        ]
         names = " and ".join(paper.methods[algo].label for algo in pair)
         label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
         out.append(joined(f"{label} on {paper.setups[setup].title}", parts, every=True))
@@ -175,7 +181,8 @@ def rank_correlations(
     A run that diverged has the worst value of all.
     """
     outcomes = [
-        {**dict.fromkeys(runs.diverged, worst), **measured} for runs, measured in zip(steps, values, strict=True)
+        {**dict.fromkeys(runs.diverged, worst), **measured}
+        for runs, measured in zip(steps, values, strict=True)
     ]
     return {unit: kendall(numbers) for unit, numbers in aligned(*outcomes).items()}
 
@@ -186,14 +193,17 @@ def _steps(paper: Paper, check: Trend, algo: str) -> list[Row]:
         return [row_of(paper, check.table, setup, algo) for setup in check.order]
     rows = [row for row in rows_of(paper, check.table, check.setup) if row.algo == algo]
     if len(rows) < 2 or any(check.over not in row.hyperparameters for row in rows):
-        raise RequestError(f"{check.table} needs at least two rows of {algo} on {check.setup}, all with {check.over}")
+        raise RequestError(
+            f"{check.table} needs at least two rows of {algo} on {check.setup}, all with {check.over}"
+        )
     return sorted(rows, key=lambda row: row.hyperparameters[check.over])
 
 
 def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
     """Return how far the rows of one side are ahead of those of the other, averaged over pairs of rows.
 
-    Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts if all rows have it.
+    Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts
+    if all rows have it.
     """
     paper = evidence.paper
     m = paper.metrics[check.metric]
@@ -216,7 +226,8 @@ def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
 def within_band(evidence: Evidence, check: WithinBand) -> list[Comparison]:
     """Return the comparison of a row's number with a band (``between``).
 
-    A run that has at least the band's rounds and never reaches its target counts as outside; a shorter one is left out.
+    A run that has at least the band's rounds and never reaches its target counts as outside; a
+    shorter one is left out.
     """
     paper = evidence.paper
     m = paper.metrics[check.metric]

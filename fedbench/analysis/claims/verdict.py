@@ -1,9 +1,10 @@
 """The verdict on comparisons that must all be shown: one procedure for every claim of every paper.
 
-A comparison is *shown* if its p-value is at most 5 %, *refuted* if that of the opposite is, and *open* otherwise; both
-are adjusted alike for the number of comparisons (``adjusted``). A claim *holds* if all p-values are at most 5 % as they
-are: where all must be shown, none needs an adjustment. docs/reproduction.md has the words of a verdict on one page, and
-docs/adr/0013 the reasons.
+A comparison is *shown* if its p-value is at most 5 %, *refuted* if that of the opposite is, and
+*open* otherwise; both are adjusted alike for the number of comparisons (``adjusted``). A claim
+*holds* if all p-values are at most 5 % as they are: where all must be shown, none needs an
+adjustment. docs/reproduction.md has the words of a verdict on one page, and docs/adr/0013 the
+reasons.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ class Verdict:
     Attributes:
         word: ``holds``, ``fails``, ``mixed``, ``undecided``, ``not run`` or ``not testable``.
         evidence: The reason for a verdict without comparisons, in one line.
-        basis: What it rests on: ``runs``, ``test`` (a test of the code) or ``print`` (the paper's own numbers).
-        comparisons: All comparisons; those that have not been run at the paper's setting have no numbers.
-        scaled: The scaled-down check: the same procedure on all comparisons, if runs at reduced settings are behind
-            some of them; it is never counted as a verdict.
-        by_group: Verdict on the comparisons of each setup, by its title; empty if there is only one.
+        basis: What it rests on: ``runs``, ``test`` (a test of the code) or ``print`` (the paper's
+            own numbers).
+        comparisons: All comparisons; those that have not been run at the paper's setting have no
+            numbers.
+        scaled: The scaled-down check: the same procedure on all comparisons, if runs at reduced
+            settings are behind some of them; it is never counted as a verdict.
+        by_group: Verdict on the comparisons of each setup, by its title; empty if there is only
+            one.
     """
 
     word: str
@@ -62,8 +66,8 @@ class Verdict:
     def lacking(self) -> tuple[str, Comparison, int | None] | None:
         """The outcome that the blocks did not allow, ``hold`` or ``fail``, where, and how many do; else None.
 
-        A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one sign, whatever the
-        others are (``least_blocks``). Its word does not matter.
+        A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one
+        sign, whatever the others are (``least_blocks``). Its word does not matter.
         """
         if self.word not in DECIDED or not self.comparisons:
             return None

@@ -1,7 +1,8 @@
 """Cache of prepared data: memory-mapped arrays, kept as long as the files that they were read from are unchanged.
 
-Reading hundreds of thousands of images from text or archives takes minutes and twice their size in memory; cached
-arrays are compared with their checksums, which takes half a second per GB, and are read page by page.
+Reading hundreds of thousands of images from text or archives takes minutes and twice their size in
+memory; cached arrays are compared with their checksums, which takes half a second per GB, and are
+read page by page.
 """
 
 import hashlib
@@ -34,15 +35,15 @@ def prepared(
 ) -> Examples:
     """Return the examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
 
-    The arrays are mapped copy-on-write: they can be changed in memory, never on disk. The cache of another version of
-    fedbench is not used, one that cannot be read is rebuilt. If ``data_dir`` cannot be written, the examples are
-    returned as read, with a warning on standard error.
+    The arrays are mapped copy-on-write: they can be changed in memory, never on disk. The cache of
+    another version of fedbench is not used, one that cannot be read is rebuilt. If ``data_dir``
+    cannot be written, the examples are returned as read, with a warning on standard error.
 
     Args:
         data_dir: Directory of all data sets.
         name: Name of the data set.
-        paths: Files and directories that the examples are read from. The cache is valid as long as these files, and
-            all files in these directories, keep their names, sizes and times.
+        paths: Files and directories that the examples are read from. The cache is valid as long as
+            these files, and all files in these directories, keep their names, sizes and times.
         options: Everything else that the examples depend on.
         make: Function that reads the examples.
     """
@@ -75,9 +76,9 @@ def prepared(
 def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
     """Yield a text for a file, or for a directory and everything in it, that changes whenever the file does.
 
-    The change time of a file moves with every write, replacement, copy and chmod, and unlike the modification time it
-    cannot be set. Inode numbers would add nothing to it, and network file systems may change them. 100,000 files take
-    half a second; reading them takes minutes.
+    The change time of a file moves with every write, replacement, copy and chmod, and unlike the
+    modification time it cannot be set. Inode numbers would add nothing to it, and network file
+    systems may change them. 100,000 files take half a second; reading them takes minutes.
     """
     facts = entry.stat()
     yield f"{os.fspath(entry)}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"

@@ -36,7 +36,8 @@ class Remote:
         path: Where the file belongs, below the data directory.
         urls: Its addresses in the order to try.
         hash: The published checksum, such as "md5:..."; None if there is none.
-        max_bytes: Size above which a download is stopped; the largest published file has about 1 GB.
+        max_bytes: Size above which a download is stopped; the largest published file has about 1
+            GB.
     """
 
     path: str
@@ -61,9 +62,12 @@ class Files:
 
     Attributes:
         name: Name of the data set, for messages.
-        layouts: Places of the files or directories below the data directory; the first complete layout is used.
-        remotes: What is downloaded if no layout is complete; the files themselves, or archives of them.
-        into: Directory below the data directory that archives are unpacked into; None if they are read as they are.
+        layouts: Places of the files or directories below the data directory; the first complete
+            layout is used.
+        remotes: What is downloaded if no layout is complete; the files themselves, or archives of
+            them.
+        into: Directory below the data directory that archives are unpacked into; None if they are
+            read as they are.
         sums: Published checksums of unpacked files, by file name.
         remedy: How to get files that cannot be downloaded, for messages.
     """
@@ -103,7 +107,8 @@ class Files:
             download: Whether downloads are allowed.
 
         Raises:
-            RequestError: If files are missing and cannot be downloaded, or an archive is corrupt or lacks them.
+            RequestError: If files are missing and cannot be downloaded, or an archive is corrupt or
+                lacks them.
         """
         paths = self.existing(data_dir)
         if paths is not None:
@@ -123,14 +128,18 @@ class Files:
         paths = self.existing(data_dir)
         if paths is None:
             wanted = ", ".join(self.layouts[-1])
-            raise RequestError(f"{self.name}: {downloads[0]} does not contain {wanted}; remove it to download it again")
+            raise RequestError(
+                f"{self.name}: {downloads[0]} does not contain {wanted}; remove it to download it again"
+            )
         return paths
 
     def _download(self, data_dir: Path, allowed: bool) -> None:
         """Download the remote files that do not exist; the message of an error lists the place and source of each."""
         missing = [remote for remote in self.remotes if not (data_dir / remote.path).is_file()]
         if missing and (offline() or not allowed):
-            switch = "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
+            switch = (
+                "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
+            )
             raise self._failure(f"downloads are disabled by {switch}", missing, data_dir)
         if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
             raise RequestError(
@@ -159,7 +168,9 @@ class Files:
             sums = f" ({remote.hash})" if remote.hash else ""
             wanted.append(f"{data_dir / remote.path} from {' or '.join(remote.urls)}{sums}")
         count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
-        return MissingFiles(f"{self.name}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
+        return MissingFiles(
+            f"{self.name}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}"
+        )
 
     def genuine(self, paths: Sequence[Path]) -> bool:
         """Return whether files have the published checksums."""
@@ -233,9 +244,12 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
     from requests import ConnectionError, RequestException
 
     pooch.get_logger().setLevel("WARNING")
-    # as it is on the server: a .gz that is sent as an encoding of something else must not be decoded
+    # as it is on the server: a .gz that is sent as an encoding of something else must not be
+    # decoded
     headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
-    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT, headers=headers)
+    downloader = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(), timeout=_TIMEOUT, headers=headers
+    )
     failures: list[str] = []
     limited = partial(_download_limited, downloader, remote.max_bytes)
     for url in remote.addresses():
@@ -272,13 +286,13 @@ class _LimitedFile(io.FileIO):
 def unpack(archive: Path, target: Path) -> None:
     """Unpack a zip or tar archive into the directory ``target``.
 
-    Everything is unpacked into a temporary directory in ``target`` and then moved by renames: files of the same name
-    are replaced, others stay. Members that lead out of the directory are refused in a tar archive, and left out of a
-    zip archive.
+    Everything is unpacked into a temporary directory in ``target`` and then moved by renames: files
+    of the same name are replaced, others stay. Members that lead out of the directory are refused
+    in a tar archive, and left out of a zip archive.
 
     Raises:
-        RequestError: If the archive is corrupt or of another format, has a member that is refused, or ``target``
-            cannot be written.
+        RequestError: If the archive is corrupt or of another format, has a member that is refused,
+            or ``target`` cannot be written.
     """
     with reading(
         archive,
@@ -287,6 +301,9 @@ def unpack(archive: Path, target: Path) -> None:
     ):
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as folder:
-            content = Path(folder) / "content"  # with the usual permissions, unlike a temporary directory
-            shutil.unpack_archive(archive, content, filter=None if archive.suffix == ".zip" else "data")
+            # with the usual permissions, unlike a temporary directory
+            content = Path(folder) / "content"
+            shutil.unpack_archive(
+                archive, content, filter=None if archive.suffix == ".zip" else "data"
+            )
             shutil.copytree(content, target, dirs_exist_ok=True, copy_function=os.replace)

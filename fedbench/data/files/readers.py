@@ -14,9 +14,11 @@ from PIL import Image
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading
 
-# Pillow knows dozens of formats, one of which (EPS) starts another program; data sets of images come in these
+# Pillow knows dozens of formats, one of which (EPS) starts another program; data sets of images
+# come in these
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
-_DEEPEST = 20  # tuples of a pickle: the time of a hash doubles with each one around another, and CIFAR's have few
+# tuples of a pickle: the time of a hash doubles with each one around another, and CIFAR's have few
+_DEEPEST = 20
 
 
 def read_text(path: Path) -> str:
@@ -37,7 +39,8 @@ def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
         known: Names that its arrays may have.
 
     Raises:
-        RequestError: If it is corrupt, has an array of another name, or one that is not of plain numbers or text.
+        RequestError: If it is corrupt, has an array of another name, or one that is not of plain
+            numbers or text.
     """
     with (
         reading(path, "is not a .npz file of plain arrays", "write it with numpy.savez"),
@@ -46,7 +49,9 @@ def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
     ):
         names = archive.files
         if other := [name for name in names if name not in known]:
-            raise RequestError(f"{path} has an unknown array {shown(other[0])}; it may contain {', '.join(known)}")
+            raise RequestError(
+                f"{path} has an unknown array {shown(other[0])}; it may contain {', '.join(known)}"
+            )
         arrays = {name: archive[name] for name in names}
         for array in arrays.values():
             if array.dtype.kind == "U":
@@ -62,8 +67,8 @@ def open_image(source: str | Path | io.BytesIO) -> Image.Image:
 def read_pickle(path: Path) -> dict[Any, Any]:
     """Return the content of a pickled dictionary of plain values and NumPy arrays, as CIFAR's files are.
 
-    No function that the file names is called, NumPy's included: its arrays can be given a type and a state by which
-    reading them crashes. Stand-ins check both.
+    No function that the file names is called, NumPy's included: its arrays can be given a type and
+    a state by which reading them crashes. Stand-ins check both.
 
     Raises:
         pickle.UnpicklingError: If it refers to anything else, or would exhaust memory or the stack.
@@ -73,7 +78,8 @@ def read_pickle(path: Path) -> dict[Any, Any]:
     tuples = 0
     for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
         tuples += "TUPLE" in opcode.name
-        # every value before this one has a number, in order; another number would reserve memory for all up to it
+        # every value before this one has a number, in order; another number would reserve memory
+        # for all up to it
         if tuples > _DEEPEST or ("PUT" in opcode.name and (argument or 0) > count):
             raise pickle.UnpicklingError("it is nested too deeply or out of order")
     loaded: dict[Any, Any] = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
@@ -113,7 +119,9 @@ def _array(call: _Call) -> np.ndarray:
     """Return the array of bytes that a call of ``_reconstruct`` stands for."""
     _, shape, kind, fortran, raw = call.state
     if kind.arguments[0] != "u1":
-        raise pickle.UnpicklingError(f"it has an array of type {shown(kind.arguments[0])}, not of bytes")
+        raise pickle.UnpicklingError(
+            f"it has an array of type {shown(kind.arguments[0])}, not of bytes"
+        )
     content = raw.encode("latin1") if isinstance(raw, str) else raw  # text: bytes of Python 2
     return np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
 
@@ -131,4 +139,6 @@ def refuse_too_large(place: str, need: int, remedy: str) -> None:
     """
     free = psutil.virtual_memory().available
     if need > free:
-        raise RequestError(f"{place} need {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free; {remedy}")
+        raise RequestError(
+            f"{place} need {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free; {remedy}"
+        )

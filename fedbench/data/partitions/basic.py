@@ -1,8 +1,8 @@
 """Partitions: the iid rule, rules by quantity, two rules from the code of papers' authors, and what all rules share.
 
-Every rule of this package takes the labels y [T], the number of clients and a generator, gives a position to at most
-one client unless it says otherwise, and documents what it leaves out. All terminate: an impossible request ends with
-the reason and a remedy.
+Every rule of this package takes the labels y [T], the number of clients and a generator, gives a
+position to at most one client unless it says otherwise, and documents what it leaves out. All
+terminate: an impossible request ends with the reason and a remedy.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,8 @@ from fedbench.core.options import Count, NonNegative, Positive
 
 Owned: TypeAlias = list[np.ndarray]  # the positions of the examples of each client
 Partition = Callable[[np.ndarray, int, Generator], Owned]
-Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]  # shares [tries, K, N], examples per class [K] -> counts
+# shares [tries, K, N], examples per class [K] -> counts
+Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _TRIES = 10, 10_000  # fewest and most draws for one request
 _CELLS = 2_000_000  # about the most numbers drawn for one request
@@ -34,10 +35,11 @@ def dirichlet_min_share(
 ) -> Owned:
     """Draw Dirichlet shares of every class until no client has next to nothing.
 
-    Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum to at least
-    min_share / N of one class, and until every client has an example; client k gets floor(q_k n_class) of the class's
-    shuffled examples and the remainder is dropped (authors' code of AdaFedAdam, Ju et al. 2023; there min_share
-    is 0.1, and clients may end up empty, which takes classes of a few examples).
+    Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum
+    to at least min_share / N of one class, and until every client has an example; client k gets
+    floor(q_k n_class) of the class's shuffled examples and the remainder is dropped (authors' code
+    of AdaFedAdam, Ju et al. 2023; there min_share is 0.1, and clients may end up empty, which takes
+    classes of a few examples).
 
     Raises:
         RequestError: If ``min_share`` is above the number of classes, or no draw meets it.
@@ -71,10 +73,10 @@ def two_classes_power_law(
 ) -> Owned:
     """Give every client two classes, in sizes by a power law.
 
-    Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of the rest of a class the share
-    that its lognormal(0, sigma) draw has among the draws of the class; a part that no longer fits is left
-    out (script for MNIST of FedProx, Li et al. 2020; 1000 clients, least 5, sigma 2). With fewer than K - 1 clients
-    some classes belong to no client.
+    Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of the rest of a
+    class the share that its lognormal(0, sigma) draw has among the draws of the class; a part that
+    no longer fits is left out (script for MNIST of FedProx, Li et al. 2020; 1000 clients, least 5,
+    sigma 2). With fewer than K - 1 clients some classes belong to no client.
 
     Raises:
         RequestError: If there are too few examples for ``least`` per client and class.
@@ -107,8 +109,9 @@ def lognormal_sizes(
 ) -> Owned:
     """Deal random examples in lognormal amounts.
 
-    Every client has ``min_size`` examples; the others are shared out in proportion to lognormal(0, sigma) draws (the
-    unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no lowest size). All examples are used.
+    Every client has ``min_size`` examples; the others are shared out in proportion to lognormal(0,
+    sigma) draws (the unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no lowest
+    size). All examples are used.
 
     Raises:
         RequestError: If there are too few examples for ``min_size``.
@@ -126,8 +129,9 @@ def power_law_sizes(
 ) -> Owned:
     """Deal random examples in amounts that fall as a power of the rank.
 
-    Every client has ``min_size`` examples; of the others the client of rank r = 1 .. N gets a share proportional to
-    r^-exponent. Ranks are random. Exponent 1 is Zipf's law, 0 equal sizes. All examples are used.
+    Every client has ``min_size`` examples; of the others the client of rank r = 1 .. N gets a share
+    proportional to r^-exponent. Ranks are random. Exponent 1 is Zipf's law, 0 equal sizes. All
+    examples are used.
 
     Raises:
         RequestError: If there are too few examples for ``min_size``.
@@ -143,7 +147,9 @@ def _deal_in_proportion(weights: np.ndarray, total: int, least: int, rng: Genera
     return np.split(rng.permutation(total), np.cumsum(sizes)[:-1])
 
 
-def require_examples(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:
+def require_examples(
+    total: int, clients: int, each: int = 1, key: str = "data.partition.min_size"
+) -> None:
     """Reject a request for more examples than exist.
 
     Args:
@@ -214,8 +220,8 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
 def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.ndarray:
     """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
 
-    The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of them, chosen at random,
-    gets everything: the limit for small alpha.
+    The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of
+    them, chosen at random, gets everything: the limit for small alpha.
 
     Args:
         shares: [..., N].

@@ -1,8 +1,8 @@
 """Partitions by Dirichlet draws: two rules of the same name, which differ, and one for a part of the examples.
 
 ``dirichlet`` draws the shares of the clients in every class, so that clients differ in size too;
-``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance. The
-variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.basic.
+``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance.
+The variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.basic.
 """
 
 from functools import partial
@@ -39,10 +39,11 @@ def dirichlet(
 ) -> Owned:
     """Share every class among all clients by a Dirichlet draw.
 
-    Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). All classes
-    are redrawn until every client has ``min_size`` examples. With ``balance``, before a class is cut q_k is
-    set to 0 for the clients that already hold total / N or more, and q is renormalised (code of Yurochkin et al. 2019
-    and of FedMA, Wang et al. 2020). All examples are used.
+    Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). All
+    classes are redrawn until every client has ``min_size`` examples. With ``balance``, before a
+    class is cut q_k is set to 0 for the clients that already hold total / N or more, and q is
+    renormalised (code of Yurochkin et al. 2019 and of FedMA, Wang et al. 2020). All examples are
+    used.
 
     Raises:
         RequestError: If no draw meets ``min_size``.
@@ -68,15 +69,19 @@ def dirichlet_sample(
         y: Labels [T].
         clients: Number of clients N.
         rng: Random generator of the draws.
-        examples: Number of examples that are drawn; T of them give ``dirichlet`` of all, in another order.
+        examples: Number of examples that are drawn; T of them give ``dirichlet`` of all, in another
+            order.
         alpha: Concentration of the shares.
         min_size: Lowest number of examples per client.
 
     Raises:
-        RequestError: If there are fewer examples than are to be drawn, or no draw meets ``min_size``.
+        RequestError: If there are fewer examples than are to be drawn, or no draw meets
+            ``min_size``.
     """
     if examples > len(y):
-        raise RequestError(f"examples must be at most {len(y)}, the number of examples of the data, got {examples}")
+        raise RequestError(
+            f"examples must be at most {len(y)}, the number of examples of the data, got {examples}"
+        )
     kept = rng.permutation(len(y))[:examples]
     return [kept[rows] for rows in dirichlet(y[kept], clients, rng, alpha=alpha, min_size=min_size)]
 
@@ -104,10 +109,11 @@ def dirichlet_mixture(
 ) -> Owned:
     """Draw for every client a mixture of classes, and its examples from that mixture (Hsu et al. 2019).
 
-    Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums to 1, and draws n_k examples without replacement:
-    an exhausted class is dropped from the mixtures of the clients that follow, which are renormalised; a client all of
-    whose classes are exhausted draws uniformly from the remaining examples. The last clients are therefore the least
-    like their mixtures. All examples are used.
+    Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums to 1, and draws n_k examples
+    without replacement: an exhausted class is dropped from the mixtures of the clients that follow,
+    which are renormalised; a client all of whose classes are exhausted draws uniformly from the
+    remaining examples. The last clients are therefore the least like their mixtures. All examples
+    are used.
 
     Args:
         y: Labels [T].
@@ -115,7 +121,8 @@ def dirichlet_mixture(
         rng: Random generator of the draws.
         alpha: Total concentration: with K classes and equal p each class has α / K.
         prior: The base measure p: "data", the shares of the classes in ``y``, or "uniform".
-        size_sigma: Sizes beyond ``min_size`` are proportional to lognormal(0, size_sigma) draws; 0 means equal sizes.
+        size_sigma: Sizes beyond ``min_size`` are proportional to lognormal(0, size_sigma) draws; 0
+            means equal sizes.
         min_size: Lowest number of examples per client.
 
     Raises:

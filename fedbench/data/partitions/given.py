@@ -1,7 +1,8 @@
 """Partitions that are given by indices, in files or by functions of the user's own; they are checked before use.
 
-A file is of fedbench's own form, plain lists, a table, or the ``data.json`` of FLGo (``BuiltinClassPipe.save_task``).
-What flwr-datasets has is a dictionary from a partition's number to its indices, which JSON can hold as it is.
+A file is of fedbench's own form, plain lists, a table, or the ``data.json`` of FLGo
+(``BuiltinClassPipe.save_task``). What flwr-datasets has is a dictionary from a partition's number
+to its indices, which JSON can hold as it is.
 """
 
 import json
@@ -47,18 +48,22 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
         empty: Whether clients may be without examples.
 
     Raises:
-        RequestError: If a position is out of range or no integer, belongs to two clients or twice to one, or a client
-            has no example.
+        RequestError: If a position is out of range or no integer, belongs to two clients or twice
+            to one, or a client has no example.
     """
     names = given.names
     tests = [] if given.test is None else given.test
     if not names or len({*names}) < len(names):
         raise RequestError(f"{where} must have clients, and a different name for each")
     if len(given.train) != len(names) or len(tests) not in (0, len(names)):
-        raise RequestError(f"{where} must have examples of {len(names)} clients, as many as it has names")
+        raise RequestError(
+            f"{where} must have examples of {len(names)} clients, as many as it has names"
+        )
 
     places = [f"{where}: the examples of {name}" for name in names]
-    train = [_positions(rows, count, place) for rows, place in zip(given.train, places, strict=True)]
+    train = [
+        _positions(rows, count, place) for rows, place in zip(given.train, places, strict=True)
+    ]
     test = [_positions(rows, count, place) for rows, place in zip(tests, places, strict=False)]
     owned = [np.concatenate(rows) for rows in zip(train, test, strict=True)] if test else train
     idle = [name for name, rows in zip(names, owned, strict=True) if not len(rows)]
@@ -72,7 +77,9 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
     positions, times = np.unique(np.concatenate(owned), return_counts=True)
     repeated = positions[times > 1]
     if len(repeated):
-        raise RequestError(f"{where}: example {repeated[0]} is listed twice; every example has at most one place")
+        raise RequestError(
+            f"{where}: example {repeated[0]} is listed twice; every example has at most one place"
+        )
     return Given(names, train, test or None, shared)
 
 
@@ -89,23 +96,28 @@ def _positions(values: Any, count: int, place: str) -> np.ndarray:
         raise RequestError(f"{place} must be integers, one per example, got {got}")
     wrong = positions[(positions < 0) | (positions >= count)]
     if len(wrong):
-        raise RequestError(f"{place}: {wrong[0]} is not among the {count} examples of the source, from 0")
+        raise RequestError(
+            f"{place}: {wrong[0]} is not among the {count} examples of the source, from 0"
+        )
     return positions.astype(np.int64)
 
 
 def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
     """Give every client the examples that a file lists.
 
-    Positions count the examples of the source in stored order, from 0: the official training examples first, then the
-    official test examples. So indices into a training set, as FLGo and flwr-datasets have, are used as they are.
+    Positions count the examples of the source in stored order, from 0: the official training
+    examples first, then the official test examples. So indices into a training set, as FLGo and
+    flwr-datasets have, are used as they are.
 
     Args:
         y: Labels of all examples of the source, [T, ...].
         held_out: True for its official test examples, [T].
-        file: A .json file, or a .parquet table with the columns client, index and, for test examples, split.
+        file: A .json file, or a .parquet table with the columns client, index and, for test
+            examples, split.
 
     Raises:
-        RequestError: If the file cannot be read, or a position in it is out of range, or has two owners.
+        RequestError: If the file cannot be read, or a position in it is out of range, or has two
+            owners.
     """
     path = user_path("data.partition.file", file)
     fault = "of data.partition.file cannot be read as indices per client"
@@ -170,7 +182,9 @@ def _given(content: Any, count: int) -> Given:
     elif "clients" in content:  # fedbench
         expected = content.get("examples", count)
         if expected != count:
-            raise ValueError(f"it divides {expected} examples, and this source has {count}; use the same data set")
+            raise ValueError(
+                f"it divides {expected} examples, and this source has {count}; use the same data set"
+            )
         return _given(content["clients"], count)._replace(shared=content.get("shared_test"))
 
     names = tuple(map(str, content))

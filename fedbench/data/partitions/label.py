@@ -1,6 +1,7 @@
 """Partitions by label, other than the Dirichlet ones.
 
-No rule uses an example twice, but for ``consecutive_classes`` with ``as_published``; only that one leaves some out.
+No rule uses an example twice, but for ``consecutive_classes`` with ``as_published``; only that one
+leaves some out.
 """
 
 from collections.abc import Sequence
@@ -28,8 +29,9 @@ _PUBLISHED = 4000  # examples of a class in FedProx's script for skewed FEMNIST
 def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Count = 2) -> Owned:
     """Sort by label, cut into shards and deal each client a few of them.
 
-    The N ``shards_per_client`` shards are contiguous in the order by label (within a label as stored), their sizes
-    differ by at most one, and they are dealt without replacement (McMahan et al. 2017).
+    The N ``shards_per_client`` shards are contiguous in the order by label (within a label as
+    stored), their sizes differ by at most one, and they are dealt without replacement (McMahan et
+    al. 2017).
 
     Raises:
         RequestError: If there are fewer examples than shards.
@@ -40,14 +42,16 @@ def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Co
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
 
 
-def k_classes(y: np.ndarray, clients: int, rng: Generator, *, classes_per_client: Count = 5) -> Owned:
+def k_classes(
+    y: np.ndarray, clients: int, rng: Generator, *, classes_per_client: Count = 5
+) -> Owned:
     """Give every client ``classes_per_client`` random classes; the holders of a class share it evenly.
 
     A class that no client has drawn replaces, at a random client, a class with several holders.
 
     Raises:
-        RequestError: If there are too few classes, too few clients to hold all classes, or a class has fewer examples
-            than holders.
+        RequestError: If there are too few classes, too few clients to hold all classes, or a class
+            has fewer examples than holders.
     """
     labels, sizes = np.unique(y, return_counts=True)
     fewest = -(-len(labels) // clients)
@@ -81,19 +85,20 @@ def consecutive_classes(
 ) -> Owned:
     """Give client i the classes i, i + 1, ... modulo K, the same amount of each, with lognormal sizes.
 
-    Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size // classes_per_client
-    examples, but at least ``least``. Clients are served in turn; a class that no longer has enough is skipped.
-    The remaining examples are left out (script for skewed FEMNIST of FedProx, Li et al. 2020: 3 of the letters a to j,
-    mu 4, sigma 1, more 5, least 2).
+    Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size //
+    classes_per_client examples, but at least ``least``. Clients are served in turn; a class that no
+    longer has enough is skipped. The remaining examples are left out (script for skewed FEMNIST of
+    FedProx, Li et al. 2020: 3 of the letters a to j, mu 4, sigma 1, more 5, least 2).
 
-    With ``as_published``, examples are handed out as in that script: of every class at most 4000 random examples take
-    part, and before a client gets its share the script goes back to the first of them if enough are *left*, where it
-    should do so if too few are. Almost every client of a class thus gets the same first examples: with the 200 clients
-    of the script a tenth of the examples are distinct. Some of a client's test examples are training examples of
-    others.
+    With ``as_published``, examples are handed out as in that script: of every class at most 4000
+    random examples take part, and before a client gets its share the script goes back to the first
+    of them if enough are *left*, where it should do so if too few are. Almost every client of a
+    class thus gets the same first examples: with the 200 clients of the script a tenth of the
+    examples are distinct. Some of a client's test examples are training examples of others.
 
-    Deviation: a share that reaches beyond the 4000 is cut short here as there, but labels the script wrongly from then
-    on. That takes two clients in a row of 6000 examples each of their classes, on average.
+    Deviation: a share that reaches beyond the 4000 is cut short here as there, but labels the
+    script wrongly from then on. That takes two clients in a row of 6000 examples each of their
+    classes, on average.
 
     Raises:
         RequestError: If there are too few classes, or all classes of a client are exhausted.
@@ -130,11 +135,13 @@ def consecutive_classes(
     return owned
 
 
-def similarity(y: np.ndarray, clients: int, rng: Generator, *, similarity: UnitInterval = 0.95) -> Owned:
+def similarity(
+    y: np.ndarray, clients: int, rng: Generator, *, similarity: UnitInterval = 0.95
+) -> Owned:
     """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
-    Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it
-    is called s %).
+    Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et
+    al. 2020, where it is called s %).
 
     Args:
         y: Labels [T].
@@ -173,11 +180,13 @@ def contiguous(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     return np.array_split(np.arange(len(y)), clients)
 
 
-def half_classes(y: np.ndarray, clients: int, rng: Generator, *, classes: Sequence[int] | None = None) -> Owned:
+def half_classes(
+    y: np.ndarray, clients: int, rng: Generator, *, classes: Sequence[int] | None = None
+) -> Owned:
     """Share some classes among the first half of the clients, and the others among the second half.
 
-    Within a half every client has the same amount, to within one, of every class (FAFED, Wu et al. 2023). With an odd
-    number of clients the second half has one more.
+    Within a half every client has the same amount, to within one, of every class (FAFED, Wu et al.
+    2023). With an odd number of clients the second half has one more.
 
     Args:
         y: Labels [T].
@@ -186,7 +195,8 @@ def half_classes(y: np.ndarray, clients: int, rng: Generator, *, classes: Sequen
         classes: Labels of the first half; None means the lower half of the labels.
 
     Raises:
-        RequestError: If ``classes`` are not a proper subset of the labels, or a half has fewer examples than clients.
+        RequestError: If ``classes`` are not a proper subset of the labels, or a half has fewer
+            examples than clients.
     """
     labels = np.unique(y).tolist()
     if clients < 2:
@@ -201,17 +211,20 @@ def half_classes(y: np.ndarray, clients: int, rng: Generator, *, classes: Sequen
         )
     rows = by_label(y, rng)
     in_first = np.isin(y[rows], first)
-    return _in_turn(rows[in_first], clients // 2) + _in_turn(rows[~in_first], clients - clients // 2)
+    return _in_turn(rows[in_first], clients // 2) + _in_turn(
+        rows[~in_first], clients - clients // 2
+    )
 
 
 def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Give client k the class k mod K, in order of the labels; several clients of a class share it evenly.
 
-    With as many clients as classes a client is a class (agnostic federated learning, Mohri et al. 2019; AdaFed,
-    Hamidi & Yang 2024), and the seed does not change the owners.
+    With as many clients as classes a client is a class (agnostic federated learning, Mohri et al.
+    2019; AdaFed, Hamidi & Yang 2024), and the seed does not change the owners.
 
     Raises:
-        RequestError: If there are fewer clients than classes, or a class has fewer examples than clients.
+        RequestError: If there are fewer clients than classes, or a class has fewer examples than
+            clients.
     """
     labels, sizes = np.unique(y, return_counts=True)
     if clients < len(labels):
@@ -234,10 +247,10 @@ def bernoulli_dirichlet(
 ) -> Owned:
     """Give every client each class with probability p, and share a class by a Dirichlet draw among its holders.
 
-    A client without a class redraws its classes; then q ~ Dir(α 1) over the holders of a class, and each of its
-    examples goes to a holder by q (FedCorr, Xu et al. 2022). A class without a holder goes to one client at random,
-    where the authors' code stops; everything is redrawn until every client has ``min_size`` examples, where the
-    authors' code allows empty clients.
+    A client without a class redraws its classes; then q ~ Dir(α 1) over the holders of a class, and
+    each of its examples goes to a holder by q (FedCorr, Xu et al. 2022). A class without a holder
+    goes to one client at random, where the authors' code stops; everything is redrawn until every
+    client has ``min_size`` examples, where the authors' code allows empty clients.
 
     Raises:
         RequestError: If no draw meets ``min_size``.
@@ -253,8 +266,8 @@ def bernoulli_dirichlet(
 def _bernoulli(shape: tuple[int, ...], p: float, rng: Generator) -> np.ndarray:
     """Draw the holders of the classes, [tries, K, N]: with probability p, given that every client holds one.
 
-    The first class of a client has the geometric distribution truncated at K, so that no redraw is needed however
-    small p is. A class without a holder goes to a random client.
+    The first class of a client has the geometric distribution truncated at K, so that no redraw is
+    needed however small p is. A class without a holder goes to a random client.
     """
     tries, classes, clients = shape
     ids = np.arange(classes)[:, None]
@@ -290,5 +303,7 @@ def _in_turn(rows: np.ndarray, clients: int) -> Owned:
         RequestError: If there are more clients than rows.
     """
     if clients > len(rows):
-        raise RequestError(f"{clients} clients cannot share {len(rows)} examples; lower data.clients")
+        raise RequestError(
+            f"{clients} clients cannot share {len(rows)} examples; lower data.clients"
+        )
     return [rows[k::clients] for k in range(clients)]

@@ -17,7 +17,9 @@ _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and la
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
 
 
-def idx_files(name: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]) -> Files:
+def idx_files(
+    name: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]
+) -> Files:
     """Return the files of training images and labels, then test images and labels; plain or gzipped.
 
     Args:
@@ -42,7 +44,8 @@ def read_images(paths: Sequence[Path], name: str) -> tuple[np.ndarray, np.ndarra
     """Read the idx files of training images and labels, then of test images and labels.
 
     Returns:
-        All images uint8 [T, 1, height, width], their labels int64 [T], and the number of training images.
+        All images uint8 [T, 1, height, width], their labels int64 [T], and the number of training
+        images.
 
     Raises:
         RequestError: If a file is not of its form, or images and labels do not match.
@@ -76,12 +79,14 @@ def read(path: Path) -> np.ndarray:
         return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(lengths)
 
 
-def standardised(how: Standardise, images: np.ndarray, over: np.ndarray, mean: float, std: float) -> dict[str, Any]:
+def standardised(
+    how: Standardise, images: np.ndarray, over: np.ndarray, mean: float, std: float
+) -> dict[str, Any]:
     """Return the fields ``x``, ``mean`` and ``std`` of images of one channel.
 
     Args:
-        how: "channel" uses one mean and standard deviation for all pixels, "pixel" those of every pixel; "none" leaves
-            values from 0 to 1.
+        how: "channel" uses one mean and standard deviation for all pixels, "pixel" those of every
+            pixel; "none" leaves values from 0 to 1.
         images: [T, 1, height, width] uint8.
         over: The images [S, 1, height, width] whose mean and deviation per pixel are used.
         mean: Mean of the training images, in units of the full range.

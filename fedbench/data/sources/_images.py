@@ -59,8 +59,8 @@ def decode(
         remedy: Advice for an image of another size, or for too many images.
 
     Raises:
-        RequestError: If an image cannot be read or has another size (the message names it), or the images do not fit
-            into memory.
+        RequestError: If an image cannot be read or has another size (the message names it), or the
+            images do not fit into memory.
     """
     if channels is None or size is None:
         with reading(names[0], _FAULT), opened(names[0]) as first:

@@ -48,7 +48,8 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
         download: Whether downloads are allowed.
 
     Raises:
-        RequestError: If files are missing and cannot be downloaded, or are not of the official form.
+        RequestError: If files are missing and cannot be downloaded, or are not of the official
+            form.
     """
     paths = FILES[0].find(data_dir, download=download)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images
@@ -69,11 +70,16 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
     """
     xs, ys = [], []
     for path in paths:
-        with reading(path, f"is not a file of {files.name}", f"unpack {files.remotes[0].urls[0]} again"):
+        with reading(
+            path, f"is not a file of {files.name}", f"unpack {files.remotes[0].urls[0]} again"
+        ):
             content = read_pickle(path)
-            y = np.fromiter(content[key], dtype=np.int64)  # a list within a list is refused, which may be endless
+            # a list within a list is refused, which may be endless
+            y = np.fromiter(content[key], dtype=np.int64)
             if y.size and not 0 <= y.min() <= y.max() < classes:
-                raise ValueError(f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}")
+                raise ValueError(
+                    f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}"
+                )
             xs.append(content["data"].reshape(len(y), 3, 32, 32))
             ys.append(y)
     return Examples(

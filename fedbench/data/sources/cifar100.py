@@ -29,7 +29,9 @@ FILES = (Files("CIFAR-100", _LAYOUTS, [_ARCHIVE], into=".", sums=_SUMS),)
 _CLASSES = {"fine": 100, "coarse": 20}
 
 
-def load(data_dir: Path, *, labels: Literal["fine", "coarse"] = "fine", download: bool = True) -> Examples:
+def load(
+    data_dir: Path, *, labels: Literal["fine", "coarse"] = "fine", download: bool = True
+) -> Examples:
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
@@ -42,4 +44,6 @@ def load(data_dir: Path, *, labels: Literal["fine", "coarse"] = "fine", download
     """
     paths = FILES[0].find(data_dir, download=download)
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
-    return replace(read_batches(FILES[0], paths, f"{labels}_labels", _CLASSES[labels]), mean=mean, std=std)
+    return replace(
+        read_batches(FILES[0], paths, f"{labels}_labels", _CLASSES[labels]), mean=mean, std=std
+    )

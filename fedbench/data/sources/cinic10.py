@@ -33,19 +33,22 @@ _ARCHIVE = Remote(
     "md5:6ee4d0c996905fe93221de577967a372",
 )
 _LAYOUTS = [
-    [f"{folder}/{part}/{name}" for part in _PARTS for name in _CLASSES] for folder in ("cinic-10", "cinic-10/cinic-10")
+    [f"{folder}/{part}/{name}" for part in _PARTS for name in _CLASSES]
+    for folder in ("cinic-10", "cinic-10/cinic-10")
 ]
 FILES = (Files("CINIC-10", _LAYOUTS, [_ARCHIVE], into="cinic-10"),)
 
 
-def load(data_dir: Path, *, valid: Literal["train", "out"] = "train", download: bool = True) -> Examples:
+def load(
+    data_dir: Path, *, valid: Literal["train", "out"] = "train", download: bool = True
+) -> Examples:
     """Read three times 90000 images of 3 x 32 x 32; the official test images are held out.
 
     The labels are those of CIFAR-10: the class directories in alphabetical order.
 
     Args:
-        data_dir: Directory of all data sets; contains cinic-10/ with train/, valid/ and test/, each with a directory
-            per class.
+        data_dir: Directory of all data sets; contains cinic-10/ with train/, valid/ and test/, each
+            with a directory per class.
         valid: "train" adds the validation images to the training images, "out" leaves them out.
         download: Whether downloads are allowed.
 

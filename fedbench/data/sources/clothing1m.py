@@ -48,22 +48,24 @@ def load(
 ) -> Examples:
     """Read photographs of clothes in 14 classes; the test images with clean labels are held out.
 
-    Every image is scaled to a square, whatever its shape. FedCorr (Xu et al. 2022) uses 224 pixels, at which a million
-    images take 150 GB, randomly cropped from 256 for training, and a network pretrained on ImageNet. As there, images
-    are normalised by the mean and standard deviation of ImageNet.
+    Every image is scaled to a square, whatever its shape. FedCorr (Xu et al. 2022) uses 224 pixels,
+    at which a million images take 150 GB, randomly cropped from 256 for training, and a network
+    pretrained on ImageNet. As there, images are normalised by the mean and standard deviation of
+    ImageNet.
 
     Args:
         data_dir: Directory of all data sets; contains clothing1m/ (or clothing1M/) with images/,
-            {noisy,clean}_label_kv.txt, noisy_train_key_list.txt, clean_train_key_list.txt and clean_test_key_list.txt;
-            the key lists name images as images/...
+            {noisy,clean}_label_kv.txt, noisy_train_key_list.txt, clean_train_key_list.txt and
+            clean_test_key_list.txt; the key lists name images as images/...
         seed: Random seed of the choice of ``images``.
-        train: "noisy" reads the million images with labels from the surrounding text, "clean" the 47570 with verified
-            labels.
+        train: "noisy" reads the million images with labels from the surrounding text, "clean" the
+            47570 with verified labels.
         size: Side in pixels that every image is scaled to.
         images: Number of training images, chosen at random; None takes all.
 
     Raises:
-        RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
+        RequestError: If files are missing, have no label or cannot be read, or the images do not
+            fit into memory.
     """
     paths = _files(train).find(data_dir, download=False)
     keys, y = _listed(paths[0], paths[1])
@@ -82,7 +84,9 @@ def load(
                 files,
                 3,
                 (size, size),
-                change=lambda image: image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR),
+                change=lambda image: image.convert("RGB").resize(
+                    (size, size), Image.Resampling.BILINEAR
+                ),
                 remedy="lower data.source.size or data.source.images",
             ),
             y=np.concatenate([y, test_y]),
@@ -90,7 +94,9 @@ def load(
             held_out=np.arange(len(files)) >= len(keys),
             mean=(0.485, 0.456, 0.406),  # of ImageNet
             std=(0.229, 0.224, 0.225),
-            sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {size} pixels",),
+            sources=(
+                f"Clothing1M: local files, {len(keys)} {train} training images, {size} pixels",
+            ),
         )
 
     return prepared(data_dir, "clothing1m", paths + files, options, make)

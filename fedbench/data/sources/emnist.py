@@ -23,7 +23,11 @@ _ARCHIVE = Remote(
 
 
 def _files(split: str) -> Files:
-    kinds = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+    kinds = [
+        f"{part}-{kind}-ubyte"
+        for part in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
     names = [f"emnist-{split}-{kind}" for kind in kinds]
     layouts = [
         [f"EMNIST/raw/{name}" for name in names],
@@ -45,14 +49,15 @@ def load(
 ) -> Examples:
     """Read one of EMNIST's sets; its test images are held out.
 
-    The files store every image with rows and columns exchanged; here they are upright. Mean and standard deviation are
-    those of the training images that are kept.
+    The files store every image with rows and columns exchanged; here they are upright. Mean and
+    standard deviation are those of the training images that are kept.
 
     Args:
-        data_dir: Directory of all data sets; contains EMNIST/gzip.zip, or EMNIST/raw/ with the idx files,
-            gzipped or not.
-        split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced" 47 classes
-            (112800 + 18800), "letters" 26 classes, capital and small together (124800 + 20800).
+        data_dir: Directory of all data sets; contains EMNIST/gzip.zip, or EMNIST/raw/ with the idx
+            files, gzipped or not.
+        split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced"
+            47 classes (112800 + 18800), "letters" 26 classes, capital and small together (124800 +
+            20800).
         classes: Labels to keep, renumbered in this order; None keeps all.
         download: Whether downloads are allowed.
 
@@ -62,7 +67,9 @@ def load(
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
     paths = _files(split).find(data_dir, download=download)
     options = {"split": split, "classes": classes}
-    return prepared(data_dir, f"emnist-{split}", paths, options, lambda: _read(paths, split, classes))
+    return prepared(
+        data_dir, f"emnist-{split}", paths, options, lambda: _read(paths, split, classes)
+    )
 
 
 def _read(paths: Sequence[Path], split: str, classes: Sequence[int] | None) -> Examples:

@@ -21,7 +21,8 @@ from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
 from fedbench.data.sources.leaf_json import User, part_of, users_of
 
-_CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase  # in the order of the labels
+# in the order of the labels
+_CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _SIDE = 28
 _ARCHIVES = [
     Remote(
@@ -37,11 +38,14 @@ _ARCHIVES = [
         ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),
     )
 ]
-_NIST = Files("FEMNIST (or put LEAF's JSON files into femnist/data)", [[a.path for a in _ARCHIVES]], _ARCHIVES)
+_NIST = Files(
+    "FEMNIST (or put LEAF's JSON files into femnist/data)", [[a.path for a in _ARCHIVES]], _ARCHIVES
+)
 # LEAF's JSON files are a random sample without published checksums
 FILES = (replace(_NIST, layouts=[["femnist/data/train"], *_NIST.layouts]),)
 
-# LEAF reads these, not the copies in train_*/; a directory is named by the code of its digit or letter
+# LEAF reads these, not the copies in train_*/; a directory is named by the code of its digit or
+# letter
 _CLASS = re.compile(r"by_class/(3[0-9]|[46][1-9a-f]|[57][0-9a])/hsf_\d/[^/]+\.png")
 _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
 
@@ -55,16 +59,18 @@ def load(
 ) -> Examples:
     """Read images of 28 x 28; every writer is a client.
 
-    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0, 1], as for LEAF's
-    models, without subtracting a mean. LEAF's files contain one image of almost every writer twice (see
-    ``by_writer``), possibly once for training and once for testing; they are read unchanged.
+    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0,
+    1], as for LEAF's models, without subtracting a mean. LEAF's files contain one image of almost
+    every writer twice (see ``by_writer``), possibly once for training and once for testing; they
+    are read unchanged.
 
     Args:
-        data_dir: Directory of all data sets; contains femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes
-            them (with -t sample), or femnist/{by_class,by_write}.zip of NIST Special Database 19.
+        data_dir: Directory of all data sets; contains femnist/data/{train,test}/*.json as LEAF's
+            preprocess.sh writes them (with -t sample), or femnist/{by_class,by_write}.zip of NIST
+            Special Database 19.
         form: "leaf" reads the JSON files, "nist" the archives, "auto" the JSON files if they exist.
-        pool: Whether LEAF's training and test images of a writer are joined, to be split again by ``data.split``.
-            NIST's images are not split.
+        pool: Whether LEAF's training and test images of a writer are joined, to be split again by
+            ``data.split``. NIST's images are not split.
         download: Whether downloads are allowed.
 
     Raises:
@@ -102,7 +108,9 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
         )
     parts += known
     if not any(len(part.y) for part in parts):
-        raise RequestError(f"{trained[0].parent} contains no image; every writer's num_samples is 0")
+        raise RequestError(
+            f"{trained[0].parent} contains no image; every writer's num_samples is 0"
+        )
     note = f"FEMNIST: LEAF JSON, {len(names)} writers"
     if len(tests) > len(known):
         note += f"; {len(tests) - len(known)} writers of test/ without training images left out"
@@ -114,7 +122,9 @@ def _part(user: User, held_out: bool) -> Part:
     """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
     part = part_of(user, held_out)
     if part.x.size != len(part.y) * _SIDE**2 or part.y.max(initial=0) >= len(_CHARACTERS):
-        raise RequestError(f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61")
+        raise RequestError(
+            f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61"
+        )
     x = part.x.reshape(len(part.y), 1, _SIDE, _SIDE)
     pixels = np.rint(255 * x).clip(0, 255)
     if not np.allclose(x, pixels / 255, rtol=0, atol=1e-6):
@@ -144,14 +154,15 @@ def _nist(by_class: Path, by_write: Path) -> Examples:
 def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -> Examples:
     """Read every writer's images, 28 x 28 on white paper (255), with the labels given by ``by_class``.
 
-    The files of by_write do not name the character that they show; those of by_class do, and are the same files: an
-    image gets the class of the file with the same md5, the first in alphabetical order if there are several. Images
-    of 128 x 128 are converted to grey and scaled down with Lanczos' filter, without halving them first, as Pillow
-    before version 7 does in LEAF's ``thumbnail`` with ``ANTIALIAS``. Images without a class are left out and counted in
+    The files of by_write do not name the character that they show; those of by_class do, and are
+    the same files: an image gets the class of the file with the same md5, the first in alphabetical
+    order if there are several. Images of 128 x 128 are converted to grey and scaled down with
+    Lanczos' filter, without halving them first, as Pillow before version 7 does in LEAF's
+    ``thumbnail`` with ``ANTIALIAS``. Images without a class are left out and counted in
     ``sources``.
 
-    Deviation: LEAF's script takes the first image of every writer but the first twice, hence 817851 images instead of
-    the 814255 in the archives. Here it is taken once.
+    Deviation: LEAF's script takes the first image of every writer but the first twice, hence 817851
+    images instead of the 814255 in the archives. Here it is taken once.
 
     Args:
         by_class: The archive by_class.zip.
@@ -191,7 +202,9 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
             1,
             (_SIDE, _SIDE),
             opened=lambda name: open_image(BytesIO(by_write.read(name))),
-            change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
+            change=lambda image: image.convert("L").resize(
+                (_SIDE, _SIDE), Image.Resampling.LANCZOS
+            ),
         ),
         y=np.array(y),
         classes=len(_CHARACTERS),

@@ -31,8 +31,9 @@ def load(
 ) -> Examples:
     """Read one column as inputs and one as labels.
 
-    Images are read as grey if the first one is, else as RGB. Numbers, of the same shape for all examples, are read as
-    float32. Labels are integers from 0, or words, which are numbered in alphabetical order.
+    Images are read as grey if the first one is, else as RGB. Numbers, of the same shape for all
+    examples, are read as float32. Labels are integers from 0, or words, which are numbered in
+    alphabetical order.
 
     Args:
         root: Directory that ``save_to_disk`` wrote: one data set, or several splits.
@@ -40,19 +41,24 @@ def load(
         y: Column of the labels.
         owner: Column with the client of every example; None if a partition assigns the examples.
         train: Split of the training examples, if there are splits.
-        test: Split of the held-out test examples; None, or a split that does not exist, holds none out.
-        size: Side in pixels that images are cropped and scaled to; None requires images of equal size.
+        test: Split of the held-out test examples; None, or a split that does not exist, holds none
+            out.
+        size: Side in pixels that images are cropped and scaled to; None requires images of equal
+            size.
         mean: Mean per channel of images, in units of the full range; None means 0.5.
         std: Standard deviation per channel, likewise; None means 0.5.
 
     Raises:
-        RequestError: If the library is not installed, or the directory, a split, a column or its content does not fit.
+        RequestError: If the library is not installed, or the directory, a split, a column or its
+            content does not fit.
     """
     parts = _splits(root, train, test)
     features = parts[0].features
     for column in (x, y, owner):
         if column is not None and column not in features:
-            raise RequestError(f"{root} has no column {column}; its columns are {', '.join(features)}")
+            raise RequestError(
+                f"{root} has no column {column}; its columns are {', '.join(features)}"
+            )
 
     fields: dict[str, Any] = {}
     if owner is not None:
@@ -82,7 +88,9 @@ def _splits(root: str, train: str, test: str | None) -> list[Any]:
     try:
         datasets = importlib.import_module("datasets")
     except ModuleNotFoundError as error:
-        raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
+        raise RequestError(
+            f"data=huggingface needs the package datasets; run: {install_hint('hf')}"
+        ) from error
     with reading(f"data.root={root}", "was not written by save_to_disk of datasets"):
         content = datasets.load_from_disk(str(user_path("data.root", root)))
     if not isinstance(content, dict):
@@ -106,7 +114,9 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
         words, y = np.unique(values.astype(str), return_inverse=True)
         return y, len(words)
     if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
-        raise RequestError(f"data.source.y={name}: labels must be words or integers >= 0, got {values[:3]}")
+        raise RequestError(
+            f"data.source.y={name}: labels must be words or integers >= 0, got {values[:3]}"
+        )
     declared = getattr(parts[0].features[name], "num_classes", 0)
     return values.astype(np.int64), max(int(values.max()) + 1, declared)
 

@@ -25,13 +25,14 @@ def load(
 
     Args:
         root: Directory that contains train/ and, for held-out test images, test/.
-        size: Side in pixels: images are resized to it by their shorter side and cropped at the centre; None requires
-            images of equal size.
+        size: Side in pixels: images are resized to it by their shorter side and cropped at the
+            centre; None requires images of equal size.
         mean: Mean per channel, in units of the full range; None means 0.
         std: Standard deviation per channel, likewise; None means 1.
 
     Raises:
-        RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
+        RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image
+            cannot be read.
     """
     base = user_path("data.root", root)
     trained = _folders(base / "train")
@@ -44,7 +45,9 @@ def load(
     classes = [folder.name for folder in trained]
     unknown = [folder.name for folder in tested if folder.name not in classes]
     if unknown:
-        raise RequestError(f"{base / 'test'} has classes that are missing in train/: {', '.join(unknown)}")
+        raise RequestError(
+            f"{base / 'test'} has classes that are missing in train/: {', '.join(unknown)}"
+        )
 
     folders = trained + tested
     files, place = labelled_files(folders, ".png", ".jpg", ".jpeg")

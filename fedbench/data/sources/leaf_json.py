@@ -35,7 +35,8 @@ def load(
         classes: Number of classes; None means the largest label plus one.
 
     Raises:
-        RequestError: If a file is not of that form; the message names the file, the user and the fault.
+        RequestError: If a file is not of that form; the message names the file, the user and the
+            fault.
     """
     held_out = None if test is None else False
     parts = [part_of(user, held_out) for user in users_of(json_files(train, "data.train"))]
@@ -43,7 +44,9 @@ def load(
         parts += [part_of(user, True) for user in users_of(json_files(test, "data.test"))]
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
-        raise RequestError(f"{train} must have examples, all of the same shape, got {sorted(shapes)[:3]}")
+        raise RequestError(
+            f"{train} must have examples, all of the same shape, got {sorted(shapes)[:3]}"
+        )
     labels = np.concatenate([part.y for part in parts])
     examples = join(
         parts,
@@ -99,7 +102,8 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
     """Yield the users of several files, one file in memory at a time.
 
     Raises:
-        RequestError: If a file is not in LEAF's JSON format, or a user occurs twice or has another number of examples.
+        RequestError: If a file is not in LEAF's JSON format, or a user occurs twice or has another
+            number of examples.
     """
     seen: set[str] = set()
     for file in files:
@@ -114,7 +118,8 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
                 raise RequestError(f"{place} occurs twice; a user must be in one file only")
             seen.add(user)
             with reading(place, "needs user_data with x and y, as many as num_samples says"):
-                # freed at once: as Python numbers an entry takes 16 times as much memory as its arrays
+                # freed at once: as Python numbers an entry takes 16 times as much memory as its
+                # arrays
                 entry = entries.pop(user)
                 x, y = entry["x"], entry["y"]
                 if not len(x) == len(y) == size:

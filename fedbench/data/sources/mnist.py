@@ -46,15 +46,16 @@ def load(
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
-        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as torchvision stores them,
-            gzipped or not.
+        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as
+            torchvision stores them, gzipped or not.
         download: Whether downloads are allowed.
-        pool: Whether the official training and test images are joined, as in FedProx's script; otherwise the test
-            images are held out.
-        standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
-            "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255, over all 70000 images
-            whatever ``pool`` is (script for MNIST of FedProx, Li et al. 2020). Test images are among them, so that
-            their statistics are known in training; "none" leaves values from 0 to 1.
+        pool: Whether the official training and test images are joined, as in FedProx's script;
+            otherwise the test images are held out.
+        standardise: "channel" uses one mean and standard deviation for all pixels, those of the
+            training images; "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of
+            0 to 255, over all 70000 images whatever ``pool`` is (script for MNIST of FedProx, Li et
+            al. 2020). Test images are among them, so that their statistics are known in training;
+            "none" leaves values from 0 to 1.
 
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.

@@ -23,10 +23,10 @@ def load(
 ) -> Examples:
     """Read a .npz file as ``numpy.savez`` or ``savez_compressed`` writes it.
 
-    Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width] or [T, height, width], tokens (int64), or
-    any other numbers, read as float32; ``y`` [T], labels from 0. For given clients: ``owner`` [T], the client of every
-    example, as an index into ``names`` if that exists, or as any number or word. For held-out test examples:
-    ``held_out`` [T], true for these.
+    Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width] or [T, height, width],
+    tokens (int64), or any other numbers, read as float32; ``y`` [T], labels from 0. For given
+    clients: ``owner`` [T], the client of every example, as an index into ``names`` if that exists,
+    or as any number or word. For held-out test examples: ``held_out`` [T], true for these.
 
     Args:
         file: The archive.
@@ -40,7 +40,9 @@ def load(
     arrays = read_npz(user_path("data.file", file), _KNOWN)
     for name in ("x", "y"):
         if name not in arrays:
-            raise RequestError(f"{file} has no array {name}; it must contain x and y, and may contain the others")
+            raise RequestError(
+                f"{file} has no array {name}; it must contain x and y, and may contain the others"
+            )
     check = partial(_check, file, arrays)
     x, y = arrays["x"], arrays["y"]
     real = x.ndim and x.size and x.dtype.kind in "biuf" and are_finite(x)
@@ -77,11 +79,15 @@ def load(
     )
 
 
-def _check(file: str, arrays: dict[str, np.ndarray], name: str, fits: object, expected: str) -> None:
+def _check(
+    file: str, arrays: dict[str, np.ndarray], name: str, fits: object, expected: str
+) -> None:
     if not fits:
         array = arrays[name]
         values = shown(array.ravel()[:3].tolist())
-        raise RequestError(f"{file}: {name} must be {expected}, got {array.dtype} {list(array.shape)} {values}")
+        raise RequestError(
+            f"{file}: {name} must be {expected}, got {array.dtype} {list(array.shape)} {values}"
+        )
 
 
 def _inputs(file: str, x: np.ndarray) -> np.ndarray:
@@ -97,7 +103,9 @@ def _inputs(file: str, x: np.ndarray) -> np.ndarray:
     return x if images or x.dtype in (np.int64, np.float64) else x.astype(np.float32)
 
 
-def _owners(check: Callable[..., None], arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
+def _owners(
+    check: Callable[..., None], arrays: dict[str, np.ndarray]
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the client of each example and the names of the clients."""
     owner, names = arrays["owner"], arrays.get("names")
     count = len(arrays["y"])

@@ -1,7 +1,7 @@
 """Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account, a label a sentiment.
 
-Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, no header. The words of a tweet become
-indices into a list of GloVe vectors (Pennington et al., 2014).
+Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, no header. The words
+of a tweet become indices into a list of GloVe vectors (Pennington et al., 2014).
 """
 
 import csv
@@ -19,7 +19,8 @@ from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, Remote
 
-PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
+# tokens: padding, a word without a vector, the word of the first vector
+PADDING, UNKNOWN, FIRST = range(3)
 _VERSION = 1  # of the prepared data
 _NEUTRAL = 2
 
@@ -35,7 +36,10 @@ _NAMES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.
 _LEAF = "sent140/data/raw_data"
 _LAYOUTS = (
     (f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"),
-    *(tuple(f"{folder}/{name}" for name in _NAMES) for folder in (_LEAF, "sent140", "sent140/trainingandtestdata")),
+    *(
+        tuple(f"{folder}/{name}" for name in _NAMES)
+        for folder in (_LEAF, "sent140", "sent140/trainingandtestdata")
+    ),
 )
 _GLOVE = Remote(
     "glove/glove.6B.zip",
@@ -77,23 +81,27 @@ def load(
 ) -> Examples:
     """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 for a positive tweet and 0 for a negative one.
 
-    Tokens: 0 pads tweets at their end, 1 is a word without a vector, the others are the words that occur, in the order
-    of the GloVe file (LEAF has one token for the first two, and one for each of GloVe's words). ``vectors`` of the
-    examples returns their embeddings. As in LEAF the official training and test tweets are joined; neutral ones (of the
-    test file) are left out, whereas LEAF counts them as negative. Clients are sorted by name, the tweets of a client in
-    the order of the files.
+    Tokens: 0 pads tweets at their end, 1 is a word without a vector, the others are the words that
+    occur, in the order of the GloVe file (LEAF has one token for the first two, and one for each of
+    GloVe's words). ``vectors`` of the examples returns their embeddings. As in LEAF the official
+    training and test tweets are joined; neutral ones (of the test file) are left out, whereas LEAF
+    counts them as negative. Clients are sorted by name, the tweets of a client in the order of the
+    files.
 
     Args:
-        data_dir: Directory of all data sets; contains sent140/ and glove/, unless they are downloaded.
+        data_dir: Directory of all data sets; contains sent140/ and glove/, unless they are
+            downloaded.
         download: Whether downloads are allowed.
         min_tweets: Lowest number of tweets of an account.
         length: Number of tokens of a tweet; longer ones are cut. LEAF has 25.
-        lowercase: Whether words are read in lower case, as in GloVe 6B and Twitter 27B; LEAF's code does not, so that
-            words with a capital letter have no vector there.
-        glove: Name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be downloaded.
+        lowercase: Whether words are read in lower case, as in GloVe 6B and Twitter 27B; LEAF's code
+            does not, so that words with a capital letter have no vector there.
+        glove: Name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be
+            downloaded.
 
     Raises:
-        RequestError: If files are missing or not of the official form, or no account has enough tweets.
+        RequestError: If files are missing or not of the official form, or no account has enough
+            tweets.
     """
     files = _TWEETS.find(data_dir, download=download)
     (words,) = _glove(glove).find(data_dir, download=download)
@@ -111,7 +119,9 @@ def load(
         every = vocabulary(words)
         return vectors(words, [every[token - FIRST] for token in used[FIRST:].tolist()])
 
-    return replace(examples, x=np.searchsorted(used, examples.x), tokens=len(used), vectors=embeddings)
+    return replace(
+        examples, x=np.searchsorted(used, examples.x), tokens=len(used), vectors=embeddings
+    )
 
 
 def vocabulary(path: Path) -> list[str]:
@@ -127,11 +137,12 @@ def _word(line: bytes) -> str:
 def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     """Return the vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
 
-    The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
-    file.
+    The first two, for padding and for words without a vector, are zero, and so are those of words
+    that are not in the file.
 
     Raises:
-        RequestError: If the file is not in GloVe's form: a word and its numbers, separated by spaces.
+        RequestError: If the file is not in GloVe's form: a word and its numbers, separated by
+            spaces.
     """
     wanted = {*words}
     rows: dict[str, np.ndarray] = {}
@@ -166,7 +177,9 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
             yield labels[polarity], user, text
 
 
-def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool) -> Examples:
+def _read(
+    files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool
+) -> Examples:
     accounts: dict[str, list[tuple[int, str]]] = {}
     sizes = []
     for path in files:

@@ -1,8 +1,8 @@
 """Shakespeare (McMahan et al., 2017; LEAF, Caldas et al., 2018): a client is a speaking role of a play.
 
-From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: the lines of a role are joined
-by spaces into one text, and every 80 characters predict the next one. The Sonnets, which come first, and works without
-roles are left out. Roles of at most two lines are not clients.
+From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: the lines of a
+role are joined by spaces into one text, and every 80 characters predict the next one. The Sonnets,
+which come first, and works without roles are left out. Roles of at most two lines are not clients.
 """
 
 import re
@@ -22,8 +22,10 @@ from fedbench.data.files.fetch import Files, Remote
 from fedbench.data.sources.leaf_json import json_files, users_of
 
 LENGTH = 80
-LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's, in its order
-_UNKNOWN = LETTERS.index(" ")  # replaces any other character; the roles of the Gutenberg text have none
+# LEAF's, in its order
+LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+# replaces any other character; the roles of the Gutenberg text have none
+_UNKNOWN = LETTERS.index(" ")
 _GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
 
 _ARCHIVE = Remote(
@@ -41,7 +43,8 @@ _LAYOUTS = (
     ("shakespeare/1994-01-100/100.txt",),
 )
 _AUTHOR = "by William Shakespeare"  # a few lines below the title of every work
-_MISINDENTED = "THE COMEDY OF ERRORS"  # its speeches begin at the margin, those of other plays after two spaces
+# its speeches begin at the margin, those of other plays after two spaces
+_MISINDENTED = "THE COMEDY OF ERRORS"
 _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
 _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
@@ -63,13 +66,15 @@ def load(
 ) -> Examples:
     """Read roles as clients: x [T, 80] uint8 tokens, y [T] the token that follows.
 
-    Tokens are indices into ``LETTERS``; x is uint8 so that 4.2 million windows fit into 338 MB. Every client's windows
-    are split in time: the first int(split n) train, the next 79 share characters with both sides and are left out, the
-    rest test (LEAF, there with a split of 0.9). As in LEAF a role without a window on both sides is left out. Only the
-    windows of the chosen roles are created.
+    Tokens are indices into ``LETTERS``; x is uint8 so that 4.2 million windows fit into 338 MB.
+    Every client's windows are split in time: the first int(split n) train, the next 79 share
+    characters with both sides and are left out, the rest test (LEAF, there with a split of 0.9). As
+    in LEAF a role without a window on both sides is left out. Only the windows of the chosen roles
+    are created.
 
     Args:
-        data_dir: Directory of all data sets; contains shakespeare/data/raw_data/raw_data.txt, unless it is downloaded.
+        data_dir: Directory of all data sets; contains shakespeare/data/raw_data/raw_data.txt,
+            unless it is downloaded.
         seed: Random seed of the choice of clients.
         download: Whether downloads are allowed.
         split: Fraction of a role's windows to train on; 1 holds none out.
@@ -107,11 +112,12 @@ class Role(NamedTuple):
 def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
     """Return the title and the lines per role of every play in the complete works.
 
-    A work begins at the author's line, its title is the nearest line above that is not empty, two to seven lines up;
-    the first work is skipped, and works with fewer than two roles. A speech begins with a name (letters and
-    spaces, converted to upper case), a full stop and a space, after two spaces; lines after four spaces continue it,
-    and others (stage directions, verse of songs) belong to no role but do not end it. In the Comedy of Errors names
-    are at the margin and every line continues a speech, until "ACT ..." or a line that begins with "<".
+    A work begins at the author's line, its title is the nearest line above that is not empty, two
+    to seven lines up; the first work is skipped, and works with fewer than two roles. A speech
+    begins with a name (letters and spaces, converted to upper case), a full stop and a space, after
+    two spaces; lines after four spaces continue it, and others (stage directions, verse of songs)
+    belong to no role but do not end it. In the Comedy of Errors names are at the margin and every
+    line continues a speech, until "ACT ..." or a line that begins with "<".
     """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
@@ -178,7 +184,9 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], s
         if len(tokens) > LENGTH:
             windows[name] = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)
     if not windows:
-        raise RequestError(f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
+        raise RequestError(
+            f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}"
+        )
     total = sum(map(len, windows.values()))
     note = f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, {total} windows"
     if strange:
@@ -218,7 +226,9 @@ def _examples(
 ) -> Examples:
     """Choose roles and join their windows; ``untested`` roles need no window to test on."""
     enough = {name: role for name, role in roles.items() if role.total >= min_samples}
-    names = [name for name, role in enough.items() if len(role.train) and (untested or len(role.test))]
+    names = [
+        name for name, role in enough.items() if len(role.train) and (untested or len(role.test))
+    ]
     if not names:
         raise RequestError(
             f"no role has data.source.min_samples={min_samples} windows, and some on both sides of data.split={split:g}"
@@ -239,7 +249,9 @@ def _examples(
             parts.append(Part(name, held_out, windows[:, :-1], windows[:, -1]))
     detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
     if not untested:
-        sizes = [(roles[name].total, len(roles[name].train), len(roles[name].test)) for name in chosen]
+        sizes = [
+            (roles[name].total, len(roles[name].train), len(roles[name].test)) for name in chosen
+        ]
         total, trained, tested = np.sum(sizes, axis=0)
         lost = total - trained - tested
         detail += (

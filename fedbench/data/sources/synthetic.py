@@ -1,7 +1,8 @@
 """Generated data: the two families called Synthetic.
 
-Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label with a linear model per client. They use
-NumPy's legacy generator because the published data were drawn from it, and its stream is frozen.
+Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label with a linear model per
+client. They use NumPy's legacy generator because the published data were drawn from it, and its
+stream is frozen.
 """
 
 from typing import Annotated
@@ -14,16 +15,19 @@ from fedbench.core.options import Count, Natural, NonNegative
 from fedbench.data.examples import Examples, Part, join
 
 _DIM, _CLASSES = 60, 10
-# Standard deviations; NumPy's own power differs in the last bit. Its multivariate normal draws the same numbers, but
-# decomposes the covariance for every client.
+# Standard deviations; NumPy's own power differs in the last bit. Its multivariate normal draws the
+# same numbers, but decomposes the covariance for every client.
 _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
-def leaf(clients: Count, *, generator_seed: Natural = 931231, feature_dtype: str = "float64") -> Examples:
+def leaf(
+    clients: Count, *, generator_seed: Natural = 931231, feature_dtype: str = "float64"
+) -> Examples:
     """Generate LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
 
-    All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of them. Sizes are
-    min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
+    All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of
+    them. Sizes are min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded
+    again.
 
     Args:
         clients: Number of clients (LEAF: num-tasks).
@@ -59,18 +63,21 @@ def fedprox(
 ) -> Examples:
     """Generate Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
 
-    Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard deviations (as in
-    the authors' code; the papers write N(0, α)); W_k, b_k ~ N(u_k, 1), v_k ~ N(B_k, 1); y = argmax(x W_k + b_k). The
-    iid form has one W, b ~ N(0, 1) for all and v_k = 0. Order of the draws: sizes, all u, all B, all v, then per client
-    W, b, x. The authors set no seed, so their exact data cannot be reproduced: average over ``data.seed``.
+    Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard
+    deviations (as in the authors' code; the papers write N(0, α)); W_k, b_k ~ N(u_k, 1), v_k ~
+    N(B_k, 1); y = argmax(x W_k + b_k). The iid form has one W, b ~ N(0, 1) for all and v_k = 0.
+    Order of the draws: sizes, all u, all B, all v, then per client W, b, x. The authors set no
+    seed, so their exact data cannot be reproduced: average over ``data.seed``.
 
     Args:
         seed: Random seed of the data.
         clients: Number of clients; FedProx has 30, q-FFL 100.
         alpha: α, how much the clients' models differ; None for iid.
         beta: β, how much their inputs differ; None for iid.
-        size_sigma: Standard deviation of the logarithm of the sizes; 2, and 1 in q-FFL's iid script.
-        most: Largest number of examples of a client, for populations of very many; None for no limit, as published.
+        size_sigma: Standard deviation of the logarithm of the sizes; 2, and 1 in q-FFL's iid
+            script.
+        most: Largest number of examples of a client, for populations of very many; None for no
+            limit, as published.
         feature_dtype: Type to which the examples are rounded, client by client.
     """
     rng = np.random.RandomState(seed)

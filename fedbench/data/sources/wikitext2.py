@@ -26,7 +26,10 @@ _SUMS = {
 }
 _FOLDERS = ("wikitext-2", "wikitext-2-v1/wikitext-2")
 _LAYOUTS = [[f"{folder}/wiki.{part}.tokens" for part in _SUMS] for folder in _FOLDERS]
-_REMOTES = [Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1) for part, sha1 in _SUMS.items()]
+_REMOTES = [
+    Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1)
+    for part, sha1 in _SUMS.items()
+]
 FILES = (Files("WikiText-2", _LAYOUTS, _REMOTES),)
 
 
@@ -42,22 +45,25 @@ def load(
 ) -> Examples:
     """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each.
 
-    The training words are cut into ``clients`` equal pieces, and each piece into ``columns`` equal columns that are
-    read side by side, ``length`` words at a time: row s * columns + c of a client is segment s of its column c. Batches
-    of ``columns`` rows in stored order therefore walk down the columns, as a language model is trained; in another
-    order they are the same segments. y[t, i] is the word after x[t, i]: every position is predicted.
+    The training words are cut into ``clients`` equal pieces, and each piece into ``columns`` equal
+    columns that are read side by side, ``length`` words at a time: row s * columns + c of a client
+    is segment s of its column c. Batches of ``columns`` rows in stored order therefore walk down
+    the columns, as a language model is trained; in another order they are the same segments. y[t,
+    i] is the word after x[t, i]: every position is predicted.
 
-    Words are numbered by first appearance in the training file, every line ends in <eos>, and a word that is not in
-    that file is <unk>. Words that do not fill a piece, a column or a segment are left out; ``sources`` has the counts.
+    Words are numbered by first appearance in the training file, every line ends in <eos>, and a
+    word that is not in that file is <unk>. Words that do not fill a piece, a column or a segment
+    are left out; ``sources`` has the counts.
 
     Args:
-        data_dir: Directory of all data sets; contains wikitext-2/wiki.{train,valid,test}.tokens, unless downloaded.
+        data_dir: Directory of all data sets; contains wikitext-2/wiki.{train,valid,test}.tokens,
+            unless downloaded.
         download: Whether downloads are allowed.
         clients: Number of clients; FAFED has 16.
         columns: Number of columns, the batch size; FAFED has 20.
         length: Number of words of a segment; 35 in FAFED's code.
-        held_out: File to test on, "test" or "valid", cut into one piece and one column per client; None holds nothing
-            out.
+        held_out: File to test on, "test" or "valid", cut into one piece and one column per client;
+            None holds nothing out.
         first: Number of words to read of every file, for a quick look; None reads all.
 
     Raises:

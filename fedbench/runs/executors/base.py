@@ -26,7 +26,8 @@ class RunResult:
 
     Attributes:
         overrides: The overrides of the run.
-        status: ``done``, ``diverged``, ``failed``, ``refused`` (the request was wrong) or ``interrupted``.
+        status: ``done``, ``diverged``, ``failed``, ``refused`` (the request was wrong) or
+            ``interrupted``.
         path: Directory of the run; None if it has left nothing.
         error: The message of the error that ended it; empty for a run that is done or has diverged.
         outcome: The outcome of a run that is done or has diverged.
@@ -67,7 +68,9 @@ class RunBatch:
         """Return the configuration of a run, or its result if the configuration is refused."""
         return self._attempt(overrides, lambda: self.compose(overrides))
 
-    def run(self, config: RunConfig, overrides: Sequence[str], cores: int | None = None) -> RunResult:
+    def run(
+        self, config: RunConfig, overrides: Sequence[str], cores: int | None = None
+    ) -> RunResult:
         """Carry out one run in this process and return its result.
 
         Args:
@@ -80,7 +83,9 @@ class RunBatch:
         """
         outcome = self._attempt(overrides, lambda: cached_run(config, cores))
         if isinstance(outcome, Outcome):
-            return RunResult(tuple(overrides), outcome.run.meta["status"], outcome.run.path, outcome=outcome)
+            return RunResult(
+                tuple(overrides), outcome.run.meta["status"], outcome.run.path, outcome=outcome
+            )
 
         begun = outcome.status == "failed" and (config.path / "meta.json").exists()
         return replace(outcome, path=config.path) if begun else outcome
@@ -103,7 +108,9 @@ class RunBatch:
                 return RunResult(tuple(overrides), "refused", error=str(error))
             if self.loud:
                 traceback.print_exc()
-            message = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+            message = (
+                str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+            )
             return RunResult(tuple(overrides), "failed", error=message)
 
 
@@ -119,7 +126,8 @@ class Executor(Protocol):
 
         Args:
             batch: The runs.
-            configs: Configurations of those that are not done, by which the number at a time is chosen.
+            configs: Configurations of those that are not done, by which the number at a time is
+                chosen.
 
         Raises:
             RequestError: If the cluster cannot be reached.

@@ -22,7 +22,8 @@ _SETTINGS = (
     "hydra/job_logging=none",
     "hydra.output_subdir=null",
     "hydra.sweep.subdir=.",
-    f"{BATCH_SIZE}1000",  # tasks of an array at most; SLURM's MaxArraySize is 1001 unless the cluster sets another
+    # tasks of an array at most; SLURM's MaxArraySize is 1001 unless the cluster sets another
+    f"{BATCH_SIZE}1000",
 )
 
 

@@ -1,9 +1,9 @@
 """Runs on this machine: one after another in this process, or several at a time in processes of their own.
 
-Each slot for a run is a stock pool of one process, so that a process that dies costs its run alone: the pool of its
-slot is replaced, and the others go on. A process imports torch once and takes one run after another, so that runs share
-the data that it has read. On Ctrl-C the processes of runs wait for this one to stop them, and the next command resumes
-their runs.
+Each slot for a run is a stock pool of one process, so that a process that dies costs its run alone:
+the pool of its slot is replaced, and the others go on. A process imports torch once and takes one
+run after another, so that runs share the data that it has read. On Ctrl-C the processes of runs
+wait for this one to stop them, and the next command resumes their runs.
 """
 
 import multiprocessing
@@ -50,7 +50,9 @@ class LocalExecutor(Executor):
         """Return ``jobs``, or as many as there are cores and memory for, or one for each GPU."""
         if self.jobs is not None:
             return min(self.jobs, max(1, len(configs)))
-        dense = all((config.model.target or "").startswith("fedbench.models.dense.") for config in configs)
+        dense = all(
+            (config.model.target or "").startswith("fedbench.models.dense.") for config in configs
+        )
         fitting = psutil.virtual_memory().available // (_DENSE_BYTES if dense else _OTHER_BYTES)
         gpus = visible_gpus()
         on_gpu = any(c.device.startswith("cuda") or (c.device == "auto" and gpus) for c in configs)
@@ -92,7 +94,11 @@ def visible_gpus() -> list[str]:
     listed = os.environ.get(_VISIBLE)
     if listed is None or not installed:
         return installed
-    return [name.strip() for name in listed.split(",") if re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip())]
+    return [
+        name.strip()
+        for name in listed.split(",")
+        if re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip())
+    ]
 
 
 def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
@@ -149,15 +155,20 @@ class _Pools:
                 raise
             finally:
                 for pool in self._pools.values():
-                    pool.shutdown(cancel_futures=True)  # its thread, if still there, prints errors as Python ends
+                    # its thread, if still there, prints errors as Python ends
+                    pool.shutdown(cancel_futures=True)
 
     def _start(self, config: RunConfig, overrides: Sequence[str]) -> None:
         """Start a run in a free slot."""
         slot = self._free.pop()
         if slot not in self._pools:
             environment = {**os.environ, **self._visible[slot]}
-            self._pools[slot] = ProcessPoolExecutor(1, _PROCESSES, initializer=_prepare, initargs=(environment,))
-        future = self._pools[slot].submit(_run, self._batch.without_runs(), config, overrides, self._cores)
+            self._pools[slot] = ProcessPoolExecutor(
+                1, _PROCESSES, initializer=_prepare, initargs=(environment,)
+            )
+        future = self._pools[slot].submit(
+            _run, self._batch.without_runs(), config, overrides, self._cores
+        )
         self._jobs[future] = _Job(slot, config, overrides)
 
     def _wait(self) -> None:

@@ -1,7 +1,7 @@
 """A run on another machine: in a scratch directory, with files that come from and go to the process with the results.
 
-An executor for a cluster sends ``Shared``, a configuration and the files of a run to a node, and calls ``run_on_node``
-in a process there with a function that sends messages back.
+An executor for a cluster sends ``Shared``, a configuration and the files of a run to a node, and
+calls ``run_on_node`` in a process there with a function that sends messages back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST, NODE
 
-_BEAT_SECONDS = 2.0  # between two messages of a run; one a round would be thousands a second for small models
+# between two messages of a run; one a round would be thousands a second for small models
+_BEAT_SECONDS = 2.0
 _MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
 _NOT_SENT = {LOCK, NODE, CLIENT_STATES}  # of one machine, and the memory of one process
 Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
@@ -39,7 +40,8 @@ class Shared:
         batch: The batch, without its runs.
         cores: Number of cores of a run.
         versions: Versions that a node must have.
-        folder: The working directory, which relative paths refer to; nodes without it use their own.
+        folder: The working directory, which relative paths refer to; nodes without it use their
+            own.
         environment: Variables that configurations may refer to.
     """
 
@@ -52,7 +54,9 @@ class Shared:
     @classmethod
     def of(cls, batch: RunBatch, cores: int) -> Shared:
         """Return the facts of this process."""
-        environment = {k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))}
+        environment = {
+            k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))
+        }
         return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
 
 

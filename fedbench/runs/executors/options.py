@@ -7,7 +7,8 @@ from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.executors.ray import RayExecutor
 
-CLUSTERS = {"ray": RayExecutor.at}  # by name in --on NAME[://ADDRESS]: (address, cores and GPUs of a run) -> executor
+# by name in --on NAME[://ADDRESS]: (address, cores and GPUs of a run) -> executor
+CLUSTERS = {"ray": RayExecutor.at}
 
 
 def make_executor(
@@ -34,12 +35,18 @@ def make_executor(
             validate(name, value, Positive)
     if on is None:
         if run_cpus or run_gpus:
-            raise RequestError("--run-cpus and --run-gpus are resources of a run on a Ray cluster; add --on ray")
+            raise RequestError(
+                "--run-cpus and --run-gpus are resources of a run on a Ray cluster; add --on ray"
+            )
         return LocalExecutor(jobs)
     if jobs is not None:
-        raise RequestError("--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs")
+        raise RequestError(
+            "--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs"
+        )
 
     name, _, address = on.partition("://")
     if name not in CLUSTERS:
-        raise RequestError(f"--on must be {' or '.join(CLUSTERS)}, perhaps with ://HOST:PORT; got {on}")
+        raise RequestError(
+            f"--on must be {' or '.join(CLUSTERS)}, perhaps with ://HOST:PORT; got {on}"
+        )
     return CLUSTERS[name](address, run_cpus, run_gpus)

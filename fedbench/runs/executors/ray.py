@@ -1,9 +1,9 @@
 """Runs on a Ray cluster: a task per run, in a scratch directory of its node; this process alone writes the results.
 
-A task gets the files of the run that are here already, and sends its own after every checkpoint and at its end. So
-nodes need not see the results directory, no lock crosses machines, and an abandoned node that recovers can write
-nothing: messages of an earlier attempt are ignored. A run that is lost with its node, or is silent, resumes on another
-node from the last checkpoint that was received.
+A task gets the files of the run that are here already, and sends its own after every checkpoint and
+at its end. So nodes need not see the results directory, no lock crosses machines, and an abandoned
+node that recovers can write nothing: messages of an earlier attempt are ignored. A run that is lost
+with its node, or is silent, resumes on another node from the last checkpoint that was received.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
 ATTEMPTS = 3  # of a run that loses its process or is silent
-SILENT_SECONDS = 60.0  # without a message, which come every two seconds; more at each attempt, if imports are slow
-SUSPECT_SECONDS = 60.0  # without runs for a node that has lost a process; Ray notices within them whether it is dead
+# without a message, which come every two seconds; more at each attempt, if imports are slow
+SILENT_SECONDS = 60.0
+# without runs for a node that has lost a process; Ray notices within them whether it is dead
+SUSPECT_SECONDS = 60.0
 _POLL_SECONDS = 1.0  # between two looks at what was received
 
 
@@ -67,13 +69,18 @@ class RayExecutor(Executor):
         """
         if address and not re.fullmatch(r"[^/:\s]+:\d+", address):
             raise RequestError(f"--on must be ray or ray://HOST:PORT, got ray://{address}")
-        return cls(address or os.environ.get("RAY_ADDRESS", "").removeprefix("ray://") or None, cpus or 1.0, gpus)
+        return cls(
+            address or os.environ.get("RAY_ADDRESS", "").removeprefix("ray://") or None,
+            cpus or 1.0,
+            gpus,
+        )
 
     def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
         """Carry out runs and add their results to the batch.
 
         Raises:
-            RequestError: If Ray is not installed, the cluster cannot be reached, or no node can carry out a run.
+            RequestError: If Ray is not installed, the cluster cannot be reached, or no node can
+                carry out a run.
             Interrupted: If a signal asked this process to end.
         """
         without_gpus = configs and all(config.device == "cpu" for config in configs)
@@ -92,7 +99,8 @@ class RayExecutor(Executor):
         host, _, port = address.rpartition(":")
         try:
             if host:
-                socket.create_connection((host, int(port)), timeout=10).close()  # Ray tries for minutes
+                # Ray tries for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             with answered_by(raise_interrupted):  # which removes Ray's handler of SIGTERM again
                 ray.init(address, num_cpus=cores, log_to_driver=False, configure_logging=False)
         except (OSError, RuntimeError, ValueError) as error:
@@ -154,10 +162,16 @@ class _Driver:
         self._display = BatchDisplay(len(batch.overrides))
         self._ray = cluster.connect()
         this_node = self._ray.get_runtime_context().get_node_id()
-        self._on_node = partial(self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, soft=False)
-        mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=self._on_node(this_node))
+        self._on_node = partial(
+            self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, soft=False
+        )
+        mailbox = self._ray.remote(Mailbox).options(
+            num_cpus=0, scheduling_strategy=self._on_node(this_node)
+        )
         self._mailbox = mailbox.remote()
-        gpus = float("GPU" in self._ray.cluster_resources()) if cluster.gpus is None else cluster.gpus
+        gpus = (
+            float("GPU" in self._ray.cluster_resources()) if cluster.gpus is None else cluster.gpus
+        )
         self._needed = {"CPU": cluster.cpus, "GPU": gpus}
         # where a task has GPUs, Ray ends its process with it: another task would have others
         self._task = self._ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=0)(run_task)
@@ -166,7 +180,8 @@ class _Driver:
         self._waiting = deque(batch.overrides)
         self._lost: deque[_Run] = deque()  # to be started again
         self._running: dict[Any, _Run] = {}  # by the reference of the task's result
-        self._suspect: dict[str, float] = {}  # until when nodes get no run, as long as there are others
+        # until when nodes get no run, as long as there are others
+        self._suspect: dict[str, float] = {}
         self._excluded: dict[str, str] = {}  # why nodes cannot carry out runs
 
     def execute(self) -> None:
@@ -199,7 +214,8 @@ class _Driver:
     def _start_runs(self) -> None:
         """Start runs while a node is free: first those that were lost, then others in their order.
 
-        Tasks are sent to a node by name: where Ray chooses, all tasks wait behind one for a node that is frozen.
+        Tasks are sent to a node by name: where Ray chooses, all tasks wait behind one for a node
+        that is frozen.
         """
         slots = self._free_slots()
         now = time.monotonic()
@@ -223,12 +239,22 @@ class _Driver:
         slots = {}
         for node in self._ray.nodes():
             name, resources = node["NodeID"], node["Resources"]
-            total = int(min(resources.get(kind, 0.0) / needed for kind, needed in self._needed.items() if needed))
+            total = int(
+                min(
+                    resources.get(kind, 0.0) / needed
+                    for kind, needed in self._needed.items()
+                    if needed
+                )
+            )
             if node["Alive"] and total and name not in self._excluded:
                 slots[name] = total - sum(run.node_id == name for run in self._running.values())
-        if not slots and (self._excluded or not self._suspect):  # where all nodes have died, others may come
+        # where all nodes have died, others may come
+        if not slots and (self._excluded or not self._suspect):
             cores, gpus = self._needed.values()
-            reason = next(iter(self._excluded.values()), f"none has {cores:g} cores and {gpus:g} GPUs for a run")
+            reason = next(
+                iter(self._excluded.values()),
+                f"none has {cores:g} cores and {gpus:g} GPUs for a run",
+            )
             raise RequestError(f"no node of the Ray cluster can carry out runs: {reason}")
         return slots
 
@@ -261,7 +287,9 @@ class _Driver:
         run.sent(next(self._keys), node, time.monotonic())
         task = self._task.options(scheduling_strategy=self._on_node(node))
         files = read_files(run.config.path)
-        reference = task.remote(self._shared, run.config, run.overrides, run.key, files, self._mailbox, self._ray.put)
+        reference = task.remote(
+            self._shared, run.config, run.overrides, run.key, files, self._mailbox, self._ray.put
+        )
         self._running[reference] = run
 
     def _wait(self) -> None:
@@ -282,7 +310,10 @@ class _Driver:
                 self._retry(run, "is silent", math.inf)
 
         statuses = [result.status for result in self._batch.results]
-        running = [RunProgress(run.round, run.config.rounds, run.node_name) for run in self._running.values()]
+        running = [
+            RunProgress(run.round, run.config.rounds, run.node_name)
+            for run in self._running.values()
+        ]
         self._display.show(statuses, running)
 
     def _read_messages(self, now: float) -> None:
@@ -295,10 +326,13 @@ class _Driver:
                 self._suspect.pop(run.node_id, None)
         for run in self._running.values():
             if run.key in saved:
-                # lost with its node, or another process has the run: the checkpoint before it counts
+                # lost with its node, or another process has the run: the checkpoint before it
+                # counts
                 with suppress(self._ray.exceptions.RayError, NotWritten):
                     run.recorder.check_lock()
-                    write_files(self._ray.get(saved[run.key][0], timeout=SILENT_SECONDS), run.config.path)
+                    write_files(
+                        self._ray.get(saved[run.key][0], timeout=SILENT_SECONDS), run.config.path
+                    )
 
     def _collect(self, reference: Any) -> None:
         """Take the result and the files of a task that has ended."""
@@ -316,7 +350,9 @@ class _Driver:
         except errors.TaskCancelledError:
             result = run.result("interrupted")
         except errors.RayError as error:
-            self._retry(run, f"has lost its process ({str(error).partition('.')[0]})", SUSPECT_SECONDS)
+            self._retry(
+                run, f"has lost its process ({str(error).partition('.')[0]})", SUSPECT_SECONDS
+            )
             return
         try:
             run.recorder.check_lock()
@@ -333,7 +369,9 @@ class _Driver:
         if run.attempts >= ATTEMPTS:
             self._finish(run, run.result("failed", f"it {loss}, for the {ATTEMPTS}rd time"))
             return
-        print(f"fedbench: {' '.join(run.overrides)} {loss} on {run.node_name}: again", file=sys.stderr)
+        print(
+            f"fedbench: {' '.join(run.overrides)} {loss} on {run.node_name}: again", file=sys.stderr
+        )
         self._lost.append(run)
 
     def _finish(self, run: _Run, result: RunResult) -> None:
@@ -372,7 +410,8 @@ class Mailbox:
     def send(self, key: int, round: int, node_name: str, saved: tuple[Any, ...]) -> None:
         """Take the round and the node of an attempt, and if there is a new checkpoint a reference to its files.
 
-        The files stay on the node that has them until they are read: those of a thousand runs would not fit here.
+        The files stay on the node that has them until they are read: those of a thousand runs would
+        not fit here.
         """
         self._rounds[key] = round, node_name
         if saved:

@@ -18,8 +18,10 @@ from fedbench.simulation.task import Task
 
 S = TypeVar("S", bound=ctypes.Structure)
 
-_LITTLE = 2**23  # examples times parameters: two or three milliseconds, of which a second thread would save little
-SHARE_BYTES = 2**24  # models that one call trains; a method makes further vectors of this size of them
+# examples times parameters: two or three milliseconds, of which a second thread would save little
+_LITTLE = 2**23
+# models that one call trains; a method makes further vectors of this size of them
+SHARE_BYTES = 2**24
 
 
 def _fields(pointers: str, integers: str, reals: str = "") -> list[tuple[str, Any]]:
@@ -79,7 +81,9 @@ class DenseKernel(DenseOracle):
 
     def reads(self, data: FederatedDataset) -> bool:
         """Return whether the kernels can read a data set: numbers of the model's type or bytes, a label per example."""
-        numbers = data.x.dtype == self._dtype or (data.x.dtype == torch.uint8 and data.mean is not None)
+        numbers = data.x.dtype == self._dtype or (
+            data.x.dtype == torch.uint8 and data.mean is not None
+        )
         return numbers and data.tokens is None and data.y.dim() == 1 and data.x.is_contiguous()
 
     @staticmethod
@@ -128,7 +132,11 @@ class DenseKernel(DenseOracle):
         if rule.momentum:
             first = self._rows(local["momentum"])
             last["momentum"] = torch.empty_like(last["w"])
-            momentum = {"moments": first, "moments_stride": first.stride(0), "buffer": last["momentum"]}
+            momentum = {
+                "moments": first,
+                "moments_stride": first.stride(0),
+                "buffer": last["momentum"],
+            }
 
         phase = _passed(
             _Phase,
@@ -194,14 +202,14 @@ class DenseKernel(DenseOracle):
             starts: [C] int64, where each set begins in ``index``.
             counts: [C] int64, its number of examples.
             w: One model [P], or a model for each set [C, P].
-            weights: Weights of the examples, as ``index``, in the losses and gradients; None sums the losses, and takes
-                the mean of the gradients.
+            weights: Weights of the examples, as ``index``, in the losses and gradients; None sums
+                the losses, and takes the mean of the gradients.
             hits: Whether to count correct examples.
             gradients: Whether to compute gradients.
 
         Returns:
-            The sums of the losses and, with ``hits``, of correct examples, [1, C] or [2, C] float64; and the gradients
-            [C, P], or [0, P] without ``gradients``.
+            The sums of the losses and, with ``hits``, of correct examples, [1, C] or [2, C]
+            float64; and the gradients [C, P], or [0, P] without ``gradients``.
         """
         w = w.to(self._dtype).contiguous()
         sums = torch.zeros(1 + hits, len(counts), dtype=torch.float64)
@@ -252,7 +260,9 @@ class DenseKernel(DenseOracle):
                 "shift": (data.mean / data.std).to(data.dtype),
                 "plane": x[0].numel() // len(data.mean),
             }
-        return _passed(Examples, layers=len(self._sizes) - 1, sizes=self._sizes, x=x, y=y, **channels)
+        return _passed(
+            Examples, layers=len(self._sizes) - 1, sizes=self._sizes, x=x, y=y, **channels
+        )
 
     def _rows(self, tensor: Tensor) -> Tensor:
         """Return a tensor [C, P] of the model's type whose rows are contiguous, or all the same one."""

@@ -21,7 +21,14 @@ from fedbench.core.errors import install_hint
 
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
-_FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+_FLAGS = (
+    "-O3",
+    "-march=native",
+    "-std=c++17",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
 _PROCESSOR = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo
 _PIPED: dict[str, Any] = {"check": True, "capture_output": True, "text": True, "timeout": 900}
 
@@ -49,12 +56,15 @@ def kernels() -> Kernels:
         with FileLock(path.with_suffix(".lock")):  # another process may be compiling
             library = _built(path) or _build(compiler, path)
         return Kernels(ctypes.CDLL(str(library)), version)
-    except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # RuntimeError: no home directory
+    # RuntimeError: no home directory
+    except (OSError, subprocess.SubprocessError, RuntimeError) as error:
         reason = str(error)
         if isinstance(error, subprocess.CalledProcessError):
             lines = [line for line in str(error.stderr).splitlines() if "error" in line]
             reason = ": ".join([f"{error.cmd[0]} failed", *lines[:1]])
-        print(f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr)
+        print(
+            f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr
+        )
         return Kernels(None, reason)
 
 
@@ -71,7 +81,8 @@ def _compiler() -> list[str] | None:
 def _library_path(version: str) -> Path:
     """Return the path of the library without its checksum, in the user's cache, which only the user may enter.
 
-    It is named by all that the library depends on: its source, the flags, the compiler's version and the processor.
+    It is named by all that the library depends on: its source, the flags, the compiler's version
+    and the processor.
     """
     processor, info = f"{platform.machine()} {platform.processor()}", Path("/proc/cpuinfo")
     if info.exists():
@@ -79,10 +90,14 @@ def _library_path(version: str) -> Path:
         processor = "\n".join(line for line in lines if line.startswith(_PROCESSOR))
     parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, version, processor)
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedbench" / "kernels"
+    directory = (
+        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedbench" / "kernels"
+    )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if directory.stat().st_uid != os.getuid():
-        raise PermissionError(f"{directory} belongs to another user, whose code would be run; remove it")
+        raise PermissionError(
+            f"{directory} belongs to another user, whose code would be run; remove it"
+        )
     directory.chmod(0o700)
     return directory / f"kernels-{digest}"
 
@@ -90,7 +105,9 @@ def _library_path(version: str) -> Path:
 def _built(path: Path) -> Path | None:
     """Return the library whose name has its checksum: one that is cut off would end the process that loads it."""
     libraries = path.parent.glob(f"{path.name}-*.so")
-    return next((library for library in libraries if library == _with_checksum(path, library)), None)
+    return next(
+        (library for library in libraries if library == _with_checksum(path, library)), None
+    )
 
 
 def _with_checksum(path: Path, library: Path) -> Path:
@@ -98,11 +115,14 @@ def _with_checksum(path: Path, library: Path) -> Path:
 
 
 def _build(compiler: list[str], path: Path) -> Path:
-    slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""  # which builds its C++ library first
+    # which builds its C++ library first
+    slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""
     print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         library = Path(directory) / "kernels.so"
-        subprocess.run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(library)], **_PIPED)
+        subprocess.run(
+            [*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(library)], **_PIPED
+        )
         library.chmod(0o700)
         to_disk(library)
         return library.replace(_with_checksum(path, library))

@@ -18,7 +18,10 @@ def stds(skewed, original, seeds=SEEDS, **others):
     runs = {}
     for setup, (own, best) in (("femnist_skewed", skewed), ("femnist_original", original)):
         values = {"adafed": own, **dict.fromkeys(RIVALS, 99.0), "term": best, **others}
-        runs |= {(setup, m): {s: final(accuracy_std=v / 100) for s in range(seeds)} for m, v in values.items()}
+        runs |= {
+            (setup, m): {s: final(accuracy_std=v / 100) for s in range(seeds)}
+            for m, v in values.items()
+        }
     return runs
 
 
@@ -55,17 +58,25 @@ def test_the_higher_loss_falls_by_more():
     drops = compare("adafed", "c16", two_clients((1.0, 0.8, 0.5), (3.0, 1.0, 0.6)))
     assert [c.mean for c in drops] == [pytest.approx(1.9)] * 2
     assert verdict("adafed", "c16", two_clients((1.0, 0.8, 0.5), (3.0, 1.0, 0.6))).word == "holds"
-    assert verdict("adafed", "c16", two_clients((1.0, 0.8, 0.5), (3.0, 1.0, 0.6), seeds=4)).word == "undecided"
+    assert (
+        verdict("adafed", "c16", two_clients((1.0, 0.8, 0.5), (3.0, 1.0, 0.6), seeds=4)).word
+        == "undecided"
+    )
     assert verdict("adafed", "c16", two_clients((1.0, 0.8, 0.5), (3.0, 2.8, 2.6))).word == "fails"
 
 
-@pytest.mark.parametrize(("low", "high", "word"), [(0.91, 1.0, "holds"), (0.89, 1.0, "fails"), (1.0, 0.91, "holds")])
+@pytest.mark.parametrize(
+    ("low", "high", "word"), [(0.91, 1.0, "holds"), (0.89, 1.0, "fails"), (1.0, 0.91, "holds")]
+)
 def test_the_losses_end_within_a_tenth_of_the_larger_one(low, high, word):
     runs = two_clients((1.0, 0.95, low), (3.0, 2.0, high))
     assert verdict("adafed", "c65", runs).word == word
     first, _ = compare("adafed", "c65", runs)
     assert first.mean == pytest.approx(0.1 - abs(high - low))
-    assert verdict("adafed", "c65", two_clients((1.0, 0.95, low), (3.0, 2.0, high), seeds=4)).word == "undecided"
+    assert (
+        verdict("adafed", "c65", two_clients((1.0, 0.95, low), (3.0, 2.0, high), seeds=4)).word
+        == "undecided"
+    )
 
 
 def test_two_clients_need_a_course():
@@ -91,7 +102,13 @@ def figure5(adafed, others):
 
 @pytest.mark.parametrize(
     ("own", "others", "word"),
-    [(1500, 1510, "holds"), (100, None, "holds"), (110, 100, "fails"), (None, 900, "fails"), (400, 400, "undecided")],
+    [
+        (1500, 1510, "holds"),
+        (100, None, "holds"),
+        (110, 100, "fails"),
+        (None, 900, "fails"),
+        (400, 400, "undecided"),
+    ],
 )
 def test_fewer_rounds_than_each_other_method(own, others, word):
     assert verdict("adafed", "c18", figure5(reaches(own), reaches(others))).word == word
@@ -148,7 +165,8 @@ def test_a_run_that_diverged_is_outside_at_both_ends():
 
 
 @pytest.mark.parametrize(
-    ("own", "last", "mean"), [(None, 300, None), (None, 430, None), (None, 440, -math.inf), (100, 300, -260)]
+    ("own", "last", "mean"),
+    [(None, 300, None), (None, 430, None), (None, 440, -math.inf), (100, 300, -260)],
 )
 def test_a_run_that_stopped_before_the_band_ends_says_nothing(own, last, mean):
     """It may still reach the accuracy by round 440; one that has reached it is in time."""
@@ -176,7 +194,11 @@ def epochs(gains, more, seeds=SEEDS):
     runs = {}
     for setup in ("cifar100_s1", "cifar100_s2"):
         for m, ten, twenty in zip(methods, gains, more, strict=True):
-            for name, v in ((setup, 30), (f"{setup}_e10", 30 + ten), (f"{setup}_e20", 30 + ten + twenty)):
+            for name, v in (
+                (setup, 30),
+                (f"{setup}_e10", 30 + ten),
+                (f"{setup}_e20", 30 + ten + twenty),
+            ):
                 runs[name, m] = {s: final(accuracy_mean=(v + s / 10) / 100) for s in range(seeds)}
     return runs
 
@@ -184,10 +206,13 @@ def epochs(gains, more, seeds=SEEDS):
 def test_a_gain_on_average_over_the_methods_that_ends():
     """One method loses 0.2 points and four gain 0.3, 0.2 on average; then one gains 1 and four lose 0.1, 0.12."""
     rise, stay = (0.3, 0.3, 0.3, 0.3, -0.2), (1.0, -0.1, -0.1, -0.1, -0.1)
-    assert [c.mean for c in compare("adafed", "c32", epochs(rise, stay))] == pytest.approx([0.2, 0.2, 0.08, 0.08])
+    assert [c.mean for c in compare("adafed", "c32", epochs(rise, stay))] == pytest.approx(
+        [0.2, 0.2, 0.08, 0.08]
+    )
     assert verdict("adafed", "c32", epochs(rise, stay)).word == "holds"
     assert verdict("adafed", "c32", epochs((0.3, 0.3, 0.3, 0.3, -2.0), stay)).word == "mixed"
-    assert verdict("adafed", "c32", epochs(rise, (2.0, -0.1, -0.1, -0.1, -0.1))).word == "mixed"  # 0.32
+    # 0.32
+    assert verdict("adafed", "c32", epochs(rise, (2.0, -0.1, -0.1, -0.1, -0.1))).word == "mixed"
     assert verdict("adafed", "c32", epochs(rise, stay, seeds=4)).word == "undecided"
 
 
@@ -195,13 +220,22 @@ def test_a_gain_on_average_over_the_methods_that_ends():
 
 
 @pytest.mark.parametrize(
-    ("gap", "word"), [(2.2, "holds"), (1.3, "holds"), (3.1, "holds"), (1.1, "fails"), (3.3, "fails"), (-2.2, "fails")]
+    ("gap", "word"),
+    [
+        (2.2, "holds"),
+        (1.3, "holds"),
+        (3.1, "holds"),
+        (1.1, "fails"),
+        (3.3, "fails"),
+        (-2.2, "fails"),
+    ],
 )
 def test_about_two_points_below(gap, word):
     def runs(seeds):
         values = {"fedcorr": 72.0, "adafed": 72.0 - gap}
         return {
-            ("clothing1m", m): {s: final(accuracy_mean=(v + s) / 100) for s in range(seeds)} for m, v in values.items()
+            ("clothing1m", m): {s: final(accuracy_mean=(v + s) / 100) for s in range(seeds)}
+            for m, v in values.items()
         }
 
     assert verdict("adafed", "c36", runs(SEEDS)).word == word
@@ -215,8 +249,12 @@ def everywhere(own, others, seeds=SEEDS, **at):
     """Mean accuracies in percent in every setup of Tables 1 to 4; ``at`` gives AdaFed another one in a setup."""
     tables = [papers()["adafed"].tables[f"table{t}"] for t in range(1, 5)]
     rows = [r for t in tables for r in t.rows]
-    values = {(r.setup, r.algo): at.get(r.setup, own) if r.algo == "adafed" else others for r in rows}
-    return {k: {s: final(accuracy_mean=(v + s) / 100) for s in range(seeds)} for k, v in values.items()}
+    values = {
+        (r.setup, r.algo): at.get(r.setup, own) if r.algo == "adafed" else others for r in rows
+    }
+    return {
+        k: {s: final(accuracy_mean=(v + s) / 100) for s in range(seeds)} for k, v in values.items()
+    }
 
 
 def test_one_setup_is_enough():
@@ -227,7 +265,11 @@ def test_one_setup_is_enough():
     assert verdict("adafed", "c12", everywhere(50.5, 51, femnist_skewed=52)).word == "holds"
     assert verdict("adafed", "c12", everywhere(50.5, 51)).word == "mixed"
     assert verdict("adafed", "c12", everywhere(49.5, 51)).word == "fails"
-    assert verdict("adafed", "c12", everywhere(50.5, 51, seeds=7, femnist_skewed=52)).word == "undecided"  # 8 / 128
+    # 8 / 128
+    assert (
+        verdict("adafed", "c12", everywhere(50.5, 51, seeds=7, femnist_skewed=52)).word
+        == "undecided"
+    )
 
 
 # ---- AdaFed, c66: the smoothest of three
@@ -237,7 +279,9 @@ def lengths(sgd, several, single, seeds=SEEDS):
     """Lengths of the direction that swing by a share of the first one, which differs between the three cases."""
     return {
         ("cifar10_s1", "adafed", key): {
-            s: curve([first * (1 + swing * (i % 2) * (1 + s / 100)) for i in range(6)], "update_norm")
+            s: curve(
+                [first * (1 + swing * (i % 2) * (1 + s / 100)) for i in range(6)], "update_norm"
+            )
             for s in range(seeds)
         }
         for key, first, swing in ((None, 1.0, sgd), (5, 10.0, several), ("full", 100.0, single))
@@ -250,5 +294,6 @@ def test_full_gradients_are_smoothest_whatever_their_length():
     assert verdict("adafed", "c66", lengths(0.2, 0.1, 0.15)).word == "mixed"
     assert verdict("adafed", "c66", lengths(0.2, 0.3, 0.1, seeds=4)).word == "undecided"
     first, second = compare("adafed", "c66", lengths(0.2, 0.3, 0.1, seeds=1))
-    # six points swing up and down five times: changes x, -x, x, -x, x have the variance x² (1 - 1/25)
+    # six points swing up and down five times: changes x, -x, x, -x, x have the variance x² (1 -
+    # 1/25)
     assert (first.mean, second.mean) == (pytest.approx(0.96 * 0.03), pytest.approx(0.96 * 0.08))

@@ -11,7 +11,11 @@ ALPHAS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 def point(mean, spread):
     """A run's error and relative spread, which are derived from accuracies: error 1 - mean, spread std / error."""
-    return every_seed(lambda e: final(accuracy_mean_weighted=1 - e * mean, accuracy_std_weighted=e * spread * e * mean))
+    return every_seed(
+        lambda e: final(
+            accuracy_mean_weighted=1 - e * mean, accuracy_std_weighted=e * spread * e * mean
+        )
+    )
 
 
 def front(points, **others):
@@ -36,7 +40,9 @@ def test_fairness_at_a_slight_cost(at_four, word):
 def test_the_parts_of_a_slight_cost():
     falls, band = compare("adafedadam", "c15", front({1.0: (0.1, 0.9), 4.0: (0.11, 0.6)}))
     rises, slight = band.parts
-    assert [c.mean for c in (falls, rises, slight)] == pytest.approx([30 * 1.045, 1 * 1.045, 2 - 1 * 1.045])
+    assert [c.mean for c in (falls, rises, slight)] == pytest.approx(
+        [30 * 1.045, 1 * 1.045, 2 - 1 * 1.045]
+    )
     assert band.label == "mean error, weighted rises by less than 2 from alpha 1 to 4"
 
 
@@ -45,7 +51,8 @@ def test_every_alpha_from_1_to_4_against_none():
     assert verdict("adafedadam", "c16", front(fair)).word == "holds"
     assert verdict("adafedadam", "c16", front(fair | {3.0: (0.1, 0.95)})).word == "mixed"
     assert verdict("adafedadam", "c16", front(fair | {2.0: (0.13, 0.8)})).word == "mixed"
-    assert verdict("adafedadam", "c16", front(fair | {8.0: (0.5, 2.0)})).word == "holds"  # 8 is not asked for
+    # 8 is not asked for
+    assert verdict("adafedadam", "c16", front(fair | {8.0: (0.5, 2.0)})).word == "holds"
 
 
 BASELINES = dict.fromkeys(("fedadam", "fednova", "qfedavg"), (0.8, 0.9))
@@ -54,18 +61,24 @@ BASELINES = dict.fromkeys(("fedadam", "fednova", "qfedavg"), (0.8, 0.9))
 def test_dominance_needs_one_point_that_is_better_in_both():
     """Of eight points, so that a p-value of 1 / 1024 counts eight times."""
     level = dict.fromkeys(ALPHAS, (0.3, 0.3))
-    v = verdict("adafedadam", "c17", front(level | {1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES))
+    v = verdict(
+        "adafedadam", "c17", front(level | {1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
+    )
     assert v.word == "holds"
     assert v.worst.greater == 8 / 1024
     split = front(level | {1.0: (0.1, 0.4), 2.0: (0.4, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    assert verdict("adafedadam", "c17", split).word == "mixed"  # no single point is below FedAvg in both
+    # no single point is below FedAvg in both
+    assert verdict("adafedadam", "c17", split).word == "mixed"
 
 
 def test_a_point_that_was_not_run_could_still_dominate():
     some = {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)}
-    assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).word == "not run"
+    assert (
+        verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).word == "not run"
+    )
     shown = front({1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    assert verdict("adafedadam", "c17", shown).word == "not run"  # nor does what supports it count yet
+    # nor does what supports it count yet
+    assert verdict("adafedadam", "c17", shown).word == "not run"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +103,9 @@ def fairness(*points):
     """STD and worst 30 % at alpha 0, 1 and 4."""
     return {
         ("synthetic", "adafedadam", a): every_seed(
-            lambda e, std=std, worst=worst: final(accuracy_std_weighted=e * std, accuracy_worst30_weighted=e * worst)
+            lambda e, std=std, worst=worst: final(
+                accuracy_std_weighted=e * std, accuracy_worst30_weighted=e * worst
+            )
         )
         for a, (std, worst) in zip((0.0, 1.0, 4.0), points, strict=True)
     }
@@ -119,22 +134,33 @@ def means(own, **lags):
     runs = {}
     for setup, value in zip(SETUPS, own, strict=True):
         values = {"adafedadam": value}
-        values |= {m: value - lags.get(m, {}).get(setup, 0.0) for m in ("fedavg", "fedadam", "fednova", "qfedavg")}
+        values |= {
+            m: value - lags.get(m, {}).get(setup, 0.0)
+            for m in ("fedavg", "fedadam", "fednova", "qfedavg")
+        }
         runs |= {
-            (setup, m): every_seed(lambda e, v=v: final(accuracy_mean_weighted=v / 100 + (e - 1) / 10))
+            (setup, m): every_seed(
+                lambda e, v=v: final(accuracy_mean_weighted=v / 100 + (e - 1) / 10)
+            )
             for m, v in values.items()
         }
     return runs
 
 
-FAR = {"fedavg": {"femnist": 6}, "fedadam": {"sent140": 6}, "fednova": {"synthetic": 7}, "qfedavg": {"femnist": 20}}
+FAR = {
+    "fedavg": {"femnist": 6},
+    "fedadam": {"sent140": 6},
+    "fednova": {"synthetic": 7},
+    "qfedavg": {"femnist": 20},
+}
 
 
 def test_each_baseline_is_far_behind_somewhere():
     v = verdict("adafedadam", "c23", means((80, 60, 70, 90), **FAR))
     assert (v.word, len(v.comparisons)) == ("holds", 4)
     near = FAR | {"fedavg": dict.fromkeys(SETUPS, 4.0)}
-    assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **near)).word == "mixed"  # never by 5 points
+    # never by 5 points
+    assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **near)).word == "mixed"
 
 
 def test_a_set_that_was_not_run_could_still_show_it():

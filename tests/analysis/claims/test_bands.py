@@ -13,7 +13,10 @@ CURVE = pd.Series([0.1, 0.5, 0.9, 0.8], index=[0, 50, 100, 150])
 def run(accuracies, rounds=1000, whole=1000):
     """A run with an accuracy by round."""
     made = Run([{"round": at, "accuracy_mean_weighted": value} for at, value in accuracies.items()])
-    made.config, made.meta = {"rounds": rounds}, {"departures": {} if rounds == whole else {"rounds": [whole, rounds]}}
+    made.config, made.meta = (
+        {"rounds": rounds},
+        {"departures": {} if rounds == whole else {"rounds": [whole, rounds]}},
+    )
     return made
 
 
@@ -22,7 +25,10 @@ def of_seeds(curves, **more):
 
 
 def test_numbers_of_a_curve():
-    assert (rounds_to(CURVE, 0.8, lower=False), rounds_to(CURVE, 0.95, lower=False)) == (100, float("inf"))
+    assert (rounds_to(CURVE, 0.8, lower=False), rounds_to(CURVE, 0.95, lower=False)) == (
+        100,
+        float("inf"),
+    )
     assert rounds_to(CURVE, 0.1, lower=True) == 0
     assert mean_between(CURVE, 100, 150, 1.0) == pytest.approx(0.85)
     assert mean_between(CURVE, 200, 300, 0.5) == pytest.approx(0.85)  # of a run of half the length
@@ -75,7 +81,8 @@ def test_seeds_that_a_band_takes(seeds, word, lacking):
             6,
             32 / 64,
         ),  # 426 above the upper end, five are 94 below; 1 + 31 signs reach the 44
-        ({400: 0.9}, 1000, 6, 7 / 64),  # never gets there: outside by as much as the others are within
+        # never gets there: outside by as much as the others are within
+        ({400: 0.9}, 1000, 6, 7 / 64),
         ({100: 0.9}, 100, 5, 1 / 32),  # not in 100 rounds, but perhaps in 174
     ],
 )
@@ -111,7 +118,9 @@ def test_a_seed_that_diverged_is_outside_and_one_without_the_number_is_left_out(
 def test_a_lead_over_another_method_seed_by_seed():
     """Four seeds lead by one point, one is behind by three."""
     values = {"fedavg": [0.5] * 5, "fedadam": [0.51] * 4 + [0.47]}
-    runs = {("reddi_shakespeare", algo): of_seeds([{1150: x} for x in v]) for algo, v in values.items()}
+    runs = {
+        ("reddi_shakespeare", algo): of_seeds([{1150: x} for x in v]) for algo, v in values.items()
+    }
     (c,) = verdict("known", "c12", runs).comparisons
     assert (c.mean, c.n) == (pytest.approx(0.2), 5)
     assert verdict("known", "c13", runs).word == "not run"

@@ -42,7 +42,8 @@ def curve(values, every=1):
 
 def test_area_is_the_mean_height():
     assert area(curve([1, 3])) == 2
-    assert area(pd.Series([0.0, 1.0, 1.0], index=[0, 1, 5])) == pytest.approx((0.5 + 4) / 5)  # unequal steps
+    # unequal steps
+    assert area(pd.Series([0.0, 1.0, 1.0], index=[0, 1, 5])) == pytest.approx((0.5 + 4) / 5)
     assert area(curve([2, 2, 2], every=7)) == 2
     assert area(pd.Series([0.4], index=[3])) == 0.4
 
@@ -54,7 +55,8 @@ def test_area_is_linear(values, scale, shift):
 
 
 def test_roughness_is_the_variance_of_the_changes():
-    assert roughness(curve([0, 1, 0, 1])) == pytest.approx(8 / 9)  # changes 1, -1, 1: mean 1/3, squares 1
+    # changes 1, -1, 1: mean 1/3, squares 1
+    assert roughness(curve([0, 1, 0, 1])) == pytest.approx(8 / 9)
     assert roughness(curve([0, 2, 4, 6])) == 0  # a straight line does not swing
     assert roughness(curve([5, 6, 8])) == pytest.approx(0.25)  # changes 1 and 2
     assert math.isnan(roughness(curve([1, 2])))  # one change has no variance
@@ -157,14 +159,20 @@ def test_curves_compare_everyone_with_everyone_else():
 
 
 def test_lower_is_better_for_losses_and_errors():
-    for field, word in (("train_loss", "fails"), ("test_loss", "fails"), ("accuracy_mean", "holds")):
+    for field, word in (
+        ("train_loss", "fails"),
+        ("test_loss", "fails"),
+        ("accuracy_mean", "holds"),
+    ):
         runs = of(constant(0.8, field), constant(0.5, field), constant(0.6, field))
         assert verdict({**CURVES, "measure": "final", "fields": [field]}, runs).word == word
         assert verdict({**CURVES, "measure": "area", "fields": [field]}, runs).word == word
 
 
 def test_rough_curves_lose_whatever_the_field():
-    smooth, rough = (every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(8)])) for d in (0.1, 0.3))
+    smooth, rough = (
+        every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(8)])) for d in (0.1, 0.3)
+    )
     assert verdict({**CURVES, "measure": "roughness"}, of(smooth, rough, rough)).word == "holds"
     assert verdict({**CURVES, "measure": "roughness"}, of(rough, smooth, rough)).word == "fails"
 
@@ -181,7 +189,8 @@ def test_setbacks_by_hand():
 def test_curves_with_setbacks_lose():
     """A loss that falls steeply loses nothing by that; a share of 0.5 asks for less than half of the setbacks."""
     steep, flat = (
-        every_seed(lambda e, v=v: of_curve([e * x for x in v], "train_loss")) for v in ([9, 3, 1, 1], [9] * 4)
+        every_seed(lambda e, v=v: of_curve([e * x for x in v], "train_loss"))
+        for v in ([9, 3, 1, 1], [9] * 4)
     )
     swings = every_seed(lambda e: of_curve([9, 9 + 0.1 * e, 9, 9 + 0.1 * e], "train_loss"))
     more = every_seed(lambda e: of_curve([9, 9 + 0.15 * e, 9, 9 + 0.15 * e], "train_loss"))
@@ -199,7 +208,9 @@ def test_curves_with_setbacks_lose():
 def test_early_setbacks_are_those_of_the_first_tenth():
     late = every_seed(lambda e: of_curve([0, 0.02, 0.01, *[e * (i % 2) for i in range(27)]]))
     steady = every_seed(lambda e: of_curve([0, 0.05 * e, 0, *[0] * 27]))
-    assert verdict({**CURVES, "measure": "setbacks_early"}, of(late, steady, steady)).word == "holds"
+    assert (
+        verdict({**CURVES, "measure": "setbacks_early"}, of(late, steady, steady)).word == "holds"
+    )
     assert verdict({**CURVES, "measure": "setbacks"}, of(late, steady, steady)).word == "fails"
 
 
@@ -211,18 +222,24 @@ def test_two_points_show_no_roughness():
 
 def test_rounds_to_the_best_that_all_reach():
     """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after 20."""
-    quick, slow, last = (every_seed(lambda e, v=v: of_curve(v)) for v in ([0, 0.8, 0.9], [0, 0.3, 0.7], [0, 0.2, 0.5]))
+    quick, slow, last = (
+        every_seed(lambda e, v=v: of_curve(v))
+        for v in ([0, 0.8, 0.9], [0, 0.3, 0.7], [0, 0.2, 0.5])
+    )
     one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, last))
     assert (one.mean, two.mean) == (10, 10)  # 20 - 10 each
     assert verdict({**CURVES, "measure": "rounds"}, of(quick, slow, last)).word == "holds"
-    assert verdict({**CURVES, "measure": "rounds"}, of(last, slow, slow)).word == "undecided"  # all at round 20
+    # all at round 20
+    assert verdict({**CURVES, "measure": "rounds"}, of(last, slow, slow)).word == "undecided"
     assert verdict({**CURVES, "measure": "rounds"}, of(slow, quick, quick)).word == "fails"
     only = compare({**CURVES, "measure": "rounds"}, of(quick, slow))
     assert [c.n for c in only] == [0, 0]  # the target would change once the third was run
 
 
 def test_rounds_to_a_common_loss_and_common_seeds():
-    quick, slow = (every_seed(lambda e, v=v: of_curve(v, "train_loss")) for v in ([3, 1, 0.5], [3, 2, 1]))
+    quick, slow = (
+        every_seed(lambda e, v=v: of_curve(v, "train_loss")) for v in ([3, 1, 0.5], [3, 2, 1])
+    )
     slow = {s: r for s, r in slow.items() if s > 3}
     check = {**CURVES, "measure": "rounds", "fields": ["train_loss"], "worse": "x"}
     (c,) = compare(check, of(quick, slow))
@@ -232,7 +249,9 @@ def test_rounds_to_a_common_loss_and_common_seeds():
 def test_several_measures_are_comparisons_of_their_own():
     check = {**CURVES, "measure": ["final", "area"], "worse": "x"}
     labels = [c.label for c in compare(check, of(constant(0.8), constant(0.5)))]
-    assert labels == [f"{m} of mean accuracy of New against X on A" for m in ("final value", "mean over rounds")]
+    assert labels == [
+        f"{m} of mean accuracy of New against X on A" for m in ("final value", "mean over rounds")
+    ]
 
 
 @pytest.mark.parametrize("measure", ["area", "final", "rounds"])
@@ -259,20 +278,36 @@ def test_the_target_is_what_all_reach_that_did_not_diverge():
 
 
 def test_what_concerns_one_method_is_open_where_it_diverged():
-    check = {"kind": "limit", "methods": "new", "measure": "tail", "field": "accuracy_mean", "at_least": 0.1}
+    check = {
+        "kind": "limit",
+        "methods": "new",
+        "measure": "tail",
+        "field": "accuracy_mean",
+        "at_least": 0.1,
+    }
     rows = [Row("new")]
     runs = {("a", "new", None): constant(0.5), ("b", "new", None): constant(0.7)}
     assert verdict(check, runs, rows, ("a", "b")).word == "holds"
-    assert verdict(check, runs, rows, ("a", "b"), new={"others": ((unit(9), "diverged"),)}).word == "undecided"
+    assert (
+        verdict(check, runs, rows, ("a", "b"), new={"others": ((unit(9), "diverged"),)}).word
+        == "undecided"
+    )
 
 
 def test_the_share_of_clients_below_a_threshold():
     """At the last kept round; clients without test examples are none of them."""
 
     def clients(last):
-        return Run(clients={"round": [0] * len(last) + [9] * len(last), "accuracy": [0.0] * len(last) + last})
+        return Run(
+            clients={
+                "round": [0] * len(last) + [9] * len(last),
+                "accuracy": [0.0] * len(last) + last,
+            }
+        )
 
-    good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.5, math.nan], [0.9, 0.4, math.nan]))
+    good, bad = (
+        {s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.5, math.nan], [0.9, 0.4, math.nan])
+    )
     check = {**CURVES, "measure": "below", "threshold": 0.5, "fields": ["accuracy"]}
     one, _ = compare(check, of(good, bad, bad))
     assert (one.mean, one.n) == (50, SEEDS)  # points
@@ -286,7 +321,9 @@ def test_the_share_of_clients_at_a_threshold_or_above():
     def clients(last):
         return Run(clients={"round": [9] * len(last), "accuracy": last})
 
-    good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.8, math.nan], [0.9, 0.7, math.nan]))
+    good, bad = (
+        {s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.8, math.nan], [0.9, 0.7, math.nan])
+    )
     check = {**CURVES, "measure": "at_least", "threshold": 0.8, "fields": ["accuracy"]}
     one, _ = compare(check, of(good, bad, bad))
     assert (one.mean, one.n) == (50.0, SEEDS)  # percent
@@ -297,7 +334,10 @@ def test_the_share_of_clients_at_a_threshold_or_above():
 
 def test_the_end_of_a_curve_is_its_last_tenth():
     """Twenty points: the mean of the last two, so that the last one alone does not decide."""
-    calm, wild = (every_seed(lambda e, v=v: of_curve([e * x for x in [0.0] * 18 + v])) for v in ([5, 5], [1, 6]))
+    calm, wild = (
+        every_seed(lambda e, v=v: of_curve([e * x for x in [0.0] * 18 + v]))
+        for v in ([5, 5], [1, 6])
+    )
     check = {**CURVES, "measure": "tail"}
     assert verdict(check, of(calm, wild, wild)).word == "holds"
     assert verdict({**check, "measure": "final"}, of(calm, wild, wild)).word == "fails"
@@ -306,7 +346,9 @@ def test_the_end_of_a_curve_is_its_last_tenth():
 
 def test_cka_is_averaged_over_different_clients():
     alike, apart = ({s: Run(cka=[[1.0, v], [v, 1.0]]) for s in range(SEEDS)} for v in (0.9, 0.2))
-    some = {s: Run(cka=[[1.0, 0.9, None], [0.3, 1.0, None], [None, None, None]]) for s in range(SEEDS)}
+    some = {
+        s: Run(cka=[[1.0, 0.9, None], [0.3, 1.0, None], [None, None, None]]) for s in range(SEEDS)
+    }
     check = {**CURVES, "measure": "cka", "fields": ["moments"]}
     one, two = compare(check, of(alike, apart, some))
     assert (one.mean, two.mean) == (pytest.approx(0.7), pytest.approx(0.3))  # 0.9 - (0.9 + 0.3) / 2
@@ -348,8 +390,17 @@ def test_limits():
 
 
 def test_the_time_of_one_method_over_that_of_another():
-    seconds = [{s: of_curve([1.0 + s, t * (1.0 + s)], "seconds_train") for s in range(SEEDS)} for t in (1.05, 1.0)]
-    check = {"kind": "limit", "methods": ["new"], "measure": "seconds_over", "reference": "x", "field": "seconds_train"}
+    seconds = [
+        {s: of_curve([1.0 + s, t * (1.0 + s)], "seconds_train") for s in range(SEEDS)}
+        for t in (1.05, 1.0)
+    ]
+    check = {
+        "kind": "limit",
+        "methods": ["new"],
+        "measure": "seconds_over",
+        "reference": "x",
+        "field": "seconds_train",
+    }
     (c,) = compare({**check, "at_most": 1.1}, of(*seconds))
     assert c.mean == pytest.approx(0.05)
     assert verdict({**check, "at_most": 1.1}, of(*seconds)).word == "holds"
@@ -363,7 +414,9 @@ def test_the_time_of_one_method_over_that_of_another():
 
 def test_low_and_high_are_those_of_the_first_round():
     low, high = low_and_high(
-        pd.DataFrame(losses((2.0, 0.1, 0.1), (1.0, 3.0, 3.0), (3.0, 2.0, 0.5), (math.nan, 9.0, 9.0)))
+        pd.DataFrame(
+            losses((2.0, 0.1, 0.1), (1.0, 3.0, 3.0), (3.0, 2.0, 0.5), (math.nan, 9.0, 9.0))
+        )
     )
     assert list(low) == [1.0, 3.0, 3.0]
     assert list(high) == [3.0, 2.0, 0.5]
@@ -371,19 +424,29 @@ def test_low_and_high_are_those_of_the_first_round():
 
 
 def test_rows_are_named_by_method_hyperparameter_or_as_the_others():
-    named = {"kind": "curves", "measure": "final", "fields": ["test_loss"], "better": {"algo": "new", "p": 0.5}}
+    named = {
+        "kind": "curves",
+        "measure": "final",
+        "fields": ["test_loss"],
+        "better": {"algo": "new", "p": 0.5},
+    }
     labels = [c.label for c in compare({**named, "worse": "others"}, {}, SWEEP)]
     assert len(labels) == 4
     assert not any("against New p=0.5" in label for label in labels)
     assert len(compare({**named, "worse": "new"}, {}, SWEEP)) == 2
     assert len(compare({**named, "worse": ["x", {"algo": "new", "p": 1.0}]}, {}, SWEEP)) == 2
-    assert np.all([label.startswith("final value of test loss of New p=0.5 against ") for label in labels])
+    assert np.all(
+        [label.startswith("final value of test loss of New p=0.5 against ") for label in labels]
+    )
 
 
 @pytest.mark.parametrize(("rounds", "word"), [(7, "holds"), (8, "undecided"), (9, "fails")])
 def test_a_share_of_the_rounds_of_the_other(rounds, word):
     """Of 10 rounds, less than 0.8 times as many: 7 are fewer, 8 a tie, 9 too many."""
-    arrives = {n: {s: of_curve([0.1] * n + [0.5] * (12 - n), every=1) for s in range(SEEDS)} for n in (rounds, 10)}
+    arrives = {
+        n: {s: of_curve([0.1] * n + [0.5] * (12 - n), every=1) for s in range(SEEDS)}
+        for n in (rounds, 10)
+    }
     check = {**CURVES, "worse": "x", "measure": "rounds", "share": 0.8}
     v = verdict(check, of(arrives[rounds], arrives[10]))
     assert v.word == word
@@ -394,7 +457,10 @@ def test_a_share_of_the_rounds_of_the_other(rounds, word):
     ("key", "words"),
     [
         ({"measure": "rounds", "share": 1.0}, "share: must be < 1, got 1.0"),
-        ({"measure": "area", "share": 0.5}, "share needs numbers of which less is better.* got area of accuracy_mean"),
+        (
+            {"measure": "area", "share": 0.5},
+            "share needs numbers of which less is better.* got area of accuracy_mean",
+        ),
     ],
 )
 def test_shares_that_mean_nothing_are_refused(key, words):
@@ -407,7 +473,11 @@ def test_rounds_to_the_best_that_both_of_a_pair_reach():
     runs = of(
         *(
             {s: of_curve(values) for s in range(SEEDS)}
-            for values in ((0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5), (0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.2))
+            for values in (
+                (0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5),
+                (0.0, 0.1, 0.2, 0.3, 0.4),
+                (0.0, 0.2),
+            )
         )
     )
     level = compare({**CURVES, "measure": "rounds"}, runs)
@@ -416,4 +486,7 @@ def test_rounds_to_the_best_that_both_of_a_pair_reach():
     assert (x.mean, y.mean) == (-20.0, -10.0)
     assert x.label == "rounds to the best of both of mean accuracy of New against X on A"
     assert verdict({**CURVES, "worse": "x", "measure": "rounds_pairwise"}, runs).word == "fails"
-    assert verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).word == "holds"
+    assert (
+        verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).word
+        == "holds"
+    )

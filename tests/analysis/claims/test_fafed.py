@@ -19,7 +19,8 @@ def accuracies(*levels, **others):
     ("levels", "others", "word"),
     [
         ((0.9, 0.8, 0.7), {}, "holds"),
-        ((0.9, 0.8, 0.7), {"stem": (0.6, 0.7, 0.8)}, "holds"),  # one method that gains does not matter
+        # one method that gains does not matter
+        ((0.9, 0.8, 0.7), {"stem": (0.6, 0.7, 0.8)}, "holds"),
         ((0.7, 0.8, 0.6), {}, "mixed"),
         ((0.9, 0.8, 0.8), {}, "undecided"),
     ],

@@ -48,11 +48,15 @@ def columns(images, texts):
     ],
 )
 def test_the_average_over_columns(images, texts, word):
-    assert verdict("fedcada", "c01", accuracies(SETUPS, fedcada=columns(images, texts))).word == word
+    assert (
+        verdict("fedcada", "c01", accuracies(SETUPS, fedcada=columns(images, texts))).word == word
+    )
 
 
 def test_the_average_by_hand_and_without_a_column():
-    first, *_ = compare("fedcada", "c01", accuracies(SETUPS, fedcada=columns([0.6] + [0.5] * 7, [0.5] * 2)))
+    first, *_ = compare(
+        "fedcada", "c01", accuracies(SETUPS, fedcada=columns([0.6] + [0.5] * 7, [0.5] * 2))
+    )
     assert (first.mean, first.label) == (
         pytest.approx(10 / 8),
         "accuracy % of FedCAda against FedAvg, mean of 8 image columns",
@@ -64,7 +68,9 @@ def test_the_average_by_hand_and_without_a_column():
 
 
 def test_the_two_methods_of_a_column_must_be_reduced_alike():
-    found = compare("fedcada", "c01", accuracies(SETUPS, fedcada=0.6), fafed={"cuts": (("rounds", "2"),)})
+    found = compare(
+        "fedcada", "c01", accuracies(SETUPS, fedcada=0.6), fafed={"cuts": (("rounds", "2"),)}
+    )
     assert [c.uneven for c in found] == [False, False, False, False, True] * 2
     assert all(c.group for c in found)  # the page lists comparisons by setup, these too
 

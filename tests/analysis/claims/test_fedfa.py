@@ -15,10 +15,13 @@ SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1
 def swinging(heights, seeds=SEEDS):
     def made(e, h):
         values = [e * h * (i % 2) for i in range(6)]
-        return Run([{"round": i, "accuracy_mean": v, "train_loss": v} for i, v in enumerate(values)])
+        return Run(
+            [{"round": i, "accuracy_mean": v, "train_loss": v} for i, v in enumerate(values)]
+        )
 
     return {
-        (s, "fedavg"): every_seed(lambda e, h=h: made(e, h), seeds) for s, h in zip(SYNTHETIC, heights, strict=True)
+        (s, "fedavg"): every_seed(lambda e, h=h: made(e, h), seeds)
+        for s, h in zip(SYNTHETIC, heights, strict=True)
     }
 
 
@@ -45,13 +48,17 @@ def mirrored(difference, noise=0.0, seeds=SEEDS):
     """Final accuracies at alpha and 1 - alpha, apart by a difference and by noise of one sign after the other."""
     runs = {}
     for a, sign in [(i / 10, 0.0) for i in range(5)] + [(i / 10, 1.0) for i in range(6, 11)]:
-        values = {s: 0.5 + s / 50 + sign * difference + (2 * sign - 1) * noise * (-1) ** s for s in range(seeds)}
+        values = {
+            s: 0.5 + s / 50 + sign * difference + (2 * sign - 1) * noise * (-1) ** s
+            for s in range(seeds)
+        }
         runs["synthetic_1_1", "fedfa", a] = {s: curve([v, v]) for s, v in values.items()}
     return runs
 
 
 @pytest.mark.parametrize(
-    ("difference", "word"), [(0.0, "holds"), (0.009, "holds"), (-0.009, "holds"), (0.011, "fails"), (-0.011, "fails")]
+    ("difference", "word"),
+    [(0.0, "holds"), (0.009, "holds"), (-0.009, "holds"), (0.011, "fails"), (-0.011, "fails")],
 )
 def test_symmetry_within_a_margin(difference, word):
     """Two one-sided tests: what is not shown to be small is not small."""
@@ -65,7 +72,9 @@ def test_leads_of_accuracies_are_points():
     assert first.mean == pytest.approx(-0.2)
     (found,) = compare("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1)))
     assert found.mean == pytest.approx(2)
-    runs = sweep("mnist", level(0.8, a9=0.82), level(0.1, a9=0.101)) | sweep("synthetic_1_1", level(0.8), level(0.1))
+    runs = sweep("mnist", level(0.8, a9=0.82), level(0.1, a9=0.101)) | sweep(
+        "synthetic_1_1", level(0.8), level(0.1)
+    )
     (found,) = compare("fedfa", "c15", runs)
     assert found.mean in (pytest.approx(2), pytest.approx(10))  # points, or their squares
     found = compare("fedfa", "c20", rates((0.6, 0.0), (0.5, 0.0)))
@@ -74,7 +83,10 @@ def test_leads_of_accuracies_are_points():
 
 def test_noise_is_not_symmetry():
     assert verdict("fedfa", "c12", mirrored(0.0, noise=0.02)).word == "undecided"
-    assert math.isclose(mirrored(0.0, noise=0.02)["synthetic_1_1", "fedfa", 1.0][0].last_round()["accuracy_mean"], 0.52)
+    assert math.isclose(
+        mirrored(0.0, noise=0.02)["synthetic_1_1", "fedfa", 1.0][0].last_round()["accuracy_mean"],
+        0.52,
+    )
 
 
 # ---- FedFa, c13 and c15: the sweeps over alpha
@@ -86,7 +98,9 @@ SWEPT = tuple(i / 10 for i in range(11))
 def sweep(setup, means, variances, seeds=SEEDS):
     """Final mean accuracy and variance by alpha."""
     return {
-        (setup, "fedfa", a): {s: final(accuracy_mean=m + s / 1000, accuracy_variance=v) for s in range(seeds)}
+        (setup, "fedfa", a): {
+            s: final(accuracy_mean=m + s / 1000, accuracy_variance=v) for s in range(seeds)
+        }
         for a, m, v in zip(SWEPT, means, variances, strict=True)
     }
 
@@ -102,12 +116,20 @@ def test_some_alpha_is_better_than_a_half():
     assert found.greater == pytest.approx(10 / 1024)
     assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1))).word == "holds"
     assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a5=0.82), level(0.1))).word == "fails"
-    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1), seeds=7)).word == "undecided"
+    assert (
+        verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1), seeds=7)).word
+        == "undecided"
+    )
 
 
 @pytest.mark.parametrize(
     ("mean", "variance", "word"),
-    [(0.82, 0.11, "holds"), (0.78, 0.09, "holds"), (0.82, 0.09, "undecided"), (0.78, 0.11, "undecided")],
+    [
+        (0.82, 0.11, "holds"),
+        (0.78, 0.09, "holds"),
+        (0.82, 0.09, "undecided"),
+        (0.78, 0.11, "undecided"),
+    ],
 )
 def test_a_higher_mean_with_a_larger_variance(mean, variance, word):
     """One alpha is enough, in either figure; where all others are level with 0.5 nothing is refuted."""
@@ -133,7 +155,9 @@ def rates(fast, slow, seeds=SEEDS):
 
     def made(height, swing, e):
         values = [height + e * swing * (i % 2) for i in range(6)]
-        return Run([{"round": i, "accuracy_mean": v, "train_loss": v} for i, v in enumerate(values)])
+        return Run(
+            [{"round": i, "accuracy_mean": v, "train_loss": v} for i, v in enumerate(values)]
+        )
 
     return {
         (setup, algo, lr): {s: made(*how, 1 + s / 100) for s in range(seeds)}
@@ -158,7 +182,8 @@ def weights(with_them, without, seeds=SEEDS):
     """(variance, worst 20 %) of FedFa with its weights, and with equal ones."""
     return {
         (setup, "fedfa", key): {
-            s: final(accuracy_variance=v + s / 1000, accuracy_worst20=w + s / 1000) for s in range(seeds)
+            s: final(accuracy_variance=v + s / 1000, accuracy_worst20=w + s / 1000)
+            for s in range(seeds)
         }
         for setup in ("synthetic_0_0", "synthetic_05_05", "synthetic_1_1", "femnist")
         for key, (v, w) in ((None, with_them), (0.0, without))
@@ -167,5 +192,6 @@ def weights(with_them, without, seeds=SEEDS):
 
 def test_the_weights_make_it_fairer_than_equal_ones():
     assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4))).word == "holds"
-    assert verdict("fedfa", "c24", weights((0.05, 0.5), (0.04, 0.4))).word == "mixed"  # the larger variance
+    # the larger variance
+    assert verdict("fedfa", "c24", weights((0.05, 0.5), (0.04, 0.4))).word == "mixed"
     assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4), seeds=4)).word == "undecided"

@@ -28,7 +28,9 @@ FULL = MatchedRuns({})
 
 
 def table(name, rows, which="last"):
-    return Table(name, "", tuple(dict.fromkeys(r.setup for r in rows)), ("avg", "std"), tuple(rows), which)
+    return Table(
+        name, "", tuple(dict.fromkeys(r.setup for r in rows)), ("avg", "std"), tuple(rows), which
+    )
 
 
 PAPER = made_up(
@@ -69,14 +71,24 @@ class Given(Evidence):
             return []
         by_seed = by_unit(values)
         return [
-            Numbers(dict.fromkeys(by_seed), given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))
+            Numbers(
+                dict.fromkeys(by_seed),
+                given={self.key: by_seed},
+                **self.made.get(f"{row.setup}_{row.algo}", {}),
+            )
         ]
 
 
 def claim_of(check, paper=PAPER):
     """A claim whose check is read as in a paper's file."""
     sections = ("metrics", "methods", "setups", "tables", "figures")
-    return Claim("c01", "", "", parse(AnyCheck, check, "c01", {k: getattr(paper, k) for k in sections}), "supports")
+    return Claim(
+        "c01",
+        "",
+        "",
+        parse(AnyCheck, check, "c01", {k: getattr(paper, k) for k in sections}),
+        "supports",
+    )
 
 
 def verdict(numbers, check, column="avg", which="last", paper=PAPER, **made):
@@ -100,7 +112,8 @@ BEST = {"kind": "compare", "table": "t1", "setups": ["a"], "metrics": ["avg"], "
 MARGIN = {"table": "t1", "setups": ["a"], "metrics": ["avg"]}
 LOW = (0.0,) * 10
 HIGHER = [u + 1 for u in UP]
-ALTERNATING = [u + (1 if u % 2 else -1) for u in UP]  # five of ten seeds are 1 above UP, five 1 below
+# five of ten seeds are 1 above UP, five 1 below
+ALTERNATING = [u + (1 if u % 2 else -1) for u in UP]
 AHEAD, BEHIND = of(new=UP, x=LOW, y=LOW, z=LOW), of(new=LOW, x=UP, y=UP, z=UP)
 
 
@@ -112,12 +125,15 @@ AHEAD, BEHIND = of(new=UP, x=LOW, y=LOW, z=LOW), of(new=LOW, x=UP, y=UP, z=UP)
     [
         (AHEAD, "holds", (3, 3, 3, 0)),
         (BEHIND, "fails", (3, 3, 0, 3)),
-        (of(new=UP, x=HIGHER, y=UP, z=ALTERNATING), "fails", (3, 3, 0, 1)),  # one is refuted, and none is shown
+        # one is refuted, and none is shown
+        (of(new=UP, x=HIGHER, y=UP, z=ALTERNATING), "fails", (3, 3, 0, 1)),
         (of(new=UP, x=LOW, y=LOW, z=HIGHER), "mixed", (3, 3, 2, 1)),
-        (of(new=UP, x=LOW, y=LOW, z=ALTERNATING), "undecided", (3, 3, 2, 0)),  # the other two do not help
+        # the other two do not help
+        (of(new=UP, x=LOW, y=LOW, z=ALTERNATING), "undecided", (3, 3, 2, 0)),
         (of(new=UP, x=LOW, y=LOW, z=UP), "undecided", (3, 3, 2, 0)),  # a tie is never ahead
         (of(new=UP, x=LOW, y=LOW), "not run", (3, 2, 2, 0)),
-        (of(new=UP, x=HIGHER), "not run", (3, 1, 0, 1)),  # nor do counterexamples decide before all have been run
+        # nor do counterexamples decide before all have been run
+        (of(new=UP, x=HIGHER), "not run", (3, 1, 0, 1)),
         ({}, "not run", (3, 0, 0, 0)),
     ],
 )  # fmt: skip
@@ -136,13 +152,23 @@ def test_a_claim_that_compares_nothing_is_not_testable():
 def test_p_values_of_a_claim_that_holds():
     worst = verdict(AHEAD, BEST).worst
     assert (worst.label, worst.mean, worst.n) == ("average % of New against X on A", 5.5, 10)
-    assert (worst.greater, worst.for_p, worst.less, worst.against_p) == (1 / 1024, 1 / 1024, 1.0, 1.0)
-    assert (worst.low, worst.high) == (pytest.approx(3.334, abs=5e-4), pytest.approx(7.666, abs=5e-4))
+    assert (worst.greater, worst.for_p, worst.less, worst.against_p) == (
+        1 / 1024,
+        1 / 1024,
+        1.0,
+        1.0,
+    )
+    assert (worst.low, worst.high) == (
+        pytest.approx(3.334, abs=5e-4),
+        pytest.approx(7.666, abs=5e-4),
+    )
 
 
 def test_both_directions_are_adjusted_alike():
     """Behind z by 1 with all ten seeds. The two that are ahead have Σd / √Σd² = 55 / √385 if all signs turn, below
-    √10, so that z is as extreme as observed under that assignment alone; but z then is more extreme than they are."""
+    √10, so that z is as extreme as observed under that assignment alone; but z then is more extreme
+    than they are.
+    """
     x, y, z = verdict(of(new=UP, x=LOW, y=LOW, z=HIGHER), BEST).comparisons
     assert (z.against_p, z.for_p, z.less) == (1 / 1024, 1.0, 1 / 1024)
     assert [(c.for_p, c.greater) for c in (x, y)] == [(2 / 1024, 1 / 1024)] * 2
@@ -165,24 +191,39 @@ def test_five_percent_is_enough(for_p, against_p, state):
 
 def test_holding_takes_no_adjustment_and_failing_does():
     """Five comparisons over six seeds, each with the smallest lead on another seed the other way: the sum is as large
-    as observed under two of 64 assignments, 0.031. Each has its own second one: adjusted, six of 64 are as extreme."""
+    as observed under two of 64 assignments, 0.031. Each has its own second one: adjusted, six of 64
+    are as extreme.
+    """
     given = [[-0.1 if i == k else 1.0 for i in range(6)] for k in range(5)]
-    ahead, behind = (decide([above("x", by_unit([s * d for d in ds]), [FULL]) for ds in given]) for s in (1, -1))
-    assert [c.greater for c in ahead.comparisons] == [c.less for c in behind.comparisons] == [2 / 64] * 5
-    assert [c.for_p for c in ahead.comparisons] == [c.against_p for c in behind.comparisons] == [6 / 64] * 5
+    ahead, behind = (
+        decide([above("x", by_unit([s * d for d in ds]), [FULL]) for ds in given]) for s in (1, -1)
+    )
+    assert (
+        [c.greater for c in ahead.comparisons]
+        == [c.less for c in behind.comparisons]
+        == [2 / 64] * 5
+    )
+    assert (
+        [c.for_p for c in ahead.comparisons]
+        == [c.against_p for c in behind.comparisons]
+        == [6 / 64] * 5
+    )
     assert (ahead.word, behind.word) == ("holds", "undecided")
 
 
 def test_a_counterexample_among_many_needs_more_only_where_they_differ():
     """With 5 seeds. Comparisons that are ahead in every seed by as much are as extreme when all signs are turned:
-    2 / 32. Those that have other signs are so under assignments of their own: one more each."""
+    2 / 32. Those that have other signs are so under assignments of their own: one more each.
+    """
     behind = above("behind", by_unit([-1.0] * 5), [FULL])
     ahead = above("ahead", by_unit([1.0] * 5), [FULL])
     less = above("less", by_unit([1.0, 1.0, 1.0, 1.0, 2.0]), [FULL])  # Σd / √Σd² = 6 / √8 < √5
     assert decide([behind]).comparisons[0].against_p == 1 / 32
     assert decide([*[ahead] * 50, behind]).comparisons[-1].against_p == 2 / 32
     assert decide([*[less] * 50, behind]).comparisons[-1].against_p == 1 / 32
-    others = [above("x", by_unit([-1.0 if i == k else 1.0 for i in range(5)]), [FULL]) for k in range(4)]
+    others = [
+        above("x", by_unit([-1.0 if i == k else 1.0 for i in range(5)]), [FULL]) for k in range(4)
+    ]
     v = decide([*others, behind])
     assert (v.word, v.comparisons[-1].against_p) == ("undecided", 5 / 32)
 
@@ -198,13 +239,21 @@ def test_exchanging_the_sides_exchanges_the_verdicts(differences, parts, every):
     def judged(sign):
         found = [above("x", by_unit([float(sign * d) for d in ds]), [FULL]) for ds in differences]
         of = [above("p", by_unit([float(sign * d) for d in ds]), [FULL]) for ds in parts]
-        return decide([*found, joined("j", of, every if sign > 0 else not every)] if parts else found)
+        return decide(
+            [*found, joined("j", of, every if sign > 0 else not every)] if parts else found
+        )
 
     one, other = judged(1), judged(-1)
-    assert [(c.for_p, c.against_p) for c in one.comparisons] == [(c.against_p, c.for_p) for c in other.comparisons]
+    assert [(c.for_p, c.against_p) for c in one.comparisons] == [
+        (c.against_p, c.for_p) for c in other.comparisons
+    ]
     turned = {"shown": "refuted", "refuted": "shown", "open": "open"}
     assert [turned[c.state] for c in one.comparisons] == [c.state for c in other.comparisons]
-    allowed = {"mixed": ("mixed",), "holds": ("fails", "undecided"), "fails": ("holds", "undecided")}
+    allowed = {
+        "mixed": ("mixed",),
+        "holds": ("fails", "undecided"),
+        "fails": ("holds", "undecided"),
+    }
     assert other.word in allowed.get(one.word, ("holds", "fails", "undecided"))
     assert one.word != "fails" or one.count("refuted")
     if one.word == "undecided" and one.count("shown"):
@@ -227,7 +276,12 @@ def test_a_claim_counts_only_if_its_seeds_allowed_either_outcome(seeds, kind, la
 def test_what_fails_counts_only_if_it_could_have_held_and_was_sure_to_fail():
     few = {**BEHIND, ("a", "y", None): UP[:4]}  # 4 seeds cannot show that it is ahead of y
     v = verdict(few, BEST)
-    assert (v.word, v.lacking[::2], v.lacking[1].label[-6:], v.counts) == ("fails", ("hold", 5), "Y on A", False)
+    assert (v.word, v.lacking[::2], v.lacking[1].label[-6:], v.counts) == (
+        "fails",
+        ("hold", 5),
+        "Y on A",
+        False,
+    )
     v = verdict({**of(new=UP, x=LOW, z=HIGHER), ("a", "y", None): LOW[:4]}, BEST)
     assert (v.word, v.counts) == ("mixed", False)
     v = verdict({key: values[:5] for key, values in BEHIND.items()}, BEST)
@@ -238,13 +292,25 @@ def test_what_fails_counts_only_if_it_could_have_held_and_was_sure_to_fail():
 
 @pytest.mark.parametrize(
     ("every", "seeds", "lacking"),
-    [(False, 6, ("hold", 7)), (False, 7, None), (True, 4, ("hold", 5)), (True, 6, ("fail", 7)), (True, 7, None)],
+    [
+        (False, 6, ("hold", 7)),
+        (False, 7, None),
+        (True, 4, ("hold", 5)),
+        (True, 6, ("fail", 7)),
+        (True, 7, None),
+    ],
 )
-def test_one_of_several_parts_takes_more_seeds_to_show_and_all_take_more_to_refute(every, seeds, lacking):
+def test_one_of_several_parts_takes_more_seeds_to_show_and_all_take_more_to_refute(
+    every, seeds, lacking
+):
     """Four parts: 4 / 64 is above 5 %, 4 / 128 is not."""
     parts = [above("p", by_unit([(-1.0) ** s for s in range(seeds)]), [FULL])] * 4
     v = decide([joined("j", parts, every)])
-    assert (v.word, v.lacking and v.lacking[::2], v.counts) == ("undecided", lacking, lacking is None)
+    assert (v.word, v.lacking and v.lacking[::2], v.counts) == (
+        "undecided",
+        lacking,
+        lacking is None,
+    )
 
 
 def test_what_diverged_everywhere_has_no_blocks_and_does_not_count():
@@ -263,14 +329,21 @@ def test_the_comparison_that_is_most_against():
     mixed = [u + (1.4 if u % 2 else -1) for u in UP]
     v = verdict(of(new=UP, x=LOW, y=mixed, z=HIGHER), BEST)
     assert (v.word, tally(v)) == ("mixed", (3, 3, 1, 1))
-    assert (v.worst.label, v.worst.mean, v.worst.low, v.worst.high) == ("average % of New against Z on A", -1, -1, -1)
+    assert (v.worst.label, v.worst.mean, v.worst.low, v.worst.high) == (
+        "average % of New against Z on A",
+        -1,
+        -1,
+        -1,
+    )
     assert [c.label[-6:] for c in v.comparisons] == ["X on A", "Y on A", "Z on A"]
     assert verdict({}, BEST).worst is None
 
 
 def test_of_shown_comparisons_the_least_consistent_is_the_weakest():
     """All ten seeds are ahead of each; 1 to 10 is less consistent than 101 to 110."""
-    assert verdict(of(new=UP, x=[-100.0] * 10, y=LOW, z=[-100.0] * 10), BEST).worst.label.endswith("Y on A")
+    assert verdict(of(new=UP, x=[-100.0] * 10, y=LOW, z=[-100.0] * 10), BEST).worst.label.endswith(
+        "Y on A"
+    )
 
 
 def test_each_setup_has_a_verdict():
@@ -284,7 +357,14 @@ def test_each_setup_has_a_verdict():
 
 
 def test_all_of_several_checks_are_judged_together():
-    other = {"kind": "compare", "table": "t1", "setups": ["b"], "metrics": "avg", "better": "x", "worse": "y"}
+    other = {
+        "kind": "compare",
+        "table": "t1",
+        "setups": ["b"],
+        "metrics": "avg",
+        "better": "x",
+        "worse": "y",
+    }
     both = {"kind": "all", "checks": [BEST, other]}
     v = verdict({**AHEAD, **of("b", x=UP, y=LOW)}, both)
     assert (v.word, tally(v)) == ("holds", (4, 4, 4, 0))
@@ -302,7 +382,10 @@ def test_means_alone_decide_nothing():
     assert word(of(new=[1.0] * 10, x=LOW, **base), BEST) == "holds"
     v = verdict(of(new=[10.0] + [0.0] * 9, x=LOW, **base), BEST)
     assert (v.word, v.worst.mean, v.worst.greater) == ("undecided", 1, 0.5)
-    assert (v.worst.low, v.worst.high) == (pytest.approx(-1.262, abs=5e-4), pytest.approx(3.262, abs=5e-4))
+    assert (v.worst.low, v.worst.high) == (
+        pytest.approx(-1.262, abs=5e-4),
+        pytest.approx(3.262, abs=5e-4),
+    )
 
 
 def test_seeds_are_paired():
@@ -310,7 +393,9 @@ def test_seeds_are_paired():
     wild = [(-1) ** s * 100.0 * s for s in range(10)]
     assert word(of(new=[w + 0.1 for w in wild], x=wild, y=wild, z=wild), BEST) == "holds"
     shifted = {s + 4: w for s, w in enumerate(wild)}
-    assert verdict(of(new=[w + 0.1 for w in wild], x=shifted, y=shifted, z=shifted), BEST).worst.n == 6
+    assert (
+        verdict(of(new=[w + 0.1 for w in wild], x=shifted, y=shifted, z=shifted), BEST).worst.n == 6
+    )
     apart = {s + 10: w for s, w in enumerate(wild)}
     v = verdict(of(new=wild, x=apart, y=apart, z=apart), BEST)
     assert (v.word, tally(v)) == ("not run", (3, 0, 0, 0))
@@ -325,7 +410,11 @@ def test_numbers_that_are_none_are_left_out():
 # ---- runs at reduced settings give no verdict
 
 
-CUT = {"departs": ("rounds 2 (paper 9)",), "reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)}
+CUT = {
+    "departs": ("rounds 2 (paper 9)",),
+    "reduced": ("rounds 2 (paper 9)",),
+    "cuts": (("rounds", "2"),),
+}
 
 
 @pytest.mark.parametrize(("numbers", "kind"), [
@@ -344,7 +433,12 @@ def test_one_reduced_comparison_keeps_a_claim_from_its_verdict():
     """Setup a is shown at the paper's settings, and setup b refuted at reduced ones."""
     numbers = {**AHEAD, **of("b", new=LOW, x=UP, y=UP, z=UP)}
     v = verdict(numbers, {**BEST, "setups": ["a", "b"]}, **{f"b_{m}": CUT for m in METHODS})
-    assert (v.word, tally(v), v.scaled.word, tally(v.scaled)) == ("not run", (6, 3, 3, 0), "mixed", (6, 6, 3, 3))
+    assert (v.word, tally(v), v.scaled.word, tally(v.scaled)) == (
+        "not run",
+        (6, 3, 3, 0),
+        "mixed",
+        (6, 6, 3, 3),
+    )
     assert {k: (g.word, g.scaled and g.scaled.word) for k, g in v.by_group.items()} == {
         "A": ("holds", None), "B": ("not run", "fails"),
     }  # fmt: skip
@@ -367,9 +461,17 @@ def test_a_comparison_of_parts_is_reduced_if_one_of_them_is():
 def test_sides_that_are_cut_down_differently_are_not_compared():
     """A method at full length against one after two rounds says nothing of the methods."""
     v = verdict(AHEAD, BEST, a_x=CUT)
-    assert (v.word, tally(v), [c.uneven for c in v.comparisons]) == ("not run", (3, 2, 2, 0), [True, False, False])
+    assert (v.word, tally(v), [c.uneven for c in v.comparisons]) == (
+        "not run",
+        (3, 2, 2, 0),
+        [True, False, False],
+    )
     alone = verdict(AHEAD, BEST, a_new=CUT)
-    assert (alone.word, tally(alone), sum(c.uneven for c in alone.comparisons)) == ("not run", (3, 0, 0, 0), 3)
+    assert (alone.word, tally(alone), sum(c.uneven for c in alone.comparisons)) == (
+        "not run",
+        (3, 0, 0, 0),
+        3,
+    )
 
 
 # ---- rows that are not tuned alike
@@ -414,9 +516,18 @@ def test_best_takes_every_setup_metric_and_rival():
 
 def beaten(*setups):
     """In each setup some row is ahead of the method."""
-    rivals = {"kind": "compare", "table": "t1", "metrics": "avg", "better": ["x", "y", "z"], "worse": "new"}
+    rivals = {
+        "kind": "compare",
+        "table": "t1",
+        "metrics": "avg",
+        "better": ["x", "y", "z"],
+        "worse": "new",
+    }
     some = {"kind": "some", "label": "New beaten"}
-    return {"kind": "all", "checks": [{**some, "checks": [{**rivals, "setups": setup}]} for setup in setups]}
+    return {
+        "kind": "all",
+        "checks": [{**some, "checks": [{**rivals, "setups": setup}]} for setup in setups],
+    }
 
 
 NOT_BEST = beaten("a", "b")
@@ -434,8 +545,8 @@ def test_not_best_needs_a_better_one_in_every_setup():
     assert word({**in_a, **of("b", new=UP, x=equal, y=LOW, z=LOW)}, NOT_BEST) == "undecided"
     v = verdict({**in_a, **of("b", new=UP, x=LOW, y=LOW, z=LOW)}, NOT_BEST)
     assert (v.word, tally(v)) == ("mixed", (2, 2, 1, 1))  # it is the best in b
-    # all three are behind: any of their extremes counts, which is one assignment, the observed one; and that in which
-    # x is ahead of the method in a is the opposite one
+    # all three are behind: any of their extremes counts, which is one assignment, the observed one;
+    # and that in which x is ahead of the method in a is the opposite one
     assert v.worst.against_p == 2 / 1024
 
 
@@ -449,14 +560,23 @@ def test_not_best_with_missing_rivals():
 
 
 def test_compare_takes_every_pair():
-    check = {"kind": "compare", "table": "t1", "setups": ["a", "c"], "metrics": "avg", "better": ["new", "x"]}
+    check = {
+        "kind": "compare",
+        "table": "t1",
+        "setups": ["a", "c"],
+        "metrics": "avg",
+        "better": ["new", "x"],
+    }
     high, numbers = [u + 20 for u in UP], {}
     for s in ("a", "c"):
         numbers |= of(s, new=high, x=high, y=UP, z=UP)
     v = verdict(numbers, {**check, "worse": ["y", "z"]})
     assert v.word == "holds"
     assert tally(v) == (8, 8, 8, 0)
-    assert word({**numbers, **of("c", z=[h + 1 for h in high])}, {**check, "worse": ["y", "z"]}) == "mixed"
+    assert (
+        word({**numbers, **of("c", z=[h + 1 for h in high])}, {**check, "worse": ["y", "z"]})
+        == "mixed"
+    )
     assert word({**numbers, **of("c", z=[h + 1 for h in high])}, {**check, "worse": "y"}) == "holds"
 
 
@@ -464,7 +584,9 @@ TREND = {"kind": "trend", "table": "t2", "setup": "a", "algo": "new", "over": "g
 
 
 def steps(*heights, seeds=10):
-    return {("a", "new", g): [h * u for u in UP[:seeds]] for g, h in zip(GAMMAS, heights, strict=True)}
+    return {
+        ("a", "new", g): [h * u for u in UP[:seeds]] for g, h in zip(GAMMAS, heights, strict=True)
+    }
 
 
 @pytest.mark.parametrize(("trend", "metric"), [("increasing", "avg"), ("increasing", "std")])
@@ -488,9 +610,19 @@ def test_a_trend_that_turns_back_is_undecided():
 
 
 def test_a_trend_over_setups_needs_every_step():
-    check = {"kind": "trend", "table": "t1", "algo": ["new", "x"], "metric": "avg", "over": "setups"}
+    check = {
+        "kind": "trend",
+        "table": "t1",
+        "algo": ["new", "x"],
+        "metric": "avg",
+        "over": "setups",
+    }
     check |= {"order": ["a", "b", "c"], "trend": "decreasing"}
-    numbers = {(s, m, None): [h * u for u in UP] for s, h in (("a", 3), ("b", 1), ("c", 2)) for m in ("new", "x")}
+    numbers = {
+        (s, m, None): [h * u for u in UP]
+        for s, h in (("a", 3), ("b", 1), ("c", 2))
+        for m in ("new", "x")
+    }
     v = verdict(numbers, check)
     assert (v.word, len(v.comparisons)) == ("holds", 2)
     del numbers["b", "x", None]
@@ -532,7 +664,11 @@ def test_each_table_has_its_own_round():
     assert judge(claim_of(turned), Both(PAPER, {})).word == "fails"
     v = verdict({}, {**BEST, "table": "t3"})
     assert v.word == "not run"
-    best = verdict({("a", m, 2): UP if m == "new" else LOW for m in METHODS}, {**BEST, "table": "t3"}, which="best")
+    best = verdict(
+        {("a", m, 2): UP if m == "new" else LOW for m in METHODS},
+        {**BEST, "table": "t3"},
+        which="best",
+    )
     assert best.word == "holds"
 
 
@@ -551,7 +687,9 @@ def test_the_worst_of_comparisons():
     assert joined("one missing", [part(0.01, 0.99), Comparison("x")], True).greater is None
     assert joined("uneven", [part(0.01, 0.99), Comparison("x", uneven=True)], True).uneven
     assert joined("none", [], True).greater is None
-    assert joined("reduced", [part(0.1, 0.9), part(0.1, 0.9, reduced=("x",))], True).reduced == ("x",)
+    assert joined("reduced", [part(0.1, 0.9), part(0.1, 0.9, reduced=("x",))], True).reduced == (
+        "x",
+    )
 
 
 def test_the_best_of_comparisons():
@@ -579,8 +717,12 @@ def test_a_run_that_diverged_is_behind_by_the_widest_difference():
     assert (c.mean, c.n) == (0.75, 4)
     assert c.label == "x (diverged, so counted as behind: the second with seed 3)"
     other = contest("x", b, a, 1.0, lost(3), FULL)
-    assert (other.mean, other.label) == (-0.75, "x (diverged, so counted as behind: the first with seed 3)")
-    assert contest("x", a, b, -1.0, FULL, lost(3)).mean == (-1 + 3 - 2 + 3) / 4  # diverged is worse in either direction
+    assert (other.mean, other.label) == (
+        -0.75,
+        "x (diverged, so counted as behind: the first with seed 3)",
+    )
+    # diverged is worse in either direction
+    assert contest("x", a, b, -1.0, FULL, lost(3)).mean == (-1 + 3 - 2 + 3) / 4
 
 
 def test_two_that_diverged_say_nothing():
@@ -588,7 +730,10 @@ def test_two_that_diverged_say_nothing():
     assert (c.mean, c.n) == (1.0, 1)
     both = contest("x", {}, {}, 1.0, lost(0), lost(0))
     assert (both.greater, both.less) == (1.0, 1.0)
-    assert both.label == "x (diverged, so counted as behind: the first with seed 0; the second with seed 0)"
+    assert (
+        both.label
+        == "x (diverged, so counted as behind: the first with seed 0; the second with seed 0)"
+    )
     gone = {"others": lost(*range(10)).others}
     v = verdict(of(new={}, x={}, y=LOW, z=LOW), {**BEST, "by": -1.0}, a_new=gone, a_x=gone)
     assert v.word == "fails"  # against y and z; level with x is nothing
@@ -623,7 +768,10 @@ def test_divergence_cannot_make_a_method_win():
 
 
 def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
-    gone, cut = lost(0), MatchedRuns({}, ((unit(0), "diverged"),), ("rounds 2",), (("rounds", "2"),))
+    gone, cut = (
+        lost(0),
+        MatchedRuns({}, ((unit(0), "diverged"),), ("rounds 2",), (("rounds", "2"),)),
+    )
     assert decide([above("x", {}, [gone, MatchedRuns({})])]).word == "not run"
     assert contest("x", {}, {}, 1.0, gone, cut).uneven
     assert above("x", {}, [gone, cut]).uneven
@@ -633,7 +781,9 @@ def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
 
 
 def claims(*kinds):
-    return [(p, c) for p in papers().values() for c in p.claims.values() if isinstance(c.check, kinds)]
+    return [
+        (p, c) for p in papers().values() for c in p.claims.values() if isinstance(c.check, kinds)
+    ]
 
 
 @pytest.mark.parametrize(("paper", "claim"), claims(EqualRows), ids=lambda v: getattr(v, "id", ""))
@@ -656,20 +806,37 @@ def test_the_numbers_that_differ_are_named():
         "worst 30 % 55.26 ± 2.83 and 56.48 ± 1.45 on cifar10_dir01"
     )
     assert of_paper("adafedadam", "c20").evidence == "all 9 printed numbers agree"
-    assert of_paper("adafed", "c41").evidence == "printed numbers differ: best 5 % 69.41 and 67.73 on cifar10_s1"
+    assert (
+        of_paper("adafed", "c41").evidence
+        == "printed numbers differ: best 5 % 69.41 and 67.73 on cifar10_s1"
+    )
     assert of_paper("adafed", "c40").evidence == "all 8 printed numbers agree"
     assert of_paper("fedcada", "c23").evidence == "all 6 printed numbers agree"
 
 
 def test_a_spread_that_differs_is_a_number_that_differs():
     row = {"avg": Reported(1.0, 0.1), "std": Reported(2.0, None)}
-    one, two = (table(n, [Row("new", "a", {}, v)]) for n, v in (("p", row), ("q", row | {"avg": Reported(1.0, 0.2)})))
+    one, two = (
+        table(n, [Row("new", "a", {}, v)])
+        for n, v in (("p", row), ("q", row | {"avg": Reported(1.0, 0.2)}))
+    )
     paper = replace(PAPER, tables={"p": one, "q": two})
-    check = {"kind": "equal_rows", "tables": ["p", "q"], "algo": "new", "setups": ["a"], "metrics": ["avg", "std"]}
+    check = {
+        "kind": "equal_rows",
+        "tables": ["p", "q"],
+        "algo": "new",
+        "setups": ["a"],
+        "metrics": ["avg", "std"],
+    }
     v = judge(claim_of(check, paper), Evidence(paper, []))
-    assert (v.word, v.evidence) == ("fails", "printed numbers differ: average % 1 ± 0.1 and 1 ± 0.2 on a")
+    assert (v.word, v.evidence) == (
+        "fails",
+        "printed numbers differ: average % 1 ± 0.1 and 1 ± 0.2 on a",
+    )
     same = {**check, "tables": ["p", "p"]}
-    assert judge(claim_of(same, paper), Evidence(paper, [])).evidence == "all 2 printed numbers agree"
+    assert (
+        judge(claim_of(same, paper), Evidence(paper, [])).evidence == "all 2 printed numbers agree"
+    )
 
 
 def test_without_runs_nothing_is_decided_but_what_needs_none():
@@ -682,9 +849,11 @@ def test_without_runs_nothing_is_decided_but_what_needs_none():
                 assert v.word == "not run"
                 assert not v.run
     assert len(of_paper("adafedadam", "c02").comparisons) == 16  # 4 setups, 4 rivals
-    assert len(of_paper("adafed", "c19").comparisons) == 34  # a rank correlation per measure of eleven setups
+    # a rank correlation per measure of eleven setups
+    assert len(of_paper("adafed", "c19").comparisons) == 34
     assert len(of_paper("fedcada", "c07").comparisons) == 2  # two methods, 2 setups
-    assert len(of_paper("fedcada", "c10").comparisons) == 34  # 15 pairs in 2 setups; two methods beaten in each
+    # 15 pairs in 2 setups; two methods beaten in each
+    assert len(of_paper("fedcada", "c10").comparisons) == 34
     assert len(of_paper("fafed", "c04").comparisons) == 90  # 5 others, 2 measures, 9 setups
 
 
@@ -702,18 +871,30 @@ NOISY = [u + (4 if u % 2 else -4) for u in UP]
 @pytest.mark.parametrize(
     ("lead", "by", "metric", "kind"),
     [
-        (2.5, 2, "avg", "holds"), (2.0, 2, "avg", "undecided"), (1.5, 2, "avg", "fails"),  # 2 is a tie with every seed
+        # 2 is a tie with every seed
+        (2.5, 2, "avg", "holds"), (2.0, 2, "avg", "undecided"), (1.5, 2, "avg", "fails"),
         (-3.0, 2, "std", "holds"), (-3.0, 4, "std", "fails"),  # less is better
-        (-0.5, -1, "avg", "holds"), (-1.0, -1, "avg", "undecided"), (-1.5, -1, "avg", "fails"),  # a lag
+        # a lag
+        (-0.5, -1, "avg", "holds"), (-1.0, -1, "avg", "undecided"), (-1.5, -1, "avg", "fails"),
         (0.4, -0.5, "std", "holds"), (0.6, -0.5, "std", "fails"),
     ],
 )  # fmt: skip
 def test_a_lead_to_be_exceeded_or_a_lag_not_to_be_reached(lead, by, metric, kind):
-    check = {"kind": "compare", **MARGIN, "metrics": metric, "better": "new", "worse": "x", "by": by}
+    check = {
+        "kind": "compare",
+        **MARGIN,
+        "metrics": metric,
+        "better": "new",
+        "worse": "x",
+        "by": by,
+    }
     v = verdict(across(new=lead, x=0.0), check, metric)
     assert v.word == kind
     margin = f"{'less' if (by > 0) == (metric == 'avg') else 'plus'} {abs(by)}"
-    assert v.worst.label == f"{'average' if metric == 'avg' else 'STD'} % of New {margin} against X on A"
+    assert (
+        v.worst.label
+        == f"{'average' if metric == 'avg' else 'STD'} % of New {margin} against X on A"
+    )
 
 
 def test_a_lag_behind_some_methods_only():
@@ -727,7 +908,13 @@ def test_a_lag_behind_some_methods_only():
 
 def test_differences_within_a_margin():
     """A comparison of two one-sided tests for each of three pairs; pairs that are all far apart refute it."""
-    check = {"kind": "compare", **MARGIN, "better": ["new", "x", "y"], "worse": ["new", "x", "y"], "by": -1}
+    check = {
+        "kind": "compare",
+        **MARGIN,
+        "better": ["new", "x", "y"],
+        "worse": ["new", "x", "y"],
+        "by": -1,
+    }
     assert tally(verdict(across(new=0.0, x=0.4, y=0.9), check)) == (3, 3, 3, 0)
     assert tally(verdict(across(new=0.0, x=0.4, y=1.2), check)) == (3, 3, 2, 1)
     assert word(across(new=0.0, x=2.0, y=4.0), check) == "fails"

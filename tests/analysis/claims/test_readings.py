@@ -40,14 +40,19 @@ def paper(readings=EVERY):
 
 
 def claim(*setups):
-    return Claim("c", "", "", Compare("t", setups or ("one",), ("avg",), ("new",), ("old",)), "supports")
+    return Claim(
+        "c", "", "", Compare("t", setups or ("one",), ("avg",), ("new",), ("old",)), "supports"
+    )
 
 
-def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=None, best=None, **keys):
+def write(
+    root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=None, best=None, **keys
+):
     """Runs whose weighted mean accuracy is 0.5 and ``ahead`` at the last round, a little apart from seed to seed.
 
     Args:
-        unweighted: By how much the accuracy without weights is above 0.5; like ``ahead`` if it is not given.
+        unweighted: By how much the accuracy without weights is above 0.5; like ``ahead`` if it is
+            not given.
         best: By how much the accuracies are above 0.5 in an earlier round, if it is not the same.
         keys: Keys of ``local`` that differ from the experiment.
     """
@@ -59,7 +64,9 @@ def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=No
         changes = {f"local.{k}": v for k, v in keys.items()}
         digest = f"{split}_{'_'.join(map(str, changes.values())) or 0}"
         path = root / "made_up" / setup / algo / digest / f"seed_{seed}"
-        departures = {k: [0.1, v] for k, v in changes.items()} | ({"data.seed": [0, split]} if split else {})
+        departures = {k: [0.1, v] for k, v in changes.items()} | (
+            {"data.seed": [0, split]} if split else {}
+        )
         meta = {
             "status": "done", "seed": seed, "hash": digest, "algo": algo, "experiment": f"made_up/{setup}",
             "data": "toy", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
@@ -161,7 +168,10 @@ def test_a_variant_changes_only_its_setups(tmp_path):
     write(tmp_path, "new", 0.1, setup="two")
     write(tmp_path, "old", 0.0, setup="two")
     evidence = Evidence(paper(), Results(tmp_path))
-    words = {name: judge(claim("two"), evidence.under(Reading(variant=name))).word for name in ("kept", "slow")}
+    words = {
+        name: judge(claim("two"), evidence.under(Reading(variant=name))).word
+        for name in ("kept", "slow")
+    }
     assert words == {"kept": "not run", "slow": "holds"}
 
 
@@ -214,8 +224,18 @@ def test_only_other_splits_are_not_the_adopted_ones(tmp_path):
 def test_curves_are_read_too(tmp_path, measure):
     write(tmp_path, "new", 0.1, unweighted=-0.1, best=0.3)
     write(tmp_path, "old", 0.0, best=0.4)
-    check = Curves("f", (Selection("new"),), (Selection("old"),), (measure,), ("accuracy_mean_weighted",), ("one",))
-    evidence, of_figure = Evidence(paper(), Results(tmp_path)), Claim("c", "", "", check, "supports")
+    check = Curves(
+        "f",
+        (Selection("new"),),
+        (Selection("old"),),
+        (measure,),
+        ("accuracy_mean_weighted",),
+        ("one",),
+    )
+    evidence, of_figure = (
+        Evidence(paper(), Results(tmp_path)),
+        Claim("c", "", "", check, "supports"),
+    )
 
     def mean(**reading):
         return judge(of_figure, evidence.under(Reading(**reading))).worst.mean
@@ -291,7 +311,9 @@ def test_a_reading_at_reduced_settings_does_not_count_beside_a_verdict():
     assert differing({ADOPTED: full, Reading("weighted"): less}) is None
     assert differing({ADOPTED: less, Reading("weighted"): full}) is None
     ahead = judged(1, found=cut)
-    assert differing({ADOPTED: less, Reading("weighted"): ahead, Reading(round="best"): full}) == [Reading("weighted")]
+    assert differing({ADOPTED: less, Reading("weighted"): ahead, Reading(round="best"): full}) == [
+        Reading("weighted")
+    ]
 
 
 def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
@@ -301,7 +323,10 @@ def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
         write(root, "old", 0.0)
         v = of(root, "one", "two", readings=TWICE)[ADOPTED]
         assert (v.word, tally(v)) == ("not run", (2, 1, int(lead > 0), int(lead < 0)))
-        assert {title: part.word for title, part in v.by_group.items()} == {"ONE": kind, "TWO": "not run"}
+        assert {title: part.word for title, part in v.by_group.items()} == {
+            "ONE": kind,
+            "TWO": "not run",
+        }
 
 
 def test_without_runs(tmp_path):
@@ -347,4 +372,6 @@ def test_the_papers_say_why():
     for p in papers().values():
         given = p.readings
         whys = [*given.weighting.values(), *given.round.values(), *given.splits.values()]
-        assert all(why.endswith(".") for why in (*whys, *(v.why for v in given.variants.values()))), p.id
+        assert all(
+            why.endswith(".") for why in (*whys, *(v.why for v in given.variants.values()))
+        ), p.id
