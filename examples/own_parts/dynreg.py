@@ -10,10 +10,12 @@ from fedbench.core.types import ClientInfo, State
 
 
 def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
-    """Local objective F_k(v) - <g_k, v> + α/2 ||v - w||²; then g_k <- g_k - α (w_k - w), h <- h - α Σ_S (w_k - w) / N.
+    """FedDyn: every client keeps a vector g, and the server a vector h.
 
-    The new model is the mean of the w_k less h / α. Identity: with one client, g and h are equal
-    after every round.
+    The local objective is F_k(v) - <g_k, v> + α/2 ||v - w||². After it, g_k <- g_k - α (w_k - w)
+    and h <- h - α Σ_S (w_k - w) / N. The new model is the mean of the w_k less h / α.
+
+    Identity: with one client, g and h are equal after every round.
 
     Args:
         local: The local solver.
