@@ -7,7 +7,6 @@ import pytest
 import yaml
 from command_line import FILES
 from safetensors.torch import load_file
-from tools import CONF
 
 import fedbench
 from fedbench.config.compose import compose_run
@@ -15,35 +14,16 @@ from fedbench.config.overrides import options
 
 WORDS = ("list", "data", "report", "reproduce", "tune", "compare", "new", "status", "show", "plot")
 
-# the keys of each method, besides the group's own
-ALGORITHMS = {
-    "fedavg": "server_lr weights", "fedavgm": "server_lr beta nesterov weights", "fedprox": "mu server_lr weights",
-    "fedadagrad": "server_lr beta1 tau v0 weights", "fedyogi": "server_lr beta1 beta2 tau v0 weights",
-    "fedadam": "server_lr beta1 beta2 tau v0 bias_correction eps_inside weights",
-    "fedams": "server_lr beta1 beta2 tau option bias_correction weights", "fednova": "server_momentum weights",
-    "scaffold": "server_lr option", "qfedavg": "q L", "afl": "lr_lambda average", "term": "t weights server_lr",
-    "ditto": "lam personal_lr personal_epochs weights", "fedmgda": "eps server_lr normalize prior",
-    "adafed": "gamma server_lr loss_at normalize_loss",
-    "fedfa": "alpha beta gamma_s gamma_c b server_lr acc_at server_sign c",
-    "adafedadam": "alpha server_lr beta1 beta2 eps step_scale inverse_rate", "naive_adaptive": "beta eps",
-    "local_adam": "beta1 beta2 eps state weights", "fedcada": "beta1 beta2 eps adjust counter server_lr weights",
-    "fafed": "alpha beta rho decay_w variant init_step ext", "stem": "alpha decay_w init_step",
-    "fedsps": "c gamma_b l_star", "fedcorr": "", "fedfv": "alpha tau history server_lr",
-    "propfair": "M eps tail server_lr weights", "gifair": "share form rank_at weights",
-    "fedmdfg": "theta step source force s armijo server_lr",
-    "drfa": "gamma snapshot snapshot_weights init floor decay", "fedheal": "beta threshold distance",
-    "feddyn": "alpha weights deploy", "fedexp": "eps average eps_per_client weights",
-    "fedcm": "alpha server_lr weights",
-    "mimelite": "base beta1 beta2 eps server_lr weights", "fedsam": "rho server_lr weights",
-    "mofedsam": "rho alpha server_lr weights", "fedspeed": "rho alpha prox server",
-    "pfedme": "lam inner personal_lr beta start weights", "apfl": "alpha adaptive weights",
-}  # fmt: skip
+ALGORITHMS = """fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fednova scaffold qfedavg afl term
+    ditto fedmgda adafed fedfa adafedadam naive_adaptive local_adam fedcada fafed stem fedsps
+    fedcorr fedfv propfair gifair fedmdfg drfa fedheal feddyn fedexp fedcm mimelite fedsam
+    mofedsam fedspeed pfedme apfl"""
 DATA = """synthetic_leaf synthetic_iid synthetic_0_0 synthetic_0.5_0.5 synthetic_1_1 mnist_2class fmnist_dir0.5
     cifar10_dir0.05 cifar10_dir0.1 cifar10_dir0.5 cifar10_dir1 cifar10_iid cifar10_shards2 cifar100_dir0.5
     cifar100_dir0.05 femnist femnist_skewed sent140 shakespeare wikitext2 cinic10_dir0.5 tinyimagenet_dir0.05
     imagefolder leaf_json"""
 GROUPS = {
-    "algo": " ".join(ALGORITHMS),
+    "algo": ALGORITHMS,
     "data": DATA,
     "model": "linear mlp cnn simplecnn vgg11 resnet18_gn lstm_char lstm_sent140 lstm_lm",
     "tracker": "none wandb tensorboard mlflow",
@@ -85,15 +65,6 @@ def test_every_word_has_a_help_of_its_own(fed, word):
     assert out != fed("--help")[1]
 
 
-@pytest.mark.parametrize("group", ["algo", "data", "model", "experiment", "availability", "table"])
-def test_list_prints_the_choices(fed, group):
-    status, out, _ = fed("list", group)
-    assert status == 0
-    text = "\n".join(out)
-    wanted = GROUPS.get(group, "adafedadam/table5 adafed/table1").split()
-    assert [name for name in wanted if name not in text] == []
-
-
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_choice_of_a_group_exists(group):
     assert set(GROUPS[group].split()) <= {"none", *options(group)}
@@ -106,15 +77,6 @@ def test_every_key_can_be_set():
         for part in key.split("."):
             found = found[part]
         assert str(found).replace(" ", "") == str(yaml.safe_load(value)).replace(" ", ""), typed
-
-
-def test_every_method_has_its_keys():
-    found = {
-        algo: set(yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text()))
-        for algo in ALGORITHMS
-    }
-    missing = {algo: set(keys.split()) - found[algo] for algo, keys in ALGORITHMS.items()}
-    assert {algo: keys for algo, keys in missing.items() if keys} == {}
 
 
 @pytest.fixture(scope="module")
@@ -145,28 +107,3 @@ def test_a_run_has_its_files(run):
     assert set(CLIENT_COLUMNS.split()) <= set(clients)
     assert set(clients["round"]) == {2}
     assert set(load_file(path / "model.safetensors")) == {"weight", "bias"}
-
-
-def test_results_are_frames(run):
-    found = fedbench.load_results(run[1])
-    assert [len(frame) for frame in (found.runs, found.rounds, found.clients)] == [1, 3, 6]
-    assert set(COLUMNS.split()) <= set(found.rounds)
-
-
-def test_words_about_runs_answer(fed, run):
-    found, folder = run
-    assert fed("status", str(folder))[0] == 0
-    assert fed("show", str(found.path))[0] == 0
-    assert fed("plot", str(folder), "--out", "curve.svg")[0] == 0
-    assert fed("data", "show", "synthetic_leaf")[0] == 0
-    assert fed("data", "prepare", "synthetic_leaf")[0] == 0
-    assert fed("data", "verify", "synthetic_leaf")[0] == 0
-    assert fed("new", "metric", "spread", "--into", "own")[0] == 0
-    assert fed("reproduce", "adafedadam/table5", "--plan")[0] == 0
-    assert fed("--cfg", "job", *SMALL)[0] == 0
-
-
-def test_leaf_json_and_image_folders_take_their_files(tmp_path):
-    given = compose_run(["data=leaf_json", "data.train=a.json", "data.test=b.json"]).tree["data"]
-    assert (given["train"], given["test"]) == ("a.json", "b.json")
-    assert compose_run(["data=imagefolder", "data.root=images"]).tree["data"]["root"] == "images"

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
+from example_paper import example_paper
 from fake_runs import write_run as write_files
-from made_up import made_up
 from units import unit
 
 from fedbench.analysis.departures import config_departures
@@ -29,7 +29,7 @@ PRESETS = {
 ACCURACY = PrintedMetric("avg", "average %", "higher", "accuracy_mean")
 DEVIATION = PrintedMetric("std", "STD %", "lower", "accuracy_std")
 SHIRT = PrintedMetric("shirt", "shirt %", "higher", "client:2")
-PAPER = made_up(
+PAPER = example_paper(
     metrics={m.id: m for m in (ACCURACY, DEVIATION, SHIRT)},
     methods={
         "fedavg": Method("fedavg", "FedAvg", "fedavg", {"lr": "local.lr"}),

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from claim_runs import SEEDS, Run, every_seed, losses
 from claim_runs import curve as of_curve
+from example_paper import example_paper
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import made_up
 from units import by_unit, unit
 
 from fedbench.analysis.claims.curve_claims import (
@@ -104,7 +104,7 @@ class Given(Evidence):
 
 
 def paper(rows, setups=("a",)):
-    return made_up(
+    return example_paper(
         methods={m: Method(m, m.title(), m) for m in ("new", "x", "y")},
         setups={s: Setup(s, s.upper(), s, 10, 3, 1) for s in ("a", "b", "c")},
         figures={"f": Figure("f", "", "curves", tuple(setups), runs=tuple(rows))},

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field, replace
 
 import pytest
+from example_paper import example_paper
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up import made_up
 from units import by_unit, unit
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads
@@ -33,7 +33,7 @@ def table(name, rows, which="last"):
     )
 
 
-PAPER = made_up(
+PAPER = example_paper(
     metrics={
         "avg": PrintedMetric("avg", "average %", "higher", "f"), "std": PrintedMetric("std", "STD %", "lower", "g"),
     },

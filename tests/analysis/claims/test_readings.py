@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from example_paper import example_paper
 from fake_runs import write_run
-from made_up import made_up
 
 from fedbench.analysis.claims.comparison import above
 from fedbench.analysis.claims.judge import differing, judge, judge_readings
@@ -31,7 +31,7 @@ AVG = PrintedMetric("avg", "average %", "higher", "accuracy_mean_weighted")
 
 
 def paper(readings=EVERY):
-    return made_up(
+    return example_paper(
         metrics={"avg": AVG}, methods={m: Method(m, m, m) for m in ("new", "old")},
         setups={s: Setup(s, s.upper(), f"made_up/{s}", 10, 3, 1) for s in ("one", "two")},
         tables={"t": Table("t", "", ("one", "two"), ("avg",), ROWS)},
