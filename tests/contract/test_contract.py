@@ -96,7 +96,7 @@ def agrees_with_the_definition(case, rounds, work, rate, solver=SOLVERS["sgd"]):
     if options.get("mixup", name == "fedcorr"):
         pytest.skip("its batches are mixed; tests/algorithms/test_fedcorr.py has its definition")
     if options.get("snapshot") == "random":
-        pytest.skip("its step is drawn; tests/identities has its definition")
+        pytest.skip("its step is drawn; tests/algorithms has its definition")
     data, algo = federation(), make(name, sgd(**solver), **options)
     last = snapshots(algo, data, rounds=rounds, work=work)[-1]
     ours = deployed(algo, last)

@@ -4,8 +4,8 @@ import math
 from itertools import pairwise
 
 import pytest
-from test_more_identities import QUADRATIC, run_on
 from tools import make
+from toy_problems import QUADRATIC, run_on
 
 from fedbench.core.options import Schedule
 from fedbench.simulation.local_work import LocalWork

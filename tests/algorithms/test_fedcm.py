@@ -1,0 +1,79 @@
+"""FedCM and MimeLite: worked steps and momenta, in float64."""
+
+import pytest
+import torch
+from tools import close, federation, final, make
+from toy_problems import (
+    BATCHES,
+    DRAWN,
+    UNIFORM,
+    D,
+    Given,
+    facts,
+    models,
+    on_quadratics,
+    run_on,
+    start_of,
+)
+
+from fedbench.simulation.local_work import LocalWork
+
+# F = b · w, rows b
+LINEAR = Given(lambda w, r: (w * r).sum(1, keepdim=True), lambda w, r: r.expand_as(w))
+
+
+@pytest.mark.parametrize("weights", ["uniform", "size"])
+def test_fedcm_on_linear_losses_has_a_momentum_of_known_length(weights):
+    """m^t = (1 - (1-α)^t) Σ p_k b_k, whatever the steps of the clients (here 1 to 4)."""
+    rows = [[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0]]
+    work = LocalWork(lr=0.1, batch_size=None, epochs=(1, 4))
+    run = run_on(LINEAR, rows, make("fedcm", alpha=0.3, weights=weights), work, 6, [0.0, 0.0])
+    mean = torch.tensor(rows, dtype=D).mean(0)
+    for t, snapshot in enumerate(run):
+        assert (snapshot.server["m"] - (1 - 0.7**t) * mean).norm() < 1e-13
+
+
+@pytest.mark.parametrize("name", ["fedcm", "mofedsam"])
+def test_the_momentum_is_a_mean_of_gradients(name):
+    """m = Σ p_k Δ_k / (η_l τ_k), each client with its own steps and rate; it replaces the one before."""
+    algo, delta = make(name, server_lr=2.0), torch.tensor([[1.0, 0.0], [0.0, 6.0]], dtype=D)
+    server = algo.server_init(torch.zeros(2, dtype=D), 2) | {"m": torch.full((2,), 9.0, dtype=D)}
+    new = algo.update(server, {"delta": delta}, facts(2, p=[0.25, 0.75], lr=0.5, steps=[1.0, 3.0]))
+    assert new["m"].tolist() == pytest.approx([0.5, 3.0])
+    assert new["w"].tolist() == pytest.approx([-0.5, -9.0])
+
+
+@pytest.mark.parametrize("name", ["fedcm", "mofedsam"])
+def test_without_a_share_of_the_own_gradient_nothing_moves(name):
+    data = federation()
+    for mode in ("loop", "stacked", "compiled"):
+        assert torch.equal(
+            final(make(name, alpha=0.0), data, work=DRAWN, mode=mode), start_of(data)
+        )
+
+
+def test_fedcm_begins_as_fedavg_at_a_lower_rate():
+    data = federation()
+    plain = final(make("fedavg", **UNIFORM), data, rounds=1, work=LocalWork(0.03, 10, (2, 2)))
+    assert close(final(make("fedcm", alpha=0.3), data, rounds=1, work=BATCHES), plain, 1e-12)
+
+
+def test_mimelite_with_adam_by_hand():
+    """F = w²/2 from w = 1, one step of rate .001.
+
+    Round 1, v = 0: w = 1 - .001 · .1 · 1/.001 = .9, m = .1, v = .01. Round 2: w = .9 - .001 (.09 +
+    .09)/(.1 + .001), m = .09 + .09, v = .0099 + .0081.
+    """
+    run = on_quadratics(make("mimelite", base="adam"), [[1.0, 0.0]], 2, [1.0], lr=1e-3)
+    assert models(run) == pytest.approx([1.0, 0.9, 0.9 - 1.8e-4 / 0.101], abs=1e-14)
+    assert models(run, "m") == pytest.approx([0.0, 0.1, 0.18], abs=1e-14)
+    assert models(run, "v") == pytest.approx([0.0, 0.01, 0.018], abs=1e-14)
+
+
+def test_the_momentum_of_mimelite_is_of_gradients_at_the_broadcast_model():
+    """Two quadratics, any number of local steps: m = .1 (1·(1-0) + 3·(1-4))/2 after the first round."""
+    for steps in (1, 7):
+        run = on_quadratics(
+            make("mimelite"), [[1.0, 0.0], [3.0, 4.0]], 1, [1.0], lr=0.1, steps=steps
+        )
+        assert models(run, "m")[-1] == pytest.approx(0.1 * (1 - 9) / 2, abs=1e-14)
