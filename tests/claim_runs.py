@@ -6,7 +6,7 @@ import pandas as pd
 from units import by_unit
 
 from fedbench.analysis.claims.judge import comparisons_of, judge
-from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.matching import Evidence
 from fedbench.papers.registry import papers
 
 SEEDS = 10
@@ -79,7 +79,9 @@ class Given(Evidence):
             next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None),
         )
         more = self.made.get(row.setup, self.made.get(row.algo, {}))
-        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **more)]
+        (empty,) = super().choices(row)
+        runs = by_unit(self.given.get(key, self.given.get(key[:2], {})))
+        return [replace(empty, runs=runs, **more), empty]
 
 
 def claim(paper, name):

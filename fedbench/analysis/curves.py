@@ -35,20 +35,20 @@ def mean_between(curve: pd.Series, first: int, last: int, length: float) -> floa
     return None if part.empty else float(part.mean())
 
 
-def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
-    """Return the first round with the best value, and this value, of each metric that was measured.
+def best_of(curve: pd.Series, field: str) -> tuple[int, float]:
+    """Return the first round with the best value of a curve, and this value.
 
     Higher is better where a metric has no direction.
     """
+    best = curve.idxmin() if lower_is_better(field) else curve.idxmax()
+    return int(best), float(curve[best])
+
+
+def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
+    """Return the best round and value of each metric that was measured, as ``best_of``."""
     rounds = run.rounds()
-    best = {}
-    for name in names:
-        curve = curve_of(rounds, name)
-        values = curve.to_numpy()
-        if len(values):
-            at = int(values.argmin() if lower_is_better(name) else values.argmax())
-            best[name] = int(curve.index[at]), float(values[at])
-    return best
+    curves = {name: curve_of(rounds, name) for name in names}
+    return {name: best_of(curve, name) for name, curve in curves.items() if len(curve)}
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:

@@ -7,11 +7,12 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pandas as pd
 
-from fedbench.analysis.curves import curve_of, mean_between, rounds_to
+from fedbench.analysis.curves import best_of, curve_of, mean_between, rounds_to
 from fedbench.analysis.departures import (
     SPLIT,
     Unit,
@@ -29,22 +30,26 @@ from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.run import Run
 
 Cuts: TypeAlias = tuple[tuple[str, str], ...]
+
 # keys that a reduced run may change and still match a row; with any other change it is a run of
 # something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 _LESS_DATA = (
     "data.clients",
-    *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")),
+    "data.source.clients",
+    "data.source.images",
+    "data.source.first",
+    "data.source.min_samples",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class MatchedRuns:
-    """The runs that match a row under a reading: all runs of one setting, by unit.
+    """The runs of one setting that match a row under a reading.
 
     Attributes:
-        runs: The runs that count.
+        runs: The runs that count, by unit.
         others: Runs of the same setting that failed, diverged or are not finished, as (unit,
             outcome).
         reduced: Departures of the runs that count from the paper, including the number of seeds.
@@ -57,7 +62,8 @@ class MatchedRuns:
         reading: How the numbers are read.
         row: The row; None for runs that belong to no row.
         name: The method and the hyperparameters of the row.
-        round: Round that the row's table reports, ``last`` or ``best``.
+        round: Round whose numbers count, ``last`` or ``best``: that of the reading, else that of
+            the row's table.
     """
 
     runs: dict[Unit, Run]
@@ -80,9 +86,10 @@ class MatchedRuns:
 
     @property
     def errors(self) -> list[str]:
-        """Messages of the errors that ended runs."""
-        messages = [run.meta["error"] for run in self.every if run.meta.get("error")]
-        return list(dict.fromkeys(" ".join(message.split()) for message in messages))
+        """Messages of the errors that ended runs, each on one line."""
+        messages = [str(run.meta.get("error") or "") for run in self.every]
+        lines = dict.fromkeys(" ".join(message.split()) for message in messages)
+        return [line for line in lines if line]
 
     @property
     def splits(self) -> list[int]:
@@ -91,7 +98,10 @@ class MatchedRuns:
         return sorted({unit.split for unit in units - self.runs.keys()})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
-        """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
+        """Return a field over the evaluated rounds, per unit.
+
+        Runs that did not measure it are left out.
+        """
         name = self.reading.field(field)
         if name is None:
             return {}
@@ -101,33 +111,30 @@ class MatchedRuns:
     def final(self, field: str) -> dict[Unit, float]:
         """Return the last value of a field per unit, or the best one where best rounds are read."""
         curves = self.curve(field)
-        if self.reading.round == "best":
-            return {unit: _best(curve, field) for unit, curve in curves.items()}
-        return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
+        if self.round == "last":
+            return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
+        return {unit: best_of(curve, field)[1] for unit, curve in curves.items()}
 
-    def measured(self, metric: PrintedMetric) -> dict[Unit, float]:
-        """Return the value of a metric per unit as the row's table reports it."""
-        return self.values(metric, self.round)
-
-    def values(self, metric: PrintedMetric, which: str = "last") -> dict[Unit, float]:
-        """Return the value of a metric per unit in the printed unit; the metric and the round are as they are read.
+    def values(self, metric: PrintedMetric, which: str = "") -> dict[Unit, float]:
+        """Return the value of a metric per unit in the printed unit, as it is read.
 
         Args:
             metric: The metric as the paper prints it.
-            which: Round in the paper's table, ``last`` or ``best``.
+            which: Round whose number counts, ``last`` or ``best``; by default ``self.round``.
         """
         field = self.reading.field(metric.field)
         if field is None or (self.reading.round == "best" and field.startswith("client:")):
             return {}  # runs keep the clients of the last round only
         read = replace(metric, field=field)
-        if self.reading.round != "adopted":
-            which = self.reading.round
-        values = {unit: _value(run, read, which) for unit, run in self.runs.items()}
+        values = {unit: _value(run, read, which or self.round) for unit, run in self.runs.items()}
         return {unit: value * metric.factor for unit, value in values.items() if value is not None}
 
 
 def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
-    """Return a metric of a run in the unit of the run; None if it was not measured or its target not reached."""
+    """Return a metric of a run in the unit of the run.
+
+    It is None if it was not measured or its target not reached.
+    """
     field = metric.field
     if field.startswith("client:"):
         return run.accuracy_of(int(field.removeprefix("client:")))
@@ -135,22 +142,19 @@ def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
         reached = rounds_to(_curve(run, field), metric.target, lower_is_better(field))
         return reached if math.isfinite(reached) else None
     if metric.rounds is not None:
-        whole, own = run.meta["departures"].get("rounds", (1, 1))
-        return mean_between(_curve(run, field), *metric.rounds, own / whole)
+        printed, here = run.meta["departures"].get("rounds", (1, 1))
+        return mean_between(_curve(run, field), *metric.rounds, here / printed)
     if which == "best":
         curve = _curve(run, field, kept=True)
-        return _best(curve, field) if len(curve) else None
+        return best_of(curve, field)[1] if len(curve) else None
     last: float | None = run.last_round().get(field)
     return last
 
 
-def _best(curve: pd.Series, field: str) -> float:
-    values = curve.to_numpy()
-    return float(values.min() if lower_is_better(field) else values.max())
-
-
 def _curve(run: Run, field: str, kept: bool = False) -> pd.Series:
-    """Return a field of a run over its rounds, worked out once: claims ask for it under every reading of a paper.
+    """Return a field of a run over its rounds.
+
+    It is computed once, since claims ask for it under every reading of a paper.
 
     Args:
         run: The run.
@@ -161,7 +165,8 @@ def _curve(run: Run, field: str, kept: bool = False) -> pd.Series:
     key = f"{field}, kept" if kept else field
     if key not in run.series:
         fields = metric_info(field).needs or (field,)
-        run.series[key] = curve_of(run.rounds() if kept else run.curves(fields), field)
+        rounds = run.rounds() if kept else run.curves(fields)
+        run.series[key] = curve_of(rounds, field)
     return run.series[key]
 
 
@@ -193,8 +198,11 @@ class Evidence:
         return other
 
     def find(self, row: Row) -> MatchedRuns:
-        """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return self._read(row)[0]
+        """Return the runs that match a row.
+
+        Those at the paper's setting come first, then the least reduced ones.
+        """
+        return self.choices(row)[0]
 
     def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
@@ -203,61 +211,59 @@ class Evidence:
         runs of all methods can still be compared. Among several common settings, the one with the
         best average rank over the rows counts.
         """
-        choices = [self._read(row) for row in rows]
-        ended: list[dict[Cuts, MatchedRuns]] = [{} for _ in rows]
-        for by_cuts, settings in zip(ended, choices, strict=True):
+        choices = [self.choices(row) for row in rows]
+        ended: list[dict[Cuts, MatchedRuns]] = []
+        for settings in choices:
+            by_cuts: dict[Cuts, MatchedRuns] = {}
             for runs in settings:
                 if runs.runs or runs.diverged:
                     by_cuts.setdefault(runs.cuts, runs)
-        ranked = [list(by_cuts) for by_cuts in ended if by_cuts]
-        common = set(ranked[0]).intersection(*ranked) if ranked else set()
+            ended.append(by_cuts)
+
+        orders = [list(by_cuts) for by_cuts in ended if by_cuts]
+        common = set.intersection(*map(set, orders)) if orders else set()
         if not common:
             return [settings[0] for settings in choices]
-        best = min(common, key=lambda cuts: (sum(order.index(cuts) for order in ranked), cuts))
-        empty = [settings[-1] for settings in choices]
-        return [by_cuts.get(best, none) for by_cuts, none in zip(ended, empty, strict=True)]
-
-    def _read(self, row: Row) -> list[MatchedRuns]:
-        """Return the settings whose runs match a row as they are read, best first, followed by an empty one."""
-        paper = self.paper
-        hyper = "".join(f" {key}={value}" for key, value in row.hyperparameters.items())
+        best = min(common, key=lambda cuts: (sum(order.index(cuts) for order in orders), cuts))
         return [
-            replace(
-                runs,
-                searched=paper.searched(row),
-                setup=paper.setups[row.setup].title,
-                reading=self.reading,
-                row=row,
-                name=f"{paper.methods[row.algo].label}{hyper}",
-                round=_printed_round(paper, row),
-            )
-            for runs in (*self.choices(row), MatchedRuns({}))
+            by_cuts.get(best, settings[-1])
+            for by_cuts, settings in zip(ended, choices, strict=True)
         ]
 
     def choices(self, row: Row) -> list[MatchedRuns]:
-        """Return the settings whose runs match a row, the best first."""
-        setup = self.paper.setups[row.setup]
-        algo, wanted = wanted_under(self.paper, row, self.reading)
-        which: str = self.reading.round
-        if which == "adopted":
-            which = _printed_round(self.paper, row)
-
+        """Return the settings whose runs match a row, the best first, followed by an empty one."""
+        paper = self.paper
+        setup = paper.setups[row.setup]
+        algo, wanted = wanted_under(paper, row, self.reading)
+        hyper = "".join(f" {key}={value}" for key, value in row.hyperparameters.items())
+        empty = MatchedRuns(
+            {},
+            searched=paper.searched(row),
+            setup=setup.title,
+            reading=self.reading,
+            row=row,
+            name=f"{paper.methods[row.algo].label}{hyper}",
+            round=self._round_of(row),
+        )
         ranked = []
-        for members in self._settings.get((setup.experiment, algo), {}).values():
-            counted = members
+        for every in self._settings.get((setup.experiment, algo), {}).values():
+            counted = every
             if self.reading.splits == "fixed":  # the split of the experiment
-                counted = [run for run in members if SPLIT not in run.meta["departures"]]
+                counted = [run for run in every if SPLIT not in run.meta["departures"]]
             if counted and _matches(counted[0], wanted, setup):
-                runs = _matched(counted, members, wanted, setup, which)
+                matched = replace(empty, every=tuple(every))
+                runs = _with_counted(matched, counted, wanted, setup)
                 ranked.append((_quality(counted, wanted), runs))
-        ranked.sort(key=lambda pair: pair[0], reverse=True)
-        return [runs for _, runs in ranked]
+        ranked.sort(key=itemgetter(0), reverse=True)
+        return [*(runs for _, runs in ranked), empty]
 
-
-def _printed_round(paper: Paper, row: Row) -> str:
-    """Return the round that the table of a row reports; figures show the last one."""
-    tables = (table for table in paper.tables.values() if any(r is row for r in table.rows))
-    return next((table.round for table in tables), "last")
+    def _round_of(self, row: Row) -> str:
+        """Return the round of the reading, else that of the row's table; figures show the last one."""
+        if self.reading.round != "adopted":
+            return self.reading.round
+        tables = self.paper.tables.values()
+        printed = (table.round for table in tables if any(other is row for other in table.rows))
+        return next(printed, "last")
 
 
 def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
@@ -271,7 +277,7 @@ def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
 
 
 def _setting_of(run: Run) -> str:
-    """Return a text that runs of one setting share, whatever their seed and the split of their data."""
+    """Return a text that runs of one setting share, whatever their seed and split of the data."""
     keys = {key: value for key, value in setting(run.config).items() if key != SPLIT}
     code = [run.meta.get(name) for name in ("files", "code", "revision")]
     return json.dumps([keys, *code], sort_keys=True)
@@ -287,11 +293,13 @@ def _matches(run: Run, wanted: Tree, setup: Setup) -> bool:
 
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
-    """Return the keys in which a run differs from its row, apart from the split: key -> [paper, run]."""
+    """Return the keys in which a run differs from its row, apart from the split, as [paper, run]."""
     departures = run.meta["departures"].items()
     changes = {key: change for key, change in departures if key not in wanted and key != SPLIT}
-    if wanted.get("rounds", run.config["rounds"]) != run.config["rounds"]:
-        changes["rounds"] = [wanted["rounds"], run.config["rounds"]]
+    rounds = run.config["rounds"]
+    printed = wanted.get("rounds", rounds)
+    if printed != rounds:
+        changes["rounds"] = [printed, rounds]
     return changes
 
 
@@ -303,7 +311,7 @@ def _reducible(run: Run, key: str, change: Sequence[Any], setup: Setup) -> bool:
         return _share(value, clients) <= _share(printed, float(setup.clients or clients))
     if key in _AMOUNTS and value is None:
         return False
-    if key in (*_AMOUNTS, "data.clients") and None not in (printed, value):
+    if key in (*_AMOUNTS, "data.clients") and None not in change:
         return _largest(value) <= _largest(printed)
     return key.startswith(_REDUCIBLE) or key in _LESS_DATA
 
@@ -319,7 +327,7 @@ def _largest(value: Any) -> float:
 
 
 def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
-    """Return by what settings of a row are ordered: ended, unreduced, long, with many runs, late."""
+    """Return the sort key of the settings of a row: ended, unreduced, long, with many runs, late."""
     return (
         # a run that diverged has an outcome too: a shorter run that did not diverge must not
         # replace it
@@ -331,24 +339,26 @@ def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
     )
 
 
-def _matched(
-    counted: Sequence[Run], every: Sequence[Run], wanted: Tree, setup: Setup, which: str
+def _with_counted(
+    matched: MatchedRuns, counted: Sequence[Run], wanted: Tree, setup: Setup
 ) -> MatchedRuns:
-    """Return the runs of a setting that count; ``every`` has those of all splits."""
+    """Return the runs of a setting with those that count under the reading, and their departures."""
     done, others = counted_and_others(counted)
     changes = _departures(counted[0], wanted)
     cuts = {key: config_value(value) for key, (_, value) in changes.items()}
     spacing = max(run.config.get("eval_every", 1) for run in counted)
-    if which == "best" and spacing > 1:  # the experiments of such tables evaluate every round
+    if matched.round == "best" and spacing > 1:
+        # the experiments of such tables evaluate every round
         cuts["eval_every"] = str(spacing)
+
     config = config_departures(changes, counted[0].meta["model"], setup)
     data = data_departures(done.values())
-    reduced = [*config, *seed_departures(done, others, setup.seeds), *data]
-    return MatchedRuns(
-        done,
-        others,
-        reduced=tuple(reduced) if done else (),
+    seeds = seed_departures(done, others, setup.seeds)
+    return replace(
+        matched,
+        runs=done,
+        others=others,
+        reduced=(*config, *seeds, *data) if done else (),
         cuts=tuple(sorted(cuts.items())),
-        every=tuple(every),
         departs=(*config, *data),
     )

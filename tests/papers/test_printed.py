@@ -1,6 +1,6 @@
 """The checks of claims on the papers' own numbers: ``printed`` is what they come to, and no encoding asks for more."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import pytest
 
@@ -19,7 +19,7 @@ class Printed(MatchedRuns):
 
     given: dict = field(default_factory=dict)
 
-    def values(self, metric, which="last"):
+    def values(self, metric, which=""):
         return {ONLY: self.given[metric.id].mean} if metric.id in self.given else {}
 
     def curve(self, field):
@@ -28,7 +28,9 @@ class Printed(MatchedRuns):
 
 class Tables(Evidence):
     def choices(self, row):
-        return [Printed({}, given=row.values)] if row.values else []
+        (empty,) = super().choices(row)
+        facts = {f.name: getattr(empty, f.name) for f in fields(empty)}
+        return [Printed(**facts, given=row.values), empty] if row.values else [empty]
 
 
 def of_runs(check):

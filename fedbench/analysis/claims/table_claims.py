@@ -55,7 +55,7 @@ def own_and_best_other(
     m = evidence.paper.metrics[metric]
     rows = rows_of(evidence.paper, table, setup)
     runs = evidence.comparable(rows)
-    values = {row.algo: side.measured(m) for row, side in zip(rows, runs, strict=True)}
+    values = {row.algo: side.values(m) for row, side in zip(rows, runs, strict=True)}
     best = min if m.direction == "lower" else max
     numbers = aligned(values.pop(algo), *values.values())
     return {unit: (own, best(others)) for unit, (own, *others) in numbers.items()}, runs
@@ -78,7 +78,7 @@ def compare_rows(
     m = evidence.paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
     text = label or _label(evidence.paper, better, worse, m, by)
-    numbers = one.measured(m), two.measured(m)
+    numbers = one.values(m), two.values(m)
     return replace(contest(text, *numbers, _sign(m), one, two, margin=-by), unit=_unit(m))
 
 
@@ -161,7 +161,7 @@ def trend(evidence: Evidence, check: Trend) -> list[Comparison]:
     out = []
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
-        values = [step.measured(metric) for step in runs]
+        values = [step.values(metric) for step in runs]
         correlations = rank_correlations(runs, values, -_sign(metric) * math.inf)
         if not rising:
             correlations = {unit: -tau for unit, tau in correlations.items()}
@@ -212,7 +212,7 @@ def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
         for side in (check.better, check.worse)
     ]
     pairs = [evidence.comparable(pair) for pair in zip(*sides, strict=True)]
-    ahead = [leads(one.measured(m), two.measured(m), _sign(m)) for one, two in pairs]
+    ahead = [leads(one.values(m), two.values(m), _sign(m)) for one, two in pairs]
     differences = {unit: mean(numbers) - check.by for unit, numbers in aligned(*ahead).items()}
 
     runs = [side for pair in pairs for side in pair]
@@ -233,7 +233,7 @@ def within_band(evidence: Evidence, check: WithinBand) -> list[Comparison]:
     m = paper.metrics[check.metric]
     row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
     runs = evidence.find(row)
-    values = runs.measured(m)
+    values = runs.values(m)
     unreached = runs.curve(m.field).keys() - values.keys() if m.target is not None else set()
     missed = {unit for unit in unreached if runs.runs[unit].config["rounds"] >= check.high}
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())

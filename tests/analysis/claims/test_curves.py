@@ -1,6 +1,7 @@
 """Claims about figures: numbers of curves by hand, and what runs, made up here, come to."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from fedbench.analysis.claims.curve_claims import (
 )
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.curves import low_and_high
-from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck
 from fedbench.papers.parsing import parse
@@ -100,7 +101,9 @@ class Given(Evidence):
 
     def choices(self, row):
         key = (row.setup, row.algo, row.hyperparameters.get("p"))
-        return [MatchedRuns(by_unit(self.given.get(key, {})), **self.made.get(row.algo, {}))]
+        (empty,) = super().choices(row)
+        runs = by_unit(self.given.get(key, {}))
+        return [replace(empty, runs=runs, **self.made.get(row.algo, {})), empty]
 
 
 def paper(rows, setups=("a",)):

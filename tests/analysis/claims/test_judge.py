@@ -1,7 +1,7 @@
 """Verdicts on claims about tables: numbers made up here, p-values by hand (all of n signs alike: 2^-n)."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import pytest
 from example_paper import example_paper
@@ -53,8 +53,8 @@ class Numbers(MatchedRuns):
 
     given: dict = field(default_factory=dict)
 
-    def values(self, metric, which="last"):
-        return self.given.get((metric.id, which), {})
+    def values(self, metric, which=""):
+        return self.given.get((metric.id, which or self.round), {})
 
 
 class Given(Evidence):
@@ -66,17 +66,16 @@ class Given(Evidence):
 
     def choices(self, row):
         hyper = row.hyperparameters.get("gamma", row.hyperparameters.get("epochs"))
+        (empty,) = super().choices(row)
+        facts = {f.name: getattr(empty, f.name) for f in fields(empty)}
+        none = Numbers(**facts)
         values = self.numbers.get((row.setup, row.algo, hyper))
         if values is None:
-            return []
+            return [none]
         by_seed = by_unit(values)
-        return [
-            Numbers(
-                dict.fromkeys(by_seed),
-                given={self.key: by_seed},
-                **self.made.get(f"{row.setup}_{row.algo}", {}),
-            )
-        ]
+        made = self.made.get(f"{row.setup}_{row.algo}", {})
+        given = {self.key: by_seed}
+        return [replace(none, runs=dict.fromkeys(by_seed), given=given, **made), none]
 
 
 def claim_of(check, paper=PAPER):
@@ -657,7 +656,8 @@ def test_each_table_has_its_own_round():
     class Both(Given):
         def choices(self, row):
             numbers = {("avg", "best"): by_unit(UP), ("avg", "last"): by_unit(LOW)}
-            return [Numbers(dict.fromkeys(by_unit(UP)), given=numbers)]
+            none = super().choices(row)[-1]
+            return [replace(none, runs=dict.fromkeys(by_unit(UP)), given=numbers), none]
 
     assert judge(claim_of(ahead), Both(PAPER, {})).word == "holds"
     turned = {**check, "table": "t1", "setups": "a", "at": {"table": "t3", "setup": "b"}}
