@@ -247,30 +247,6 @@ def _by_block(differences: Mapping[Unit, float], by_split: bool) -> dict[int, fl
 # ---- comparisons of several parts
 
 
-def between(
-    label: str,
-    values: Mapping[Unit, float],
-    low: float,
-    high: float,
-    runs: MatchedRuns,
-    missed: Collection[Unit] = (),
-) -> Comparison:
-    """Return the comparison of two parts: a number is above the lower end of a band, and below its upper end.
-
-    Two one-sided tests show equivalence within the band, and one of them that it is outside: a
-    number is always on the right side of one end, so that they are no comparisons of their own. A
-    run that diverged counts as outside at both ends, and so does a unit of ``missed``.
-    """
-    outside = {*missed, *runs.diverged}
-    above_low = {unit: value - low for unit, value in values.items()}
-    below_high = {unit: high - value for unit, value in values.items()}
-    ends = [
-        tested(f"{label} at least {low:g}", above_low, [runs], lost=outside),
-        tested(f"{label} at most {high:g}", below_high, [runs], lost=outside),
-    ]
-    return joined(f"{label} from {low:g} to {high:g}", ends, every=True)
-
-
 def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
     """Return a comparison that consists of others, all of which must be shown, or one of which is enough.
 
@@ -290,15 +266,15 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
     if every:
         greater = max(ahead)
         less = min(1.0, len(parts) * min(behind))
-        counts = run[ahead.index(greater)]
+        decisive = run[ahead.index(greater)]
     else:
+        decisive = run[ahead.index(min(ahead))]
         greater = min(1.0, len(parts) * min(ahead))
         less = max(behind) if len(run) == len(parts) else 1.0
-        counts = run[ahead.index(min(ahead))]
-        label = f"{label} ({counts.label})"
+        label = f"{label} ({decisive.label})"
     units = {part.unit for part in parts}
     return replace(
-        counts,
+        decisive,
         label=label,
         greater=greater,
         less=less,
@@ -307,5 +283,5 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
         group=group,
         parts=tuple(parts),
         every=every,
-        unit=counts.unit if len(units) == 1 else "",
+        unit=decisive.unit if len(units) == 1 else "",
     )

@@ -175,17 +175,16 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
     The target depends on which methods have run, so only units with runs of every method count. A
     run that diverged does not affect the target.
     """
-    lower = lower_is_better(field)
+    sign = metric_info(field).sign
     curves = {runs: runs.curve(field) for runs in sides}
     needed: dict[MatchedRuns, PerUnit] = {runs: {} for runs in sides}
     for unit in set().union(*curves.values()):
-        present = {runs: by_unit[unit] for runs, by_unit in curves.items() if unit in by_unit}
-        if not all(runs in present or unit in runs.diverged for runs in sides):
+        if not all(unit in curves[runs] or unit in runs.diverged for runs in sides):
             continue
-        best = [curve.min() if lower else curve.max() for curve in present.values()]
-        target = max(best) if lower else min(best)
-        for runs, curve in present.items():
-            needed[runs][unit] = rounds_to(curve, target, lower)
+        rising = {runs: sign * by_unit[unit] for runs, by_unit in curves.items() if unit in by_unit}
+        target = min(curve.max() for curve in rising.values())
+        for runs, curve in rising.items():
+            needed[runs][unit] = rounds_to(curve, target, lower=False)
     return needed
 
 
@@ -217,29 +216,33 @@ def _compared(
         rounds = _rounds_to_common(rivals, field)
         first, second = rounds[one], rounds[two]
     else:
-        first, second = (measured(runs, measure, field, check.threshold) for runs in (one, two))
-    share = 1.0 if check.share is None else check.share
+        first = measured(one, measure, field, check.threshold)
+        second = measured(two, measure, field, check.threshold)
+    share = check.share or 1.0
     scaled = {unit: share * number for unit, number in second.items()}
     lower = lower_is_better(field) and measure not in MORE_IS_BETTER
     sign = -1.0 if lower or measure in LESS_IS_BETTER else 1.0
 
     label = check.label
     if not label:
-        what = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
-        times = "" if check.share is None else f"{check.share:g} times that of "
-        label = f"{what} of {one.name} against {times}{two.name} on {one.setup}"
+        times = f"{check.share:g} times that of " if check.share else ""
+        quantity = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
+        label = f"{quantity} of {one.name} against {times}{two.name} on {one.setup}"
     comparison = contest(label, first, scaled, sign, one, two, margin=-check.by)
     return replace(comparison, unit=_scale(measure, field)[1])
 
 
 def limit_comparisons(evidence: Evidence, check: Limit) -> list[Comparison]:
     """Return comparisons of a measure of some runs of a figure with a bound."""
-    sign, side, bound = -1.0, "at most", check.at_most
-    if bound is None:
-        sign, side, bound = 1.0, "at least", check.at_least
-    assert bound is not None
     factor, unit = _scale(check.measure, check.field)
-    what = f"{metric_info(check.field).label} ({_LABELS.get(check.measure, check.measure)})"
+    if check.at_most is not None:
+        sign, side = -1.0, "at most"
+        bound = factor * check.at_most
+    else:
+        assert check.at_least is not None
+        sign, side = 1.0, "at least"
+        bound = factor * check.at_least
+    quantity = f"{metric_info(check.field).label} ({_LABELS.get(check.measure, check.measure)})"
     out = []
     for shown in figure_runs(evidence, check.figure).values():
         for runs in selected(shown, *check.methods):
@@ -249,8 +252,8 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> list[Comparison]:
             else:
                 sides += selected(shown, check.reference)[:1]
                 numbers = _ratio(sides, check.field)
-            label = f"{what} of {runs.name} {side} {factor * bound:g} on {runs.setup}"
-            room = {u: sign * (number - factor * bound) for u, number in numbers.items()}
+            label = f"{quantity} of {runs.name} {side} {bound:g} on {runs.setup}"
+            room = {seed: sign * (number - bound) for seed, number in numbers.items()}
             out.append(replace(above(label, room, sides), unit=unit))
     return out
 
@@ -260,5 +263,5 @@ def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:
 
     The field is a sum over rounds, whose best value is not that of the run.
     """
-    last = [{u: float(curve.iloc[-1]) for u, curve in runs.curve(field).items()} for runs in sides]
-    return {unit: one / two for unit, (one, two) in aligned(*last).items()}
+    curves = aligned(*(runs.curve(field) for runs in sides))
+    return {unit: float(one.iloc[-1] / two.iloc[-1]) for unit, (one, two) in curves.items()}

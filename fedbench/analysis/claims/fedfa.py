@@ -50,7 +50,8 @@ def c15_higher_mean_with_larger_variance(evidence: Evidence) -> list[Comparison]
             other = runs_of(shown, "fedfa", alpha=alpha)
             both = []
             for field in ("accuracy_mean", "accuracy_variance"):
-                one, two = (measured(runs, "final", field) for runs in (other, half))
+                one = measured(other, "final", field)
+                two = measured(half, "final", field)
                 both.append(above(field, leads(one, two, sign), (other, half)))
             label = f"mean and variance at alpha {alpha:g} {side} those at 0.5 on {half.setup}"
             parts.append(joined(label, both, every=True))

@@ -69,19 +69,14 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
         claim: The claim.
         evidence: The paper and the runs.
     """
-    adopted = judge(claim, evidence.under(ADOPTED))
-    if adopted.basis != "runs" or adopted.word == "not testable":
-        return {ADOPTED: adopted}
-    verdicts = {
-        reading: judge(claim, evidence.under(reading))
-        for reading in evidence.paper.readings.every()
-    }
-    numbers = {reading: _numbers(verdict.outcome) for reading, verdict in verdicts.items()}
-    kept = {}
-    for reading, verdict in verdicts.items():
-        if not any(numbers.get(near) == numbers[reading] for near in reading.nearer()):
-            kept[reading] = verdict
-    return kept
+    verdicts = {}
+    numbers: dict[Reading, list[object]] = {}
+    for reading in evidence.paper.readings.every():
+        verdict = judge(claim, evidence.under(reading))
+        numbers[reading] = _numbers(verdict.outcome)
+        if not any(numbers[near] == numbers[reading] for near in reading.nearer()):
+            verdicts[reading] = verdict
+    return verdicts
 
 
 def comparable(readings: Readings) -> dict[Reading, Verdict]:

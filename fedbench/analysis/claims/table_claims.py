@@ -11,7 +11,6 @@ from fedbench.analysis.claims.comparison import (
     Comparison,
     above,
     aligned,
-    between,
     contest,
     joined,
     leads,
@@ -224,21 +223,40 @@ def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
 
 
 def within_band(evidence: Evidence, check: WithinBand) -> list[Comparison]:
-    """Return the comparison of a row's number with a band (``between``).
-
-    A run that has at least the band's rounds and never reaches its target counts as outside; a
-    shorter one is left out.
-    """
+    """Return the comparison of a row's number with a band."""
     paper = evidence.paper
-    m = paper.metrics[check.metric]
+    metric = paper.metrics[check.metric]
     row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
-    runs = evidence.find(row)
-    values = runs.values(m)
-    unreached = runs.curve(m.field).keys() - values.keys() if m.target is not None else set()
-    missed = {unit for unit in unreached if runs.runs[unit].config["rounds"] >= check.high}
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
-    label = f"{m.label} of {paper.methods[check.algo].label}{hyper}"
-    return [replace(between(label, values, check.low, check.high, runs, missed), unit=_unit(m))]
+    label = f"{metric.label} of {paper.methods[check.algo].label}{hyper}"
+    return [band(label, evidence.find(row), metric, check.low, check.high)]
+
+
+def band(
+    label: str, runs: MatchedRuns, metric: PrintedMetric, low: float, high: float
+) -> Comparison:
+    """Return the comparison of two parts: a metric is above the lower end of a band, and below its upper end.
+
+    Two one-sided tests show equivalence within the band, and one of them that it is outside: a
+    number is always on the right side of one end, so that they are no comparisons of their own. A
+    run that diverged counts as outside at both ends, and so does a run that has at least the band's
+    rounds and never reaches its target; a shorter one is left out.
+    """
+    values = runs.values(metric)
+    outside = set(runs.diverged)
+    if metric.target is not None:
+        for unit, curve in runs.curve(metric.field).items():
+            if unit not in values and curve.index[-1] >= high:
+                outside.add(unit)
+
+    above_low = {unit: value - low for unit, value in values.items()}
+    below_high = {unit: high - value for unit, value in values.items()}
+    ends = [
+        tested(f"{label} at least {low:g}", above_low, [runs], lost=outside),
+        tested(f"{label} at most {high:g}", below_high, [runs], lost=outside),
+    ]
+    compared = joined(f"{label} from {low:g} to {high:g}", ends, every=True)
+    return replace(compared, unit=_unit(metric))
 
 
 # ---- without comparisons
