@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from math import isnan
+from math import isfinite, isinf
 from statistics import mean
 from typing import TypeAlias
 
@@ -18,11 +18,11 @@ from fedbench.analysis.stats import (
     Friedman,
     Paired,
     friedman,
+    has_scale,
     holm,
     least_p,
     paired,
     with_diverged,
-    without_scale,
 )
 from fedbench.analysis.table_model import Cell
 from fedbench.core.config_values import config_value
@@ -33,7 +33,7 @@ from fedbench.core.validation import choice, validate
 from fedbench.runs.run import Run
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
-# by method and seed, in the printed unit; NaN where a run diverged
+# by method and seed, in the printed unit; infinitely bad where a run diverged
 Numbers: TypeAlias = dict[str, dict[int, float]]
 
 
@@ -224,7 +224,10 @@ def _compared(
     least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])
     return ComparedBlock(
         title=block.title,
-        numbers={name: Cell(_finite(by_seed)) for name, by_seed in numbers.items()},
+        numbers={
+            name: Cell(tuple(filter(isfinite, by_seed.values())))
+            for name, by_seed in numbers.items()
+        },
         differences=tuple(
             Difference(a, b, d, p, None if p > alpha else metric.sign * d.mean > 0)
             for ((a, b), d), p in zip(tested.items(), adjusted, strict=True)
@@ -242,11 +245,6 @@ def _compared(
         lost={name: s.lost for name, s in block.rows.items() if s.lost},
         left_out=block.left_out,
     )
-
-
-def _finite(by_seed: Mapping[int, float]) -> tuple[float, ...]:
-    """Return the numbers of the runs that did not diverge."""
-    return tuple(number for number in by_seed.values() if not isnan(number))
 
 
 def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
@@ -281,19 +279,15 @@ def _difference(
     diverged is left out. For a metric without a better direction, all pairs with a run that
     diverged are left out.
     """
-    a, b = numbers[first], numbers[second]
-    pairs = {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
-    differences = {seed: difference for seed, difference in pairs.items() if not isnan(difference)}
-    lost: list[int] = []
-    won: list[int] = []
-    if metric.direction is not None:
-        lost = [seed for seed in pairs if isnan(a[seed]) and not isnan(b[seed])]
-        won = [seed for seed in pairs if isnan(b[seed]) and not isnan(a[seed])]
-    counted = with_diverged(differences, lost, won, metric.sign)
+    a = numbers[first]
+    b = numbers[second]
+    differences = {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
+    if metric.direction is None:
+        differences = {seed: d for seed, d in differences.items() if isfinite(d)}
+    counted = with_diverged(differences)
     if not counted:
         return None
-    test = paired(counted.values(), level)
-    return without_scale(test) if (lost or won) and not any(differences.values()) else test
+    return paired(counted.values(), level, scaled=has_scale(differences))
 
 
 def _over_blocks(
@@ -320,20 +314,17 @@ def _over_blocks(
     full = [numbers for numbers in blocks if len(numbers) == len(names)]
     ranks = None
     if len(names) > 2 and len(full) > 1:
-        ranks = friedman([_scores(numbers, metric) for numbers in full])
+        scores = [
+            [metric.sign * mean(by_seed.values()) for by_seed in numbers.values()]
+            for numbers in full
+        ]
+        ranks = friedman(scores)
     return OverBlocks(
         counts=counts,
         short=tuple(short),
         full=len(full),
         ranks=ranks,
         diverged=any(
-            isnan(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()
+            isinf(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()
         ),
     )
-
-
-def _scores(numbers: Numbers, metric: MetricInfo) -> list[float]:
-    """Return a score per method, higher is better; a method with a diverged run has a score below all others."""
-    scores = [metric.sign * mean(by_seed.values()) for by_seed in numbers.values()]
-    last = min((score for score in scores if not isnan(score)), default=0.0) - 1
-    return [last if isnan(score) else score for score in scores]

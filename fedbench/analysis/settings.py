@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import nan
+from math import inf
 from typing import Any, TypeAlias
 
 from fedbench.analysis.data_text import content_of, data_facts, data_text
@@ -133,10 +133,10 @@ class Setting:
         return sorted(diverged - self.counted.keys())
 
     def numbers(self, metric: MetricInfo) -> dict[int, float]:
-        """Return the numbers of a metric by seed, in the printed unit; NaN where the run diverged."""
+        """Return the numbers of a metric by seed, in the printed unit; infinitely bad where the run diverged."""
         last = {seed: run.last_round()[metric.name] for seed, run in self.counted.items()}
         numbers = {seed: metric.factor * float(value) for seed, value in last.items()}
-        return numbers | dict.fromkeys(self.lost, nan)
+        return numbers | dict.fromkeys(self.lost, -metric.sign * inf)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 The functions take arrays and return numbers; none of them uses runs or files.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import copysign, inf, sqrt
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import copysign, inf, isfinite, isnan, sqrt
 from statistics import mean, stdev
 from typing import TypeVar
 
@@ -84,7 +84,7 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     return center - half, center + half
 
 
-def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
+def paired(differences: Iterable[float], level: float = 0.95, *, scaled: bool = True) -> Paired:
     """Return the mean of paired differences, its t interval and the p-values of the sign-flip test.
 
     If the two sides of a pair are exchangeable, every assignment of signs to the differences is
@@ -96,42 +96,38 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     Args:
         differences: Finite differences [n], n >= 1.
         level: Confidence of the interval, in (0, 1).
-
+        scaled: Whether the differences have a scale (``has_scale``); without one, a mean other than
+            0 is infinite and has no interval.
     """
     numbers = [float(d) for d in differences]
-    low, high = interval(numbers, level) or (None, None)
+    center = mean(numbers)
+    bounds = interval(numbers, level)
+    if center and not scaled:
+        center = copysign(inf, center)
+        bounds = None
+    low, high = bounds or (None, None)
     greater, less = _sign_flips(np.array(numbers))
-    return Paired(len(numbers), mean(numbers), low, high, greater, less)
+    return Paired(len(numbers), center, low, high, greater, less)
 
 
-def with_diverged(
-    differences: Mapping[K, float], lost: Collection[K], won: Collection[K], sign: int = 1
-) -> dict[K, float]:
-    """Return paired differences with those of pairs in which a side diverged, which counts as behind.
+def with_diverged(differences: Mapping[K, float]) -> dict[K, float]:
+    """Return paired differences with finite ones for pairs in which a side diverged.
 
-    Leaving them out would favour the method that diverges where training is hard. It is behind by
+    Leaving these out would favour the method that diverges where training is hard. It is behind by
     the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale of the
-    differences), or by 1 if all differences are 0 or there are none.
+    differences), or by 1 if the differences have no scale.
 
     Args:
-        differences: Finite differences by pair, first minus second.
-        lost: Pairs in which the first side has no number.
-        won: Pairs in which the second side has no number.
-        sign: 1 if higher is better, -1 if lower is better.
+        differences: Differences by pair: infinite if one side diverged, NaN if both did; the latter
+            are left out.
     """
-    largest = max(map(abs, differences.values()), default=0.0)
-    widest = sign * (largest or 1.0)
-    return {**differences, **dict.fromkeys(lost, -widest), **dict.fromkeys(won, widest)}
+    widest = max((abs(d) for d in differences.values() if isfinite(d)), default=0.0) or 1.0
+    return {pair: max(-widest, min(widest, d)) for pair, d in differences.items() if not isnan(d)}
 
 
-def without_scale(test: Paired) -> Paired:
-    """Return statistics of pairs that differ only where a run diverged.
-
-    The differences give no scale: a mean other than 0 is infinite and has no interval.
-    """
-    if not test.mean:
-        return test
-    return replace(test, mean=copysign(inf, test.mean), low=None, high=None)
+def has_scale(differences: Mapping[K, float]) -> bool:
+    """Return whether some pair of runs that did not diverge differs."""
+    return any(d and isfinite(d) for d in differences.values())
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:
@@ -203,7 +199,7 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     √2. The chi-square p-value is an approximation, which is rough for few blocks.
 
     Args:
-        scores: Finite scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
+        scores: Scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
     """
     from scipy import stats  # late: it takes a second
 

@@ -111,16 +111,14 @@ def _leads(found: Comparisons, table: str, setting: str, metric: str) -> dict[st
     if BASELINE not in set(here["method"]):
         return {}
     values = found.values(table, setting, metric, [BASELINE, *methods])
-    sign, base = metric_info(metric).sign, values[:, 0]
-    differences: dict[str, dict[int, float]] = {}
-    for method, mine in zip(methods, values.T[1:], strict=True):
-        both = {
-            s: sign * (a - b)
-            for s, (a, b) in enumerate(zip(mine, base, strict=True))
-            if not np.isnan(a - b)
-        }
-        lost, won = (_only(a, b) for a, b in ((mine, base), (base, mine)))
-        differences[method] = with_diverged(both, lost, won)
+    sign = metric_info(metric).sign
+    worst = np.where(np.isnan(values), -np.inf, sign * values)
+    with np.errstate(invalid="ignore"):  # NaN where both have no number
+        ahead_of_base = worst[:, 1:] - worst[:, :1]
+    differences = {
+        method: with_diverged(dict(enumerate(map(float, lead))))
+        for method, lead in zip(methods, ahead_of_base.T, strict=True)
+    }
     tests = [Comparison(method, differences=d) for method, d in differences.items()]
     ahead, behind = adjusted(tests), adjusted(tests, ahead=False)
     states = [
@@ -131,11 +129,6 @@ def _leads(found: Comparisons, table: str, setting: str, metric: str) -> dict[st
         m: Lead(paired(d.values()), s)
         for (m, d), s in zip(differences.items(), states, strict=True)
     }
-
-
-def _only(a: np.ndarray, b: np.ndarray) -> list[int]:
-    """Return the places where a has no number and b has one."""
-    return [int(i) for i in np.flatnonzero(np.isnan(a) & ~np.isnan(b))]
 
 
 def on_front(x: np.ndarray, y: np.ndarray, sign_x: int = 1, sign_y: int = 1) -> np.ndarray:

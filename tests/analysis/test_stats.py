@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from fedbench.analysis.stats import (
     friedman,
+    has_scale,
     holm,
     interval,
     kendall,
     least_p,
     paired,
     with_diverged,
-    without_scale,
 )
 
 few = st.lists(st.integers(-50, 50), min_size=1, max_size=8)
@@ -28,24 +28,31 @@ DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 
 
 
 def test_pairs_of_which_one_side_is_lost_count_as_the_widest_difference():
-    counted = with_diverged({0: 1.0, 1: -3.0}, lost={2}, won={4, 3})
+    counted = with_diverged({0: 1.0, 1: -3.0, 2: -math.inf, 3: math.inf, 4: math.inf})
     assert counted == {0: 1.0, 1: -3.0, 2: -3.0, 3: 3.0, 4: 3.0}
-    assert with_diverged({}, lost={5}, won=()) == {5: -1.0}
-    assert with_diverged({0: 0.0}, lost=(), won={1}) == {0: 0.0, 1: 1.0}
-    assert with_diverged({0: 2.0}, (), ()) == {0: 2.0}
+    assert with_diverged({5: -math.inf}) == {5: -1.0}
+    assert with_diverged({0: 0.0, 1: math.inf}) == {0: 0.0, 1: 1.0}
+    assert with_diverged({0: 2.0}) == {0: 2.0}
 
 
-def test_a_pair_that_is_lost_is_behind_in_the_unit_of_the_differences():
-    """Of losses, 1 and 3 are behind by 1 and 3; a lost pair by 3 more."""
-    assert with_diverged({0: 1.0, 1: 3.0}, lost={2}, won=set(), sign=-1) == {0: 1.0, 1: 3.0, 2: 3.0}
+def test_a_pair_of_which_both_sides_are_lost_is_left_out():
+    assert with_diverged({0: 1.0, 1: math.nan}) == {0: 1.0}
+    assert with_diverged({1: math.nan}) == {}
 
 
-def test_differences_that_runs_that_diverged_make_have_no_scale():
-    assert (without_scale(paired([0.0, -1.0])).mean, without_scale(paired([1.0, 0.0])).low) == (
-        -math.inf,
-        None,
-    )
-    assert without_scale(paired([1.0, -1.0])).mean == 0
+@pytest.mark.parametrize(
+    ("differences", "scaled"),
+    [([0.0, 2.0], True), ([2.0, math.inf], True), ([0.0, math.inf], False), ([], False)],
+)
+def test_differences_that_runs_that_diverged_make_have_no_scale(differences, scaled):
+    assert has_scale(dict(enumerate(differences))) == scaled
+
+
+def test_a_mean_without_a_scale_is_infinite():
+    behind = paired([0.0, -1.0], scaled=False)
+    assert (behind.mean, behind.low, behind.high) == (-math.inf, None, None)
+    assert behind.less == paired([0.0, -1.0]).less
+    assert paired([1.0, -1.0], scaled=False) == paired([1.0, -1.0])
 
 
 def test_interval_by_hand():

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
-from fedbench.analysis.stats import paired, with_diverged, without_scale
+from fedbench.analysis.stats import has_scale, paired, with_diverged
 
 T = TypeVar("T")
 ALPHA = 0.05
@@ -157,9 +157,11 @@ def contest(
     sides = (("first", one.diverged), ("second", two.diverged))
     diverged = "; ".join(f"the {side} with {_seeds(units)}" for side, units in sides if units)
     label = f"{label} (diverged, so counted as behind: {diverged})"
-    if not (lost or won or any(map(math.isfinite, differences.values()))):
+    differences |= dict.fromkeys(lost, -math.inf)
+    differences |= dict.fromkeys(won, math.inf)
+    if all(map(math.isnan, differences.values())):
         return _undecided(label, (one, two))
-    return tested(label, differences, (one, two), lost, won)
+    return tested(label, differences, (one, two))
 
 
 def above(label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedRuns]) -> Comparison:
@@ -174,36 +176,23 @@ def above(label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedR
 
 
 def tested(
-    label: str,
-    differences: Mapping[Unit, float],
-    runs: Sequence[MatchedRuns],
-    lost: Collection[Unit] = (),
-    won: Collection[Unit] = (),
+    label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedRuns]
 ) -> Comparison:
-    """Return the comparison of differences with 0; those that are not finite are left out.
+    """Return the comparison of differences with 0; ``runs`` are the runs behind them.
 
-    Args:
-        label: Description of the comparison.
-        differences: Differences by unit.
-        runs: The runs behind them.
-        lost: Units in which the first side diverged, which counts as behind.
-        won: Units in which the second side diverged.
+    Differences are infinite where a run diverged (``with_diverged``), and NaN where there is no
+    number, which is left out.
     """
-    finite = {unit: d for unit, d in differences.items() if math.isfinite(d)}
     by_split = any(side.reading.splits == "drawn" for side in runs)
-    by_block = _by_block(with_diverged(finite, lost, won), by_split)
+    by_block = _by_block(with_diverged(differences), by_split)
     if not by_block:
         return Comparison(label, group=_group(runs))
-
     comparison = _undecided(label, runs)
     if comparison.uneven:
         return comparison
-    test = paired(by_block.values())
-    if (lost or won) and not any(finite.values()):
-        test = without_scale(test)
     return replace(
         comparison,
-        **asdict(test),
+        **asdict(paired(by_block.values(), scaled=has_scale(differences))),
         blocks="split" if by_split else "seed",
         differences=by_block,
     )

@@ -243,17 +243,17 @@ def band(
     rounds and never reaches its target; a shorter one is left out.
     """
     values = runs.values(metric)
-    outside = set(runs.diverged)
+    outside = dict.fromkeys(runs.diverged, -math.inf)
     if metric.target is not None:
         for unit, curve in runs.curve(metric.field).items():
             if unit not in values and curve.index[-1] >= high:
-                outside.add(unit)
+                outside[unit] = -math.inf
 
     above_low = {unit: value - low for unit, value in values.items()}
     below_high = {unit: high - value for unit, value in values.items()}
     ends = [
-        tested(f"{label} at least {low:g}", above_low, [runs], lost=outside),
-        tested(f"{label} at most {high:g}", below_high, [runs], lost=outside),
+        tested(f"{label} at least {low:g}", above_low | outside, [runs]),
+        tested(f"{label} at most {high:g}", below_high | outside, [runs]),
     ]
     compared = joined(f"{label} from {low:g} to {high:g}", ends, every=True)
     return replace(compared, unit=_unit(metric))
