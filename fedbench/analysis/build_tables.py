@@ -16,13 +16,12 @@ from fedbench.analysis.departures import (
     counted_and_others,
     data_departures,
     departures,
-    rate_of,
     seed_departures,
 )
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import by_setting, distinguishing, rank
 from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
-from fedbench.core.config_values import Tree, keys_text
+from fedbench.core.config_values import Tree
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Home, home_of
 from fedbench.papers.schema import Paper, PrintedMetric, Row, Table
@@ -168,8 +167,6 @@ def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     """Return a table of runs; methods are in the paper's order, else sorted by name."""
     home = home_of(runs[0].meta["experiment"])
-    groups = by_setting(runs)
-    keys = distinguishing(groups)
     last = [run.last_round() for run in runs if run.counts]
     further = [
         column
@@ -177,31 +174,29 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
         if any(row.get(column.name) is not None for row in last)
     ]
     columns = (*_COMMON_COLUMNS, *further)
-    lines = []
-    unfinished = []
-    for key, members in groups.items():
-        rate = "" if "local.lr" in keys[key] else rate_of(members[0])
-        method = f"{key[0]}{rate} {keys_text(keys[key])}".rstrip()
-        lost = [run for run in members if not run.counts]
-        unfinished += [(method, run.meta["seed"], run.outcome) for run in lost]
-        if len(lost) < len(members):
-            lines.append(_line_of_runs(key[0], members, keys[key], home, columns))
+    groups = by_setting(runs)
+    keys = distinguishing(groups)
+    lines = [
+        _line_of_runs(setting[0], members, keys[setting], home, columns)
+        for setting, members in groups.items()
+    ]
     methods = [method.algo for method in home.paper.methods.values()] if home else []
     methods += sorted({line.algo for line in lines})
 
-    def place(line: Line) -> tuple[int, list[tuple[str, Any]]]:
-        return methods.index(line.algo), [(key, rank(value)) for key, value in line.keys.items()]
+    def order(line: Line) -> tuple[int, list[tuple[str, Any]]]:
+        values = [(key, rank(value)) for key, value in line.keys.items()]
+        return methods.index(line.algo), values
 
-    sampled = {text for run in runs for text in run.sampled}
-    unofficial = set() if home else {text for run in runs for text in run.unofficial}
+    notes = {text for run in runs for text in run.sampled}
+    if home is None:
+        notes |= {text for run in runs for text in run.unofficial}
     return TableData(
         name,
         title_of(runs),
         columns,
-        (RowGroup(None, tuple(sorted(lines, key=place))),),
+        (RowGroup(None, tuple(sorted(lines, key=order))),),
         paper=home.paper if home else None,
-        unfinished=tuple(sorted(unfinished)),
-        unofficial=tuple(sorted(sampled | unofficial)),
+        unofficial=tuple(sorted(notes)),
     )
 
 
@@ -209,15 +204,13 @@ def _line_of_runs(
     algo: str, members: Sequence[Run], keys: Tree, home: Home | None, columns: Sequence[Column]
 ) -> Line:
     done, others = counted_and_others(members)
-    reduced = departures(list(done.values()))
+    reduced = departures(members[0])
     label = algo
     if home:
+        reduced += data_departures(done.values())
         reduced += seed_departures(done, others, home.setup.seeds)
         methods = home.paper.methods.values()
         label = next((m.label for m in methods if m.algo == algo and not m.set), algo)
-    else:  # below the table
-        below = data_departures(done.values())
-        reduced = [text for text in reduced if text not in below]
     runs = MatchedRuns(done, others, tuple(reduced), every=tuple(members))
     return Line(
         algo=algo,

@@ -56,9 +56,9 @@ class Difference:
     ahead: bool | None
 
 
-@dataclass(frozen=True)
-class ComparedBlock:
-    """Runs that are equal in everything but the compared key.
+@dataclass(frozen=True, kw_only=True)
+class ComparedBlock(SeedBlock):
+    """Settings that are equal in everything but the compared key, and their differences.
 
     Attributes:
         numbers: The numbers per method, without those of runs that diverged.
@@ -67,24 +67,14 @@ class ComparedBlock:
         without_baseline: Whether the baseline has no runs here.
         unequal: Values by method of each key of the local solver in which methods differ and that
             their names do not show.
-        reduced: Departures from the paper, as (method, departures).
-        unofficial: Sentences on data that were not read from the publisher's files, and on samples
-            of clients.
-        lost: Seeds that diverged, by method.
-        left_out: Number of runs that do not count, with the reasons; empty if all count.
     """
 
-    title: str
     numbers: dict[str, Cell]
     differences: tuple[Difference, ...]
     unpaired: tuple[tuple[str, str], ...]
     short: tuple[int, ...]
     without_baseline: bool
     unequal: dict[str, dict[str, str]]
-    reduced: tuple[tuple[str, str], ...]
-    unofficial: tuple[str, ...]
-    lost: dict[str, list[int]]
-    left_out: str
 
 
 @dataclass(frozen=True)
@@ -162,7 +152,7 @@ def compare(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
             f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
         )
-    done = [run for block in shown for _, run in block.done]
+    done = [run for block in shown for run in block.runs]
     if not done:
         raise RequestError("all runs that could be compared diverged")
     entry = measured_metric(metric, done)
@@ -223,7 +213,9 @@ def _compared(
     # lower bounds of the adjusted p
     least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])
     return ComparedBlock(
-        title=block.title,
+        block.title,
+        block.key,
+        block.settings,
         numbers={
             name: Cell(tuple(filter(isfinite, by_seed.values())))
             for name, by_seed in numbers.items()
@@ -236,14 +228,6 @@ def _compared(
         short=tuple(d.n for d, p in zip(tested.values(), least, strict=True) if p > alpha),
         without_baseline=baseline is not None and baseline not in numbers,
         unequal=_unequal(block.rows) if block.key == "algo" else {},
-        reduced=block.reduced(),
-        unofficial=tuple(
-            sorted(
-                {sentence for _, run in block.done for sentence in (*run.unofficial, *run.sampled)}
-            )
-        ),
-        lost={name: s.lost for name, s in block.rows.items() if s.lost},
-        left_out=block.left_out,
     )
 
 
@@ -312,19 +296,16 @@ def _over_blocks(
         short += [test.n for test in tests if 2 * least_p(test.n) > alpha]
 
     full = [numbers for numbers in blocks if len(numbers) == len(names)]
+    scores = [
+        [metric.sign * mean(by_seed.values()) for by_seed in numbers.values()] for numbers in full
+    ]
     ranks = None
     if len(names) > 2 and len(full) > 1:
-        scores = [
-            [metric.sign * mean(by_seed.values()) for by_seed in numbers.values()]
-            for numbers in full
-        ]
         ranks = friedman(scores)
     return OverBlocks(
         counts=counts,
         short=tuple(short),
         full=len(full),
         ranks=ranks,
-        diverged=any(
-            isinf(x) for numbers in full for by_seed in numbers.values() for x in by_seed.values()
-        ),
+        diverged=any(isinf(score) for row in scores for score in row),
     )

@@ -44,27 +44,27 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tupl
     return done, tuple(others)
 
 
-def departures(runs: Sequence[Run], ignoring: str = "") -> list[str]:
-    """Return the departures of runs of one setting from the paper and from the publisher's data, except for the seeds.
+def departures(run: Run, ignoring: str = "") -> list[str]:
+    """Return the departures of a run's setting from the paper.
 
-    A value that a row of the paper sets, and that the runs have, is not a departure, nor is another
+    A value that a row of the paper sets, and that the run has, is not a departure, nor is another
     split of its data.
 
     Args:
-        runs: The runs, at least one.
+        run: The run.
         ignoring: A configuration key that is not considered.
     """
-    run = runs[0]
+    experiment = run.meta["experiment"]
     changed = dict(run.meta["departures"])
     changed.pop(ignoring, None)
-    setup = None
-    if home := home_of(run.meta["experiment"]):
-        setup = home.setup
-        changed.pop(SPLIT, None)
-        for keys in _printed_keys(run.meta["experiment"], run.meta["algo"]):
-            if keys.items() <= run.flat.items():
-                changed = {key: change for key, change in changed.items() if key not in keys}
-    return [*config_departures(changed, run.meta["model"], setup), *data_departures(runs)]
+    home = home_of(experiment)
+    if home is None:
+        return config_departures(changed, run.meta["model"])
+    changed.pop(SPLIT, None)
+    for keys in _printed_keys(experiment, run.meta["algo"]):
+        if keys.items() <= run.flat.items():
+            changed = {key: change for key, change in changed.items() if key not in keys}
+    return config_departures(changed, run.meta["model"], home.setup)
 
 
 def config_departures(
@@ -73,7 +73,7 @@ def config_departures(
     """Return the departures of a run from its experiment, and those of all runs of its setup.
 
     Args:
-        changed: The keys that differ, as [value of the experiment, its own].
+        changed: The keys that differ, as [value of the experiment, value of the run].
         model: Name of its model.
         setup: Its setup, or None.
     """
@@ -82,10 +82,10 @@ def config_departures(
     if model_differs:
         printed = str(changed["model._target_"][0]).rpartition(".")[2]
         texts.append(f"model {model} (paper {printed})")
-    for key, (of_experiment, own) in changed.items():
+    for key, (printed_value, run_value) in changed.items():
         if not (model_differs and key.startswith("model.")):
-            name, _, value = keys_text({key: own}).partition("=")
-            _, _, printed = keys_text({key: of_experiment}).partition("=")
+            name, _, value = keys_text({key: run_value}).partition("=")
+            _, _, printed = keys_text({key: printed_value}).partition("=")
             texts.append(f"{name} {value} (paper {printed})")
     return [*texts, *(setup.departs if setup else ())]
 

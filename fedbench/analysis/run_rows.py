@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedbench.analysis.curves import best_rounds, loss_curves, low_and_high
-from fedbench.analysis.departures import departures
+from fedbench.analysis.departures import data_departures, departures
 from fedbench.core.config_values import config_value
 from fedbench.core.metrics import CATALOGUE
 from fedbench.papers.registry import curve_fields, home_of
@@ -30,7 +30,7 @@ def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
     for run in runs:
         row: Fields = {"path": str(run.path.relative_to(folder))}
         row |= {key: run.meta.get(key) for key in _IDENTITY}
-        row["reduced"] = "; ".join(departures([run]))
+        row["reduced"] = "; ".join([*departures(run), *data_departures([run])])
         row |= {f"config.{key}": value for key, value in run.flat.items()}
         if run.done:
             row |= run.last_round()

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, TypeAlias
 
 from fedbench.analysis.data_text import content_of, data_facts, data_text
-from fedbench.analysis.departures import data_departures, departures
+from fedbench.analysis.departures import departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import SCENARIOS
 from fedbench.core.config_values import Tree, config_value, keys_text
@@ -165,9 +165,9 @@ class SeedBlock:
         return {name: list(s.counted.values()) for name, s in self.rows.items() if s.counted}
 
     @property
-    def done(self) -> list[tuple[Setting, Run]]:
+    def runs(self) -> list[Run]:
         """The runs that count."""
-        return [(s, run) for s in self.settings for run in s.counted.values()]
+        return [run for members in self.lines.values() for run in members]
 
     @property
     def left_out(self) -> str:
@@ -185,15 +185,24 @@ class SeedBlock:
         left_out = f" (left out: {self.left_out})" if self.left_out else ""
         return f"{counts or 'none done'}{left_out}"
 
-    def reduced(self) -> tuple[tuple[str, str], ...]:
-        """Return the departures from the paper by row, except for those of the data's files."""
-        texts = set()
-        for s, run in self.done:
-            files = data_departures([run])
-            cuts = [cut for cut in departures([run], self.key) if cut not in files]
-            if cuts:
-                texts.add((s.name, ", ".join(cuts)))
-        return tuple(sorted(texts))
+    @property
+    def reduced(self) -> dict[str, str]:
+        """Departures from the paper by row, except for those of the data's files."""
+        texts = {
+            name: ", ".join(departures(members[0], self.key))
+            for name, members in self.lines.items()
+        }
+        return {name: text for name, text in texts.items() if text}
+
+    @property
+    def unofficial(self) -> list[str]:
+        """Sentences on data not read from the publisher's files, and on samples of clients."""
+        return sorted({text for run in self.runs for text in (*run.unofficial, *run.sampled)})
+
+    @property
+    def lost(self) -> dict[str, list[int]]:
+        """Seeds that diverged, by row."""
+        return {name: s.lost for name, s in self.rows.items() if s.lost}
 
 
 def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:

@@ -176,7 +176,6 @@ class TableData:
         blocks: Blocks, one per setup of the paper; a single block for other runs.
         paper: The paper whose experiment it is, or None.
         table: The paper's table; None for rows of runs that belong to no table.
-        unfinished: Runs that do not count in rows of runs, as (method and setting, seed, outcome).
         unofficial: Sentences on samples of clients, and for runs that belong to no paper on data
             that were not read from the publisher's files.
     """
@@ -187,7 +186,6 @@ class TableData:
     blocks: tuple[RowGroup, ...]
     paper: Paper | None = None
     table: Table | None = None
-    unfinished: tuple[tuple[str, int, str], ...] = ()
     unofficial: tuple[str, ...] = ()
 
     @property

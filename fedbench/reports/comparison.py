@@ -115,7 +115,9 @@ def block_notes(
     for key, values in block.unequal.items():
         methods = ", ".join(f"{label_of(name)} {value}" for name, value in values.items())
         notes.append(f"the local solvers differ in {key} ({methods})")
-    notes += [f"reduced: {label_of(name)}: {departures}" for name, departures in block.reduced]
+    notes += [
+        f"reduced: {label_of(name)}: {departures}" for name, departures in block.reduced.items()
+    ]
     notes += block.unofficial
     if block.lost:
         runs = [

@@ -198,7 +198,8 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     text = texts(table)[0]
     (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
     assert note.endswith("; seed 1 diverged; seed 2 failed")
-    assert "- not finished: fedprox seed 0" in texts(others)[0]
+    assert [line.status for line in others.lines] == ["not run"]
+    assert "- fedprox: seed 0 not finished" in texts(others)[0]
 
 
 def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
@@ -323,21 +324,21 @@ def test_a_method_with_one_setting_says_what_it_differs_in_from_others(tmp_path)
 
 
 def test_a_run_that_diverged_is_named_with_its_rate_and_what_distinguishes_it(tmp_path):
-    """Also where it is the only run of its setting, which then has no row."""
+    """Also where it is the only run of its setting, whose row then has no numbers."""
     for i, (lr, status) in enumerate(((0.1, "done"), (10.0, "diverged"))):
         write_run(
             tmp_path, "fedavg", 0, 0.5, None, status, config={"local": {"lr": lr}}, digest=f"d{i}"
         )
     table = own(tmp_path)
-    assert settings(table) == ["local.lr=0.1"]
-    assert "diverged: fedavg local.lr=10 seed 0" in notes_of(table)
+    assert settings(table) == ["local.lr=0.1", "local.lr=10"]
+    assert [line.status for line in table.lines] == ["full", "failed"]
+    assert "- fedavg local.lr=10: seed 0 (local.lr=10) diverged" in texts(table)[0]
     write_run(tmp_path / "b", "fedavg", 0, 0.5, None, config={"local": {"lr": 0.1}})
     for seed in (1, 3):
         write_run(
             tmp_path / "b", "fedavg", seed, 0.5, None, "diverged", config={"local": {"lr": 0.1}}
         )
     table = own(tmp_path / "b")
-    assert "diverged: fedavg (local.lr=0.1) seed 1, fedavg (local.lr=0.1) seed 3" in notes_of(table)
     assert (
         "- fedavg: seed 1 (local.lr=0.1) diverged; seed 3 (local.lr=0.1) diverged"
         in texts(table)[0]
