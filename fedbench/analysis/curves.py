@@ -40,8 +40,9 @@ def best_of(curve: pd.Series, field: str) -> tuple[int, float]:
 
     Higher is better where a metric has no direction.
     """
-    best = curve.idxmin() if lower_is_better(field) else curve.idxmax()
-    return int(best), float(curve[best])
+    values = curve.to_numpy()
+    best = values.argmin() if lower_is_better(field) else values.argmax()
+    return int(curve.index[best]), float(values[best])
 
 
 def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
