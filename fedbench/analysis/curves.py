@@ -41,7 +41,7 @@ def best_of(curve: pd.Series, field: str) -> tuple[int, float]:
     Higher is better where a metric has no direction.
     """
     values = curve.to_numpy()
-    best = values.argmin() if lower_is_better(field) else values.argmax()
+    best = int(values.argmin() if lower_is_better(field) else values.argmax())
     return int(curve.index[best]), float(values[best])
 
 
