@@ -27,51 +27,42 @@ if TYPE_CHECKING:
 _SPLITS = 10
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PlannedRun:
     """A planned run.
 
     Attributes:
         row: First row of a table or figure that needs the run.
+        algo: Name of the algorithm in the config group.
         wanted: Config keys that the row sets.
         cut: Config keys that the profile sets; they replace those of the row.
         parts: Tables and figures that need the run.
-        path: The run's directory; ``locate`` sets it.
-        config: The configuration of the setting, with seed 0; ``locate`` sets it.
         reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty
             for the adopted one.
-        variant: The variant of the settings, or None.
+        config_dir: Directory with algorithms that fedbench does not have itself, or None.
+        path: The run's directory; ``locate`` sets it.
+        config: The configuration of the setting, with seed 0; ``locate`` sets it.
         published: Its outcome in a published report of the results directory; empty if none has it
             finished.
     """
 
     paper: Paper
     row: Row
+    algo: str
     seed: int
     wanted: dict[str, Any]
     cut: dict[str, Any]
     parts: list[str] = field(default_factory=list)
+    reading: str = ""
+    config_dir: Path | None = None
     path: Path = field(init=False, compare=False)
     config: RunConfig = field(init=False, compare=False)
-    reading: str = ""
-    variant: Variant | None = None
     published: str = ""
 
     @property
     def experiment(self) -> str:
         """Name of the experiment's config."""
         return self.paper.setups[self.row.setup].experiment
-
-    @property
-    def algo(self) -> str:
-        """Name of the algorithm in the config group."""
-        algo = self.paper.methods[self.row.algo].algo
-        return algo if self.variant is None else self.variant.algos.get(self.row.algo, algo)
-
-    @property
-    def config_dir(self) -> Path | None:
-        """Directory with algorithms that fedbench does not have itself, or None."""
-        return Path(self.variant.config_dir) if self.variant and self.variant.config_dir else None
 
     @property
     def done(self) -> bool:
@@ -86,7 +77,7 @@ class PlannedRun:
     @cached_property
     def setting(self) -> tuple[str, ...]:
         """The setting without the seed, as overrides."""
-        keys = (f"{k}={config_value(v)}" for k, v in self.keys.items())
+        keys = (f"{key}={config_value(value)}" for key, value in self.keys.items())
         return (f"experiment={self.experiment}", f"algo={self.algo}", *keys)
 
     @property
@@ -149,44 +140,52 @@ def plan(
 
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
     """Return the variants of chosen papers whose algorithms are in a directory that does not exist here."""
-    selected = dict.fromkeys(paper for paper, _ in chosen(names))
-    variants = [
-        (paper, variant) for paper in selected for variant in paper.readings.variants.values()
-    ]
-    return [(paper, variant) for paper, variant in variants if not _is_here(variant)]
-
-
-def _is_here(variant: Variant) -> bool:
-    return not variant.config_dir or Path(variant.config_dir).is_dir()
+    missing = []
+    for paper in dict.fromkeys(paper for paper, _ in chosen(names)):
+        for variant in paper.readings.variants.values():
+            if not Path(variant.config_dir).is_dir():
+                missing.append((paper, variant))
+    return missing
 
 
 def _row_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
     """Yield the runs of a row under a profile."""
     setup = paper.setups[row.setup]
-    reduction = next((r for name, r in setup.profiles.items() if name == profile), Reduction())
+    reductions = (reduced for name, reduced in setup.profiles.items() if name == profile)
+    reduction = next(reductions, Reduction())
     wanted = paper.overrides(row)
     # a row keeps its own settings, except for rounds: those of a method with several stages are
     # reduced as well
     cut = {
         key: value for key, value in reduction.set.items() if key not in wanted or key == "rounds"
     }
+    algo = paper.methods[row.algo].algo
     for seed in range(seeds or reduction.seeds or setup.seeds):
-        yield PlannedRun(paper, row, seed, wanted, cut)
+        yield PlannedRun(paper=paper, row=row, algo=algo, seed=seed, wanted=wanted, cut=cut)
 
 
 def _reading_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
     """Yield the runs of a row on each of several splits, and under each variant of its settings."""
     for run in _row_runs(paper, row, profile, seeds):
-        for split in range(_SPLITS) if paper.readings.splits else ():
-            yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], reading="split")
+        if paper.readings.splits:
+            for split in range(_SPLITS):
+                wanted = {**run.wanted, "data.seed": split}
+                yield replace(run, wanted=wanted, parts=[], reading="split")
         for variant in paper.readings.variants.values():
-            if _is_here(variant) and variant.concerns(row.setup) and variant.changes(row.algo):
-                keys = variant.keys(row.algo)
-                cut = {key: value for key, value in run.cut.items() if key not in keys}
-                wanted = {**run.wanted, **keys}
-                yield replace(
-                    run, wanted=wanted, cut=cut, parts=[], reading=variant.id, variant=variant
-                )
+            folder = Path(variant.config_dir)
+            changed = variant.concerns(row.setup) and variant.changes(row.algo)
+            if not changed or not folder.is_dir():
+                continue
+            keys = variant.keys(row.algo)
+            yield replace(
+                run,
+                algo=variant.algos.get(row.algo, run.algo),
+                wanted={**run.wanted, **keys},
+                cut={key: value for key, value in run.cut.items() if key not in keys},
+                parts=[],
+                reading=variant.id,
+                config_dir=folder if variant.config_dir else None,
+            )
 
 
 def locate(
@@ -233,12 +232,13 @@ def prefer_full(
         common: Overrides for all runs.
         published: The published reports whose runs count as finished.
     """
-    missing = {_full_setting(run) for run in runs if run.cut and not run.done}
+    unfinished = [run for run in runs if run.cut and not run.done]
+    missing = set(map(_full_setting, unfinished))
     wanted = [run for run in full if run.setting in missing]
     located = locate(wanted, common, published)
     ready = {run.setting for run in wanted} - {run.setting for run in wanted if not run.done}
-    kept = [run for run in runs if _full_setting(run) not in ready]
-    return [*kept, *(run for run in located if run.setting in ready)]
+    reduced = [run for run in runs if _full_setting(run) not in ready]
+    return [*reduced, *(run for run in located if run.setting in ready)]
 
 
 def _full_setting(run: PlannedRun) -> tuple[str, ...]:
