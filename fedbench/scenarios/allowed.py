@@ -27,18 +27,18 @@ Demand: TypeAlias = Literal[
 class Reason(Enum):
     """Reasons why a scenario does not go with a method; docs/scenarios.md numbers them in this order."""
 
-    NUMBERS = "it sends numbers (losses, accuracies, steps) or uses single updates, which would leave without noise"
-    OWN_WEIGHTS = "the rule would replace the weights that make the method"
+    NUMBERS = "it sends numbers (losses, accuracies, steps) or uses single updates, which the noise would not protect"
+    OWN_WEIGHTS = "the rule would replace the weights that define the method"
     MASKS = "its uploads are masked already, and residuals would fall outside the mask"
     EVERY_UPLOAD = "the server's step needs the update of every client, not one vector"
-    DRIFT = "the server's mean of client states would drift away from them for ever"
+    DRIFT = "the server's mean of client states would drift away from them"
     UNITS = "vectors of different units per client: one selection, radius or budget for all of them is not defined"
     MOMENTS = "second moments could become negative"
-    REPLACED = "uploads replace the server's values, so that residuals would belong to old ones"
+    REPLACED = "uploads replace the server's values, so residuals would belong to old values"
     EVERYONE = "all clients must take part"
-    SECOND_COHORT = "its second cohort is drawn apart"
-    VISITS = "its first stage visits every client once, alone"
-    TRIALS = "trials start at the server's model, losses at the one that was sent"
+    SECOND_COHORT = "its second cohort is sampled separately"
+    VISITS = "its first stage visits every client once, one at a time"
+    TRIALS = "trials start from the server's model, losses from the model that was sent"
     UNKNOWN = (
         "the method does not declare how its server step uses client uploads (kinds of Algorithm)"
     )
@@ -46,7 +46,7 @@ class Reason(Enum):
     EQUAL_STEPS = (
         "its exchange before the first round needs the same number of steps from every client"
     )
-    COIN = "who can be sampled depends on more than a coin of known rate"
+    COIN = "sampling depends on more than a coin of known rate"
 
 
 # what a kind of method refuses
