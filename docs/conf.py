@@ -31,7 +31,7 @@ html_show_copyright = False
 # on the site as published/, without the runs
 _PUBLISHED = Path(__file__).parent.parent / "results" / "published"
 _FILES = {"(../CONTRIBUTING.md": "(contributing.md", "(../CHANGELOG.md": "(changelog.md"}
-_REPORT = re.compile(r"\[([^]]*)\]\(\.\./results/published/((\w+/)?index\.html)\)")
+_REPORT = re.compile(r"\[([^]]*)\]\(\.\./results/published/((?:\w+/)?index\.html(?:#[\w-]+)?)\)")
 
 
 def _links_on_the_site(app: Sphinx, page: str, source: list[str]) -> None:
