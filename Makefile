@@ -47,9 +47,9 @@ smoke: .venv/base ## run one small experiment
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
 test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not processes"
 
-test-all: .venv/dev ## run all tests as CI does, also the slow ones
+test-all: .venv/dev ## run all tests as CI does, also the slow ones and those that start programs
 	$(PYTEST)
 
 test-gpu: .venv/dev ## run the tests of a GPU, on the first that is visible

@@ -11,6 +11,8 @@ from command_line import FAST, run_dir
 from net import kills
 from tools import ROOT
 
+pytestmark = pytest.mark.processes
+
 
 def outcomes(folder, *suites):
     """What became of the runs of suites of tests/net/kills.py."""

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from tools import ROOT
 
+pytestmark = pytest.mark.processes
+
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 

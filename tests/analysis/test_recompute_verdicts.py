@@ -59,7 +59,7 @@ def test_verdicts_by_hand(every, word, counts, check):
 
 
 @pytest.mark.parametrize(("name", "claim", "table", "setups", "least"), [
-    ("adafedadam", "c13", "table7", "synthetic", 5),
+    pytest.param("adafedadam", "c13", "table7", "synthetic", 5, marks=pytest.mark.slow),
     ("fedcada", "c07", "table1", "fmnist_noniid", 4),  # a table of best rounds
 ])  # fmt: skip
 def test_a_report_is_confirmed_and_a_wrong_verdict_is_found(

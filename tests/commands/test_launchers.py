@@ -11,6 +11,8 @@ import pytest
 from command_line import FAST, models
 from tools import ROOT
 
+pytestmark = pytest.mark.processes
+
 SIX = ["algo=fedavg,fedadam", "seed=0,1,2"]
 LAUNCHERS = {
     "own": ["--jobs", "2"],

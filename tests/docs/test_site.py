@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from tools import ROOT
 
+pytestmark = pytest.mark.processes
+
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
 
 

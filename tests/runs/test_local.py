@@ -19,6 +19,8 @@ from fedbench.runs.executors import local
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.progress import BatchDisplay, RunProgress, run_progress
 
+pytestmark = pytest.mark.processes
+
 LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
 
 

@@ -16,6 +16,8 @@ from fedbench.runs import training
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, read_run
 
+pytestmark = pytest.mark.processes
+
 META = {
     "status": "running",
     "algo": "fedavg",

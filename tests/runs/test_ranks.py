@@ -16,6 +16,8 @@ from command_line import FAST
 import fedbench
 from fedbench.simulation import cohort
 
+pytestmark = pytest.mark.processes
+
 HERE = Path(__file__).parent
 
 

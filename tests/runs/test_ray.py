@@ -20,6 +20,8 @@ from fedbench.runs.executors.node import Shared, read_files, write_files
 from fedbench.runs.executors.options import make_executor
 from fedbench.runs.executors.ray import Mailbox, RayExecutor, _Run, run_task
 
+pytestmark = pytest.mark.processes
+
 NODES = Path(__file__).with_name("ray_nodes.py")
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "FEDBENCH_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0",
