@@ -56,6 +56,9 @@ def test_the_documented_example_is_a_paper(tmp_path):
         6,
     )
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
+    assert all(table.tuning for table in p.tables.values())
+    assert all(claim.refuted for claim in p.claims.values())
+    assert all(claim.tested if claim.check else claim.beyond for claim in p.claims.values())
     verdicts = [judge(c, Evidence(p, [])) for c in p.claims.values()]
     assert [v.word for v in verdicts] == ["not run"] * 5 + ["not testable"]
     totals = [len(v.comparisons) for v in verdicts[:5]]
@@ -77,9 +80,8 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
 
 
 def test_every_kind_of_check_is_documented():
-    rows = re.findall(
-        r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", DOCUMENT[DOCUMENT.index("\nChecks.") :], re.M
-    )
+    section = DOCUMENT.split("\n## Checks\n")[1].split("\n### ")[0]
+    rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", section, re.M)
     assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == {
         kind for c in get_args(Check) for kind in get_args(get_type_hints(c)["kind"])
     }
