@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, TypeAlias
 
 from fedbench.analysis.data_text import content_of, data_facts, data_text
-from fedbench.analysis.departures import departures
+from fedbench.analysis.departures import counted_and_others, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import SCENARIOS
 from fedbench.core.config_values import Tree, config_value, keys_text
@@ -120,11 +120,8 @@ class Setting:
     @cached_property
     def counted(self) -> dict[int, Run]:
         """The runs that count, in the order of their seeds; of several with one seed, the first."""
-        counted: dict[int, Run] = {}
-        for run in sorted(self.runs, key=lambda run: run.meta["seed"]):
-            if run.counts:
-                counted.setdefault(run.meta["seed"], run)
-        return counted
+        counted, _ = counted_and_others(self.runs)
+        return {unit.seed: run for unit, run in counted.items()}
 
     @cached_property
     def lost(self) -> list[int]:
@@ -232,7 +229,7 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
 
 
 def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
-    """Return the settings that have a key; a user's file goes by its name and content, however its path was typed."""
+    """Return the settings that have a key."""
     settings: dict[tuple[Any, ...], Setting] = {}
     known: set[str] = set()
     for run in sorted(runs, key=lambda run: str(run.path)):
@@ -241,18 +238,22 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
         known |= config.keys()
         if key not in config:
             continue
-        value = config[key]
-        base = value if key in GROUPS else keys_text({key: value})
-        if key == "data":
-            base = content_of(run)
-        facts = {
-            "experiment": run.meta["experiment"],
-            **choices,
-            **data_facts(run),
-            "hash": run.meta["hash"],
-        }
-        place = base, *facts.values()
-        settings.setdefault(place, Setting([], facts, value, base)).runs.append(run)
+        *identity, _ = run.identity
+        place = tuple(identity)
+        if place not in settings:
+            value = config[key]
+            base = value if key in GROUPS else keys_text({key: value})
+            if key == "data":
+                base = content_of(run)
+            experiment = run.meta["experiment"]
+            facts = {
+                "experiment": experiment,
+                **choices,
+                **data_facts(run),
+                "hash": run.meta["hash"],
+            }
+            settings[place] = Setting([], facts, value, base)
+        settings[place].runs.append(run)
     if not settings:
         raise RequestError(
             f"none of {len(runs)} runs has the key {key}; it must be algo, data, model or a key of their config.yaml, "

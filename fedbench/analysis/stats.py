@@ -176,8 +176,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     factors = np.arange(len(p), 0, -1)
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
-    numbers: list[float] = adjusted.tolist()
-    return numbers
+    return [float(p) for p in adjusted]
 
 
 def kendall(values: Sequence[float]) -> float:

@@ -44,8 +44,7 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
         lowest = np.minimum(lowest, flips.ranks(tests[i]))
         adjusted[i] = np.mean(lowest <= observed[i] + ROUNDING)
     adjusted[order] = np.maximum.accumulate(adjusted[order])
-    p_values: list[float] = adjusted.tolist()
-    return p_values
+    return [float(p) for p in adjusted]
 
 
 class _Flips:
@@ -78,7 +77,7 @@ class _Flips:
         """
         if test.parts:
             counts = np.rint(np.min([self.ranks(part) for part in test.parts], axis=0))
-            bounded: np.ndarray = np.minimum(self.number, counts * self._factor(test)) - _TIE
+            bounded: np.ndarray = np.minimum(self.number, counts * test.factor(self._ahead)) - _TIE
             return bounded
         leads = np.array(list(test.differences.values())) * (1 if self._ahead else -1)
         columns = [self._columns[block] for block in test.differences]
@@ -96,8 +95,4 @@ class _Flips:
             return float(self.ranks(test)[0])
         counts = [float(np.rint(self.observed(part))) for part in test.parts]
         most = max(counts) if test.every == self._ahead else min(counts)
-        return min(self.number, most * self._factor(test)) + _TIE
-
-    def _factor(self, test: Comparison) -> int:
-        """Return by what the most extreme of several parts is multiplied: their number where one is enough."""
-        return 1 if test.every == self._ahead else len(test.parts)
+        return min(self.number, most * test.factor(self._ahead)) + _TIE

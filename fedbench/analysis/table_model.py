@@ -233,24 +233,22 @@ class Coverage:
 
 def coverage(tables: Iterable[TableData]) -> Coverage:
     """Return the coverage of tables of papers."""
-    cells: dict[tuple[Any, ...], tuple[Line, Cell]] = {}
+    known: set[tuple[Any, ...]] = set()
+    statuses: Counter[str] = Counter()
+    agreement: Counter[str] = Counter()
     for table in tables:
         for block in table.blocks:
             experiment = block.setup.experiment if block.setup else ""
             for line in block.lines:
                 wanted = repr(sorted(line.wanted.items()))
                 for column, cell in zip(table.columns, line.cells, strict=True):
-                    place = experiment, line.algo, wanted, column.name, cell.printed
-                    if cell.printed is not None:
-                        cells.setdefault(place, (line, cell))
-    measured = [(line, cell) for line, cell in cells.values() if cell.values]
-    full = sum(line.status == "full" for line, _ in measured)
-    return Coverage(
-        full=full,
-        reduced=len(measured) - full,
-        not_run=len(cells) - len(measured),
-        agreement=Counter(cell.agreement for _, cell in measured),
-    )
+                    number = experiment, line.algo, wanted, column.name, cell.printed
+                    if cell.printed is None or number in known:
+                        continue
+                    known.add(number)
+                    statuses[line.status if cell.values else "not run"] += 1
+                    agreement[cell.agreement] += bool(cell.values)
+    return Coverage(statuses["full"], statuses["reduced"], statuses["not run"], +agreement)
 
 
 def splits(block: RowGroup) -> str:

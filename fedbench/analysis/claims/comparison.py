@@ -94,11 +94,18 @@ class Comparison:
         """Number of blocks, of several parts the smallest; 0 if something has not been run."""
         return min((part.fewest for part in self.parts), default=self.n)
 
+    def factor(self, ahead: bool) -> int:
+        """Return the factor of its most extreme part: their number where one of them is enough.
+
+        Args:
+            ahead: Whether it is tested for being ahead, or for being behind.
+        """
+        return 1 if self.every == ahead else len(self.parts)
+
     def chances(self, ahead: bool) -> int:
         """Return the factor of the least p-value for it to be ahead, or else behind."""
         most = max((part.chances(ahead) for part in self.parts), default=1)
-        alternatives = len(self.parts) if self.every != ahead else 1
-        return most * max(1, alternatives)
+        return most * max(1, self.factor(ahead))
 
     @property
     def strength(self) -> float:
