@@ -57,17 +57,18 @@ _FURTHER_COLUMNS = tuple(map(_common_column, ("epsilon", "attackers_accuracy", "
 # ---- a paper's table
 
 
-def paper_table(table: Table, evidence: Evidence) -> TableData:
+def paper_table(table: Table, evidence: Evidence, setups: Sequence[str] = ()) -> TableData:
     """Return a table of a paper: every row that it prints, in its order.
 
     Args:
         table: One of the paper's tables.
         evidence: The paper and the runs.
+        setups: Those of its setups that are shown; all of them if empty.
     """
     paper = evidence.paper
     columns = columns_of(paper, table)
     blocks = []
-    for setup in table.setups:
+    for setup in setups or table.setups:
         rows = [row for row in table.rows if row.setup == setup]
         lines = tuple(_line(columns, row, evidence) for row in rows)
         blocks.append(RowGroup(paper.setups[setup], lines))
@@ -235,14 +236,9 @@ def summary_tables(runs: Sequence[Run]) -> list[TableData]:
         home = home_of(experiment)
         if home is None or home.table is None:
             continue
-        table = paper_table(home.table, Evidence(home.paper, same_split))
-        lines = [
-            line
-            for block in table.blocks
-            if block.setup == home.setup
-            for line in block.lines
-            if line.matched.every
-        ]
+        evidence = Evidence(home.paper, same_split)
+        table = paper_table(home.table, evidence, [home.setup.id])
+        lines = [line for line in table.lines if line.matched.every]
         if lines:
             printed.append(replace(table, blocks=(RowGroup(home.setup, tuple(lines)),)))
     return [*printed, *run_tables(runs, printed)]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from math import inf
 from typing import Any, TypeAlias
@@ -44,24 +44,23 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     ``data`` is left out. Settings of a method that differ only in the content of files also have
     their hash.
     """
-    choices = {key: {"": None, **choices_of(runs[0])} for key, runs in groups.items()}
-    flat = {key: _without_repeats(setting(runs[0].config)) for key, runs in groups.items()}
-    # settings that a key of a section is compared between
-    peers: dict[tuple[str, Any], list[Tree]] = {}
-    for key, tree in flat.items():
-        for place in choices[key].items():
-            peers.setdefault(place, []).append(tree)
-    apart = {place: differing(trees) for place, trees in peers.items()}
-    named = differing(list(choices.values())) - {"algo"}
+    trees = {
+        key: choices_of(runs[0]) | _without_repeats(setting(runs[0].config))
+        for key, runs in groups.items()
+    }
+
+    @cache
+    def differing_in(section: str, choice: str | None) -> set[str]:
+        return differing([tree for tree in trees.values() if tree.get(section) == choice])
 
     keys: dict[Key, Tree] = {}
-    for key, tree in flat.items():
-        keys[key] = {group: choice for group, choice in choices[key].items() if group in named}
+    for key, tree in trees.items():
+        keys[key] = {}
         for name, value in tree.items():
-            section = name.split(".")[0]
-            if section not in GROUPS:
-                section = ""
-            if name in apart[section, choices[key][section]]:
+            section, _, option = name.partition(".")
+            if not option or section not in GROUPS:
+                section = ""  # which no setting has, so that all are compared
+            if name != "algo" and name in differing_in(section, tree.get(section)):
                 keys[key][name] = value
     names = Counter((key[0], keys_text(tree)) for key, tree in keys.items())
     for key, tree in keys.items():
@@ -238,13 +237,12 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
         known |= config.keys()
         if key not in config:
             continue
-        *identity, _ = run.identity
-        place = tuple(identity)
+        value = config[key]
+        base = value if key in GROUPS else keys_text({key: value})
+        if key == "data":
+            base = content_of(run)
+        place = base, *run.identity[:-1]
         if place not in settings:
-            value = config[key]
-            base = value if key in GROUPS else keys_text({key: value})
-            if key == "data":
-                base = content_of(run)
             experiment = run.meta["experiment"]
             facts = {
                 "experiment": experiment,

@@ -164,6 +164,12 @@ class RowGroup:
     setup: Setup | None
     lines: tuple[Line, ...]
 
+    @property
+    def splits(self) -> list[str]:
+        """Seeds of the data of its runs, ``null`` where every run draws its own data."""
+        runs = [run for line in self.lines for run in line.matched.runs.values()]
+        return sorted({config_value(run.flat.get("data.seed")) for run in runs})
+
 
 @dataclass(frozen=True)
 class TableData:
@@ -249,17 +255,3 @@ def coverage(tables: Iterable[TableData]) -> Coverage:
                     statuses[line.status if cell.values else "not run"] += 1
                     agreement[cell.agreement] += bool(cell.values)
     return Coverage(statuses["full"], statuses["reduced"], statuses["not run"], +agreement)
-
-
-def splits(block: RowGroup) -> str:
-    """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
-    runs = [run for line in block.lines for run in line.matched.runs.values()]
-    seeds = {run.flat.get("data.seed") for run in runs}
-    numbers = ", ".join(sorted(map(config_value, seeds)))
-    if not seeds:
-        return ""
-    if seeds == {None}:
-        return "every seed draws its own data split"
-    if len(seeds) == 1:
-        return f"all seeds share one data split (data.seed={numbers})"
-    return f"data splits: data.seed={numbers}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fedbench.analysis.table_model import Line, TableData, coverage, splits
+from fedbench.analysis.table_model import Line, TableData, coverage
 from fedbench.papers.readings import ADOPTED
 from fedbench.reports import claim_texts, filters, table_pages
 from fedbench.reports.paper import PaperReport, all_papers
@@ -69,7 +69,6 @@ class Content:
 
 _FUNCTIONS = (  # that pages call by their names
     coverage,
-    splits,
     filters.coverage_text,
     filters.p_text,
     claim_texts.axes_of,

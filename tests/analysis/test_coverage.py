@@ -1,4 +1,4 @@
-"""Coverage of printed numbers: counted once, by setting; and whether seeds share a split of the data."""
+"""Coverage of printed numbers: counted once, by setting; and the splits of the data."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ from fake_runs import fake_row, seal
 
 from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.table_model import Coverage, coverage, splits
+from fedbench.analysis.table_model import Coverage, coverage
 from fedbench.papers.registry import papers
 from fedbench.runs.results import Results
 
@@ -75,18 +75,12 @@ def test_coverages_add_up():
     assert Coverage().total == 0
 
 
-@pytest.mark.parametrize(
-    ("seed", "words"),
-    [
-        (None, "every seed draws its own data split"),
-        (0, "all seeds share one data split (data.seed=0)"),
-    ],
-)
-def test_a_setup_says_whether_seeds_share_a_split(tmp_path, seed, words):
+@pytest.mark.parametrize(("seed", "splits"), [(None, ["null"]), (0, ["0"])])
+def test_a_setup_has_the_splits_of_its_runs(tmp_path, seed, splits):
     p = papers()["adafedadam"]
     row = next(r for r in p.tables["table7"].rows if r.setup == "synthetic")
     fake_row(tmp_path, p, row, preset={"data.seed": seed})
     (seven,) = tables(tmp_path, "adafedadam", "table7")
     first, *others = seven.blocks
-    assert splits(first) == words
-    assert [splits(block) for block in others] == [""] * len(others)
+    assert first.splits == splits
+    assert [block.splits for block in others] == [[]] * len(others)

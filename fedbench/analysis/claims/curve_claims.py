@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest
+from fedbench.analysis.claims.table_claims import rows_of
 from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -74,18 +75,23 @@ _LABELS = {
     "at_least": "share of clients at the threshold or above",
     "setbacks_early": "early setbacks",
 }
+_SCALES = {  # of measures that are not in the unit of their field
+    "rounds": (1.0, "rounds"),
+    "rounds_pairwise": (1.0, "rounds"),
+    "below": (100.0, "points"),
+    "at_least": (100.0, "points"),
+}
 
 
 def figure_runs(
     evidence: Evidence, name: str, setups: Sequence[str] = ()
 ) -> dict[str, list[MatchedRuns]]:
     """Return the runs that a figure shows by setup, on some of its setups or on all."""
-    figure = evidence.paper.figures[name]
-    shown = {}
-    for setup in setups or figure.setups:
-        rows = [row for row in figure.rows if row.setup == setup]
-        shown[setup] = evidence.comparable(rows)
-    return shown
+    paper = evidence.paper
+    return {
+        setup: evidence.comparable(rows_of(paper, name, setup))
+        for setup in setups or paper.figures[name].setups
+    }
 
 
 def selected(shown: Sequence[MatchedRuns], *selections: Selection) -> list[MatchedRuns]:
@@ -131,13 +137,10 @@ def measured(
 
 def _scale(measure: str, field: str) -> tuple[float, str]:
     """Return the factor from the unit of a measure to the shown one, and the unit of differences."""
-    if measure in ("rounds", "rounds_pairwise"):
-        return 1.0, "rounds"
-    if measure in ("below", "at_least"):
-        return 100.0, "points"
     if measure in ("area", "final", "tail", "setbacks", "setbacks_early"):
-        return metric_info(field).factor, metric_info(field).difference_unit
-    return 1.0, ""
+        metric = metric_info(field)
+        return metric.factor, metric.difference_unit
+    return _SCALES.get(measure, (1.0, ""))
 
 
 def _share(runs: MatchedRuns, threshold: float, below: bool) -> PerUnit:

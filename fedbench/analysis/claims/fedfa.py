@@ -7,7 +7,6 @@ from fedbench.analysis.claims.comparison import Comparison, above, contest, join
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import compare_rows, rank_correlations, row_of
 from fedbench.analysis.matching import Evidence
-from fedbench.papers.schema import Paper, Row
 
 _SYNTHETIC = (  # from IID to the most mixed
     "synthetic_iid",
@@ -67,7 +66,7 @@ def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> list[Comparison]:
     paper = evidence.paper
     out = []
     for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
-        rows = [_first_row(paper, figure, setup, algo) for figure in ("figure4", "figure2")]
+        rows = [row_of(paper, figure, setup, algo) for figure in ("figure4", "figure2")]
         slow, fast = evidence.comparable(rows)
         name = f"{paper.methods[algo].label} at rate 0.001 against 0.01 on {slow.setup}"
         for field in _FIELDS:
@@ -88,12 +87,8 @@ def c24_weights_are_fairer_than_equal(evidence: Evidence) -> list[Comparison]:
     out = []
     for setup in (*_SYNTHETIC[1:], "femnist"):
         weighted = row_of(paper, "table2", setup, "fedfa")
-        equal = _first_row(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
+        equal = row_of(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
         out += [
             compare_rows(evidence, weighted, equal, metric) for metric in ("var_clients", "worst20")
         ]
     return out
-
-
-def _first_row(paper: Paper, figure: str, setup: str, algo: str) -> Row:
-    return next(r for r in paper.figures[figure].rows if (r.setup, r.algo) == (setup, algo))

@@ -26,22 +26,22 @@ from fedbench.papers.checks import Averages, Compare, EqualRows, Trend, WithinBa
 from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
-def rows_of(paper: Paper, table: str, setup: str) -> list[Row]:
-    """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
-    return [row for row in paper.tables[table].rows if row.setup == setup]
+def rows_of(paper: Paper, part: str, setup: str) -> list[Row]:
+    """Return the rows of a table or figure in a setup; rows of one method differ in hyperparameters."""
+    return [row for row in paper.rows(part) if row.setup == setup]
 
 
-def row_of(paper: Paper, table: str, setup: str, algo: str, **hyper: Any) -> Row:
-    """Return the first row of a method with the given hyperparameters.
+def row_of(paper: Paper, part: str, setup: str, algo: str, **hyper: Any) -> Row:
+    """Return the first row of a method in a table or figure with the given hyperparameters.
 
     Raises:
         RequestError: If no such row exists.
     """
-    for row in rows_of(paper, table, setup):
+    for row in rows_of(paper, part, setup):
         if row.algo == algo and hyper.items() <= row.hyperparameters.items():
             return row
     given = "".join(f" with {key} {value}" for key, value in hyper.items())
-    raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
+    raise RequestError(f"{part} has no row of {algo}{given} on {setup}")
 
 
 def own_and_best_other(

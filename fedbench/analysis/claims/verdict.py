@@ -116,10 +116,8 @@ def _judged(comparisons: Sequence[Comparison]) -> Verdict:
     adjusted_p = zip(adjusted(run), adjusted(run, ahead=False), strict=True)
     judged = []
     for c in comparisons:
-        if c.complete:
-            for_p, against_p = next(adjusted_p)
-            c = replace(c, for_p=for_p, against_p=against_p)
-        judged.append(c)
+        for_p, against_p = next(adjusted_p) if c.complete else (None, None)
+        judged.append(replace(c, for_p=for_p, against_p=against_p))
     states = {c.state for c in judged}
     if "not run" in states:
         word = "not run"
