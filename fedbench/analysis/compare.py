@@ -107,7 +107,7 @@ class ComparedRuns:
         baseline: The method that all others are compared with; None for all pairs.
         blocks: Blocks of runs that are equal in everything but the key.
         over_blocks: Comparisons over the blocks; None for a single block.
-        alone: Blocks with nothing to compare, as (title, content).
+        alone: Blocks with nothing to compare.
         without: Number of runs without the key.
     """
 
@@ -118,7 +118,7 @@ class ComparedRuns:
     alpha: float
     blocks: tuple[ComparedBlock, ...]
     over_blocks: OverBlocks | None
-    alone: tuple[tuple[str, str], ...]
+    alone: tuple[SeedBlock, ...]
     without: int
 
 
@@ -145,9 +145,9 @@ def compare(
     validate("alpha", alpha, OpenUnit, remedy="0.05 is usual")
     blocks = blocks_of(runs, key)
     shown = [block for block in blocks if len(block.rows) > 1]
-    alone = [(block.title, block.content) for block in blocks if len(block.rows) < 2]
+    alone = [block for block in blocks if len(block.rows) < 2]
     if not shown:
-        contents = "; ".join(f"{title}: {content}" for title, content in alone[:_LISTED])
+        contents = "; ".join(f"{block.title}: {block.content}" for block in alone[:_LISTED])
         raise RequestError(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
             f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fedbench.core.config_values import Tree, keys_text
 from fedbench.papers.registry import home_of
@@ -23,6 +23,9 @@ class Unit(NamedTuple):
 
     split: int
     seed: int
+
+
+PerUnit: TypeAlias = dict[Unit, float]
 
 
 def unit_of(run: Run) -> Unit:

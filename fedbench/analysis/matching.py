@@ -15,6 +15,7 @@ import pandas as pd
 from fedbench.analysis.curves import best_of, curve_of, mean_between, rounds_to
 from fedbench.analysis.departures import (
     SPLIT,
+    PerUnit,
     Unit,
     config_departures,
     counted_and_others,
@@ -108,14 +109,14 @@ class MatchedRuns:
         curves = {unit: _curve(run, name) for unit, run in self.runs.items()}
         return {unit: curve for unit, curve in curves.items() if len(curve)}
 
-    def final(self, field: str) -> dict[Unit, float]:
+    def final(self, field: str) -> PerUnit:
         """Return the last value of a field per unit, or the best one where best rounds are read."""
         curves = self.curve(field)
         if self.round == "last":
             return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
         return {unit: best_of(curve, field)[1] for unit, curve in curves.items()}
 
-    def values(self, metric: PrintedMetric, which: str = "") -> dict[Unit, float]:
+    def values(self, metric: PrintedMetric, which: str = "") -> PerUnit:
         """Return the value of a metric per unit in the printed unit, as it is read.
 
         Args:

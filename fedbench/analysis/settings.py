@@ -168,10 +168,12 @@ class SeedBlock:
     @property
     def left_out(self) -> str:
         """Number of runs that are not finished or failed, by row."""
-        counts: Counter[str] = Counter()
-        for s in self.settings:
-            outcomes = [run.outcome for run in s.runs]
-            counts.update(f"{s.name} {o}" for o in outcomes if o not in ("done", "diverged"))
+        counts = Counter(
+            f"{s.name} {run.outcome}"
+            for s in self.settings
+            for run in s.runs
+            if run.outcome not in ("done", "diverged")
+        )
         return ", ".join(f"{n} {row}" for row, n in sorted(counts.items()))
 
     @property

@@ -43,7 +43,7 @@ def lead_of(compared: ComparedRuns) -> str:
 def unpaired_runs(compared: ComparedRuns) -> list[str]:
     """Return which runs are compared with nothing."""
     notes = [
-        f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]
+        f"{block.title}: nothing to compare, {block.content}" for block in compared.alone[:_LISTED]
     ]
     if more := len(compared.alone[_LISTED:]):
         notes.append(f"{plural(more, 'more setting')} with nothing to compare")

@@ -1,6 +1,6 @@
 """AdaFed: claims with a test of their own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pandas as pd
 
@@ -12,7 +12,6 @@ from fedbench.analysis.claims.comparison import (
     tested,
 )
 from fedbench.analysis.claims.curve_claims import (
-    PerUnit,
     figure_runs,
     roughness,
     runs_of,
@@ -20,6 +19,7 @@ from fedbench.analysis.claims.curve_claims import (
 )
 from fedbench.analysis.claims.table_claims import band, own_and_best_other
 from fedbench.analysis.curves import low_and_high
+from fedbench.analysis.departures import PerUnit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.schema import PrintedMetric
 
@@ -34,7 +34,7 @@ _ROUNDS = PrintedMetric(
 )
 
 
-def c14_lead_grows_with_skew(evidence: Evidence) -> list[Comparison]:
+def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
     """Test that AdaFed's lead over the best other method in STD, as a ratio, is larger on skewed FEMNIST."""
     paper = evidence.paper
     ratios: dict[str, PerUnit] = {}
@@ -49,10 +49,10 @@ def c14_lead_grows_with_skew(evidence: Evidence) -> list[Comparison]:
         f"lead of {paper.methods['adafed'].label} over the best other in "
         f"{paper.metrics['std_clients'].label}, as a ratio, on {larger} against {smaller}"
     )
-    return [above(label, leads(ratios[larger], ratios[smaller], 1.0), sides)]
+    yield above(label, leads(ratios[larger], ratios[smaller], 1.0), sides)
 
 
-def c16_high_loss_falls_by_more(evidence: Evidence) -> list[Comparison]:
+def c16_high_loss_falls_by_more(evidence: Evidence) -> Iterator[Comparison]:
     """Test that the loss of the client that starts highest falls by more than that of the client that starts lowest."""
 
     def lead(low: pd.Series, high: pd.Series) -> float:
@@ -61,7 +61,7 @@ def c16_high_loss_falls_by_more(evidence: Evidence) -> list[Comparison]:
     return _two_clients(evidence, "the drop of the high loss beyond that of the low one", lead)
 
 
-def c65_losses_end_alike(evidence: Evidence) -> list[Comparison]:
+def c65_losses_end_alike(evidence: Evidence) -> Iterator[Comparison]:
     """Test that over the last tenth of the rounds both losses differ by less than a tenth of the larger one."""
 
     def room(low: pd.Series, high: pd.Series) -> float:
@@ -74,19 +74,17 @@ def c65_losses_end_alike(evidence: Evidence) -> list[Comparison]:
 
 def _two_clients(
     evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.Series], float]
-) -> list[Comparison]:
+) -> Iterator[Comparison]:
     """Return, per setup of Figure 3, the comparison of a number of the two clients' losses with 0."""
-    out = []
     for shown in figure_runs(evidence, "figure3").values():
         runs = runs_of(shown, "adafed")
         losses = {unit: low_and_high(run.clients()) for unit, run in runs.runs.items()}
         # a single round shows no trend
         leads = {unit: lead(low, high) for unit, (low, high) in losses.items() if len(low) > 1}
-        out.append(above(f"{label} on {runs.setup}", leads, [runs]))
-    return out
+        yield above(f"{label} on {runs.setup}", leads, [runs])
 
 
-def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
+def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
     """Test that AdaFed needs fewer rounds to a mean accuracy of 40 % than each other method.
 
     A run that ends below 40 % needs one round more than it has. A seed with which neither run gets
@@ -95,7 +93,6 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
     mine = _rounds_needed(adafed)
-    out = []
     for other in shown:
         if other is adafed:
             continue
@@ -105,11 +102,10 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> list[Comparison]:
         both = mine.keys() & theirs.keys()
         if both and both.isdisjoint(reached):
             label = f"{label} (neither gets there)"
-            out.append(tested(label, dict.fromkeys(both, 0.0), (adafed, other)))
+            yield tested(label, dict.fromkeys(both, 0.0), (adafed, other))
         else:
             counted = {unit: needed for unit, needed in mine.items() if unit in reached}
-            out.append(contest(label, counted, theirs, -1.0, adafed, other))
-    return out
+            yield contest(label, counted, theirs, -1.0, adafed, other)
 
 
 def _rounds_needed(runs: MatchedRuns) -> PerUnit:
@@ -119,7 +115,7 @@ def _rounds_needed(runs: MatchedRuns) -> PerUnit:
     return beyond | runs.values(_ROUNDS)
 
 
-def c67_rounds_to_target_as_printed(evidence: Evidence) -> list[Comparison]:
+def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
     """Test that AdaFed reaches a mean accuracy of 40 % in rounds 360 to 440 and each other method in 810 to 990.
 
     These are the 400 and 900 rounds of the paper, which it reads off a picture, with a slack of a
@@ -127,15 +123,13 @@ def c67_rounds_to_target_as_printed(evidence: Evidence) -> list[Comparison]:
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
-    out = []
     for runs in shown:
         low, high = (360, 440) if runs is adafed else (810, 990)
         label = f"rounds of {runs.name} to 40 %"
-        out.append(band(label, runs, _ROUNDS, low, high))
-    return out
+        yield band(label, runs, _ROUNDS, low, high)
 
 
-def c66_full_batch_is_smoothest(evidence: Evidence) -> list[Comparison]:
+def c66_full_batch_is_smoothest(evidence: Evidence) -> Iterator[Comparison]:
     """Test that the length of the direction, as a share of its first value, is smoothest for one full-batch epoch."""
     (shown,) = figure_runs(evidence, "figure4").values()
     rough = {
@@ -143,8 +137,6 @@ def c66_full_batch_is_smoothest(evidence: Evidence) -> list[Comparison]:
         for runs in shown
     }
     smooth = shown[-1]  # the row with a full batch and a single epoch
-    out = []
     for runs in shown[:-1]:
         label = f"roughness of the normalised length for {smooth.name} against {runs.name} on {runs.setup}"
-        out.append(above(label, leads(rough[smooth], rough[runs], -1.0), (smooth, runs)))
-    return out
+        yield above(label, leads(rough[smooth], rough[runs], -1.0), (smooth, runs))

@@ -1,5 +1,7 @@
 """AdaFedAdam: claims with a test of their own."""
 
+from collections.abc import Iterator
+
 from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, joined
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import own_and_best_other
@@ -13,12 +15,11 @@ _ERRORS = (metric_info("error_mean_weighted"), _SPREAD)
 _UNSTABLE = 5.0  # points of accuracy behind the best method
 
 
-def c17_dominates_each_baseline(evidence: Evidence) -> list[Comparison]:
+def c17_dominates_each_baseline(evidence: Evidence) -> Iterator[Comparison]:
     """Test that for each baseline some value of alpha gives AdaFedAdam a lower mean and a lower spread of the error."""
     (shown,) = figure_runs(evidence, "figure3").values()
     front = [runs for runs in shown if Selection("adafedadam").fits(runs.row)]
     fields = " and ".join(field.label for field in _ERRORS)
-    out = []
     for algo in _BASELINES:
         baseline = runs_of(shown, algo)
         points = []
@@ -29,14 +30,12 @@ def c17_dominates_each_baseline(evidence: Evidence) -> list[Comparison]:
                 parts.append(contest(field.label, *numbers, -1.0, point, baseline))
             label = f"{point.name} below {baseline.name} in {fields}"
             points.append(joined(label, parts, every=True))
-        out.append(joined(f"some point of the front below {baseline.name}", points, every=False))
-    return out
+        yield joined(f"some point of the front below {baseline.name}", points, every=False)
 
 
-def c23_baselines_are_unstable(evidence: Evidence) -> list[Comparison]:
+def c23_baselines_are_unstable(evidence: Evidence) -> Iterator[Comparison]:
     """Test that each baseline is more than 5 points of mean accuracy behind the best method on some data set."""
     paper = evidence.paper
-    out = []
     for algo in _BASELINES:
         name = paper.methods[algo].label
         parts = []
@@ -45,11 +44,10 @@ def c23_baselines_are_unstable(evidence: Evidence) -> list[Comparison]:
             lag = {unit: best - own - _UNSTABLE for unit, (own, best) in numbers.items()}
             label = f"{name} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
             parts.append(above(label, lag, runs))
-        out.append(joined(f"{name} far behind on some data set", parts, every=False))
-    return out
+        yield joined(f"{name} far behind on some data set", parts, every=False)
 
 
-def c24_spread_stops_falling(evidence: Evidence) -> list[Comparison]:
+def c24_spread_stops_falling(evidence: Evidence) -> Iterator[Comparison]:
     """Test that from alpha 4 to 8 the relative spread of the error falls by less than half of its fall from 1 to 4."""
     (shown,) = figure_runs(evidence, "figure3").values()
     runs = [runs_of(shown, "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)]
@@ -58,4 +56,4 @@ def c24_spread_stops_falling(evidence: Evidence) -> list[Comparison]:
         unit: (eight - four) - (four - one) / 2 for unit, (one, four, eight) in spreads.items()
     }
     label = f"fall of {_SPREAD.label} from alpha 4 to 8 below half of that from 1 to 4"
-    return [above(label, room, runs)]
+    yield above(label, room, runs)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 from typing import Literal, TypeVar
 
-from fedbench.analysis.departures import Unit
+from fedbench.analysis.departures import PerUnit, Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import has_scale, paired, with_diverged
 
@@ -123,7 +123,7 @@ def aligned(*numbers: Mapping[Unit, T]) -> dict[Unit, list[T]]:
     return {unit: [by_unit[unit] for by_unit in numbers] for unit in sorted(units)}
 
 
-def leads(a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float) -> dict[Unit, float]:
+def leads(a: PerUnit, b: PerUnit, sign: float) -> PerUnit:
     """Return sign * (a - b) over the units of both."""
     return {unit: sign * (one - two) for unit, (one, two) in aligned(a, b).items()}
 
@@ -133,8 +133,8 @@ def leads(a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float) -> dict
 
 def contest(
     label: str,
-    a: Mapping[Unit, float],
-    b: Mapping[Unit, float],
+    a: PerUnit,
+    b: PerUnit,
     sign: float,
     one: MatchedRuns,
     two: MatchedRuns,
@@ -171,7 +171,7 @@ def contest(
     return tested(label, differences, (one, two))
 
 
-def above(label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedRuns]) -> Comparison:
+def above(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comparison:
     """Return the comparison of differences, one per unit, with 0; ``runs`` are the runs behind them.
 
     If one of these runs diverged, the others alone do not decide the comparison.
@@ -182,9 +182,7 @@ def above(label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedR
     return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", runs)
 
 
-def tested(
-    label: str, differences: Mapping[Unit, float], runs: Sequence[MatchedRuns]
-) -> Comparison:
+def tested(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comparison:
     """Return the comparison of differences with 0; ``runs`` are the runs behind them.
 
     Differences are infinite where a run diverged (``with_diverged``), and NaN where there is no
@@ -228,7 +226,7 @@ def _group(runs: Sequence[MatchedRuns]) -> str:
     return " and ".join(dict.fromkeys(side.setup for side in runs if side.setup))
 
 
-def _by_block(differences: Mapping[Unit, float], by_split: bool) -> dict[int, float]:
+def _by_block(differences: PerUnit, by_split: bool) -> dict[int, float]:
     """Return differences by training seed, or their mean over the training seeds of each split.
 
     Runs of one split share its luck, so that only the split as a whole may be flipped.

@@ -1,6 +1,6 @@
 """Claims about figures, as comparisons of one number per run, computed from its curve."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -11,12 +11,10 @@ import pandas as pd
 from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest
 from fedbench.analysis.claims.table_claims import rows_of
 from fedbench.analysis.curves import rounds_to
-from fedbench.analysis.departures import Unit
+from fedbench.analysis.departures import PerUnit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
-
-PerUnit = dict[Unit, float]
 
 
 def area(curve: pd.Series) -> float:
@@ -194,16 +192,14 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
 # ---- checks
 
 
-def curve_comparisons(evidence: Evidence, check: Curves) -> list[Comparison]:
+def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
-    out = []
     for shown in figure_runs(evidence, check.figure, check.setups).values():
         better = selected(shown, *check.better)
         worse = [runs for runs in selected(shown, *check.worse) if runs not in better]
         for measure, field, one, two in product(check.measure, check.fields, better, worse):
             rivals = (one, two) if measure == "rounds_pairwise" else (*better, *worse)
-            out.append(_compared(check, measure, field, one, two, rivals))
-    return out
+            yield _compared(check, measure, field, one, two, rivals)
 
 
 def _compared(
@@ -235,7 +231,7 @@ def _compared(
     return replace(comparison, unit=_scale(measure, field)[1])
 
 
-def limit_comparisons(evidence: Evidence, check: Limit) -> list[Comparison]:
+def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
     """Return comparisons of a measure of some runs of a figure with a bound."""
     factor, unit = _scale(check.measure, check.field)
     if check.at_most is not None:
@@ -246,7 +242,6 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> list[Comparison]:
         sign, side = 1.0, "at least"
         bound = factor * check.at_least
     quantity = f"{metric_info(check.field).label} ({_LABELS.get(check.measure, check.measure)})"
-    out = []
     for shown in figure_runs(evidence, check.figure).values():
         for runs in selected(shown, *check.methods):
             sides = [runs]
@@ -257,8 +252,7 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> list[Comparison]:
                 numbers = _ratio(sides, check.field)
             label = f"{quantity} of {runs.name} {side} {bound:g} on {runs.setup}"
             room = {seed: sign * (number - bound) for seed, number in numbers.items()}
-            out.append(replace(above(label, room, sides), unit=unit))
-    return out
+            yield replace(above(label, room, sides), unit=unit)
 
 
 def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:

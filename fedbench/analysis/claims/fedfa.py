@@ -1,6 +1,7 @@
 """FedFa: claims with a test of their own."""
 
 import math
+from collections.abc import Iterator
 from itertools import product
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
@@ -17,7 +18,7 @@ _SYNTHETIC = (  # from IID to the most mixed
 _FIELDS = ("accuracy_mean", "train_loss")
 
 
-def c07_less_stable_with_heterogeneity(evidence: Evidence) -> list[Comparison]:
+def c07_less_stable_with_heterogeneity(evidence: Evidence) -> Iterator[Comparison]:
     """Test that FedAvg's curves become less stable with heterogeneity.
 
     For accuracy and training loss: the rank correlation of the setbacks with the order of the four
@@ -25,15 +26,13 @@ def c07_less_stable_with_heterogeneity(evidence: Evidence) -> list[Comparison]:
     """
     shown = figure_runs(evidence, "figure2", _SYNTHETIC)
     steps = [runs_of(runs, "fedavg") for runs in shown.values()]
-    out = []
     for field in _FIELDS:
         setbacks = [measured(runs, "setbacks", field) for runs in steps]
         label = f"rank correlation of the setbacks of {field} with heterogeneity"
-        out.append(tested(label, rank_correlations(steps, setbacks, math.inf), steps))
-    return out
+        yield tested(label, rank_correlations(steps, setbacks, math.inf), steps)
 
 
-def c15_higher_mean_with_larger_variance(evidence: Evidence) -> list[Comparison]:
+def c15_higher_mean_with_larger_variance(evidence: Evidence) -> Iterator[Comparison]:
     """Test that in Figure 7 or 8 some alpha has a higher mean accuracy and a larger variance than 0.5, or neither.
 
     Neither: the mean is lower and the variance smaller.
@@ -54,41 +53,36 @@ def c15_higher_mean_with_larger_variance(evidence: Evidence) -> list[Comparison]
                 both.append(above(field, leads(one, two, sign), (other, half)))
             label = f"mean and variance at alpha {alpha:g} {side} those at 0.5 on {half.setup}"
             parts.append(joined(label, both, every=True))
-    return [joined("a higher mean with a larger variance", parts, every=False)]
+    yield joined("a higher mean with a larger variance", parts, every=False)
 
 
-def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> list[Comparison]:
+def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> Iterator[Comparison]:
     """Test that at rate 0.001 the curves of both baselines are more stable than at 0.01, and lower on average.
 
     More stable: smaller setbacks of accuracy and training loss. Worse convergence: a lower mean
     accuracy over the rounds.
     """
     paper = evidence.paper
-    out = []
     for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
         rows = [row_of(paper, figure, setup, algo) for figure in ("figure4", "figure2")]
         slow, fast = evidence.comparable(rows)
         name = f"{paper.methods[algo].label} at rate 0.001 against 0.01 on {slow.setup}"
         for field in _FIELDS:
             a, b = (measured(runs, "setbacks", field) for runs in (slow, fast))
-            out.append(contest(f"setbacks of {field} of {name}", a, b, -1.0, slow, fast))
+            yield contest(f"setbacks of {field} of {name}", a, b, -1.0, slow, fast)
         a, b = (measured(runs, "area", "accuracy_mean") for runs in (slow, fast))
         label = f"accuracy_mean over the rounds of {name}, lower"
-        out.append(above(label, leads(a, b, -1.0), (slow, fast)))
-    return out
+        yield above(label, leads(a, b, -1.0), (slow, fast))
 
 
-def c24_weights_are_fairer_than_equal(evidence: Evidence) -> list[Comparison]:
+def c24_weights_are_fairer_than_equal(evidence: Evidence) -> Iterator[Comparison]:
     """Test that FedFa's weights make it fairer: against equal weights, everything else alike, on heterogeneous sets.
 
     A smaller variance and a more accurate worst 20 % of clients.
     """
     paper = evidence.paper
-    out = []
     for setup in (*_SYNTHETIC[1:], "femnist"):
         weighted = row_of(paper, "table2", setup, "fedfa")
         equal = row_of(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
-        out += [
-            compare_rows(evidence, weighted, equal, metric) for metric in ("var_clients", "worst20")
-        ]
-    return out
+        for metric in ("var_clients", "worst20"):
+            yield compare_rows(evidence, weighted, equal, metric)

@@ -1,6 +1,6 @@
 """Claims of a paper, judged by the runs that their checks ask for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -28,8 +28,8 @@ from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.schema import Claim
 
 Readings: TypeAlias = Mapping[Reading, Verdict]
-OwnCheck: TypeAlias = Callable[[Evidence], list[Comparison]]
-_COMPARISONS: dict[type, Callable[[Evidence, Any], list[Comparison]]] = {
+OwnCheck: TypeAlias = Callable[[Evidence], Iterable[Comparison]]
+_COMPARISONS: dict[type, Callable[[Evidence, Any], Iterable[Comparison]]] = {
     Compare: table_claims.compare,
     Trend: table_claims.trend,
     Averages: table_claims.averages,
@@ -116,12 +116,12 @@ def comparisons_of(claim: Claim, check: Check, evidence: Evidence) -> list[Compa
         parts = [c for part in check.checks for c in comparisons_of(claim, part, evidence)]
         return [joined(check.label, parts, check.kind == "all")] if check.label else parts
     if isinstance(check, Function):
-        return own_check(evidence.paper.id, claim.id)(evidence)
+        return list(own_check(evidence.paper.id, claim.id)(evidence))
     if type(check) not in _COMPARISONS:
         raise RequestError(
             f"{check.kind} is not decided by comparisons; make it a claim of its own"
         )
-    return _COMPARISONS[type(check)](evidence, check)
+    return list(_COMPARISONS[type(check)](evidence, check))
 
 
 def own_check(paper: str, claim: str) -> OwnCheck:

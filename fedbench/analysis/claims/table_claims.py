@@ -1,7 +1,7 @@
 """Claims about tables: comparisons of the measured numbers of cells, and of the printed numbers."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from statistics import mean
@@ -17,7 +17,7 @@ from fedbench.analysis.claims.comparison import (
     tested,
 )
 from fedbench.analysis.claims.verdict import Verdict
-from fedbench.analysis.departures import Unit
+from fedbench.analysis.departures import PerUnit, Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
@@ -112,16 +112,17 @@ def _unit(metric: PrintedMetric) -> str:
     return info.difference_unit if metric.factor == info.factor else ""
 
 
-def compare(evidence: Evidence, check: Compare) -> list[Comparison]:
+def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     """Return the comparisons of each better method with each worse one, or with itself at another place.
 
     Where the methods on both sides are the same ones, a pair of them is one comparison of two
     parts.
     """
     if check.by < 0 and set(check.better) == set(check.worse):
-        return _close_together(evidence, check)
-    paper, table = evidence.paper, check.table
-    out = []
+        yield from _close_together(evidence, check)
+        return
+    paper = evidence.paper
+    table = check.table
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
         own = row_of(paper, table, setup, algo)
         if check.at is not None:
@@ -130,16 +131,13 @@ def compare(evidence: Evidence, check: Compare) -> list[Comparison]:
             rivals = [row_of(paper, table, setup, other) for other in check.worse if other != algo]
         else:
             rivals = [row for row in rows_of(paper, table, setup) if row is not own]
-        out += [
-            compare_rows(evidence, own, rival, metric, check.by, check.label) for rival in rivals
-        ]
-    return out
+        for rival in rivals:
+            yield compare_rows(evidence, own, rival, metric, check.by, check.label)
 
 
-def _close_together(evidence: Evidence, check: Compare) -> list[Comparison]:
+def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     """Return a comparison per pair of methods: two one-sided tests that each is less behind the other than ``by``."""
     paper = evidence.paper
-    out = []
     for setup, metric, pair in product(check.setups, check.metrics, combinations(check.better, 2)):
         one, two = (row_of(paper, check.table, setup, algo) for algo in pair)
         parts = [
@@ -147,17 +145,15 @@ def _close_together(evidence: Evidence, check: Compare) -> list[Comparison]:
         ]
         names = " and ".join(paper.methods[algo].label for algo in pair)
         label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
-        out.append(joined(f"{label} on {paper.setups[setup].title}", parts, every=True))
-    return out
+        yield joined(f"{label} on {paper.setups[setup].title}", parts, every=True)
 
 
-def trend(evidence: Evidence, check: Trend) -> list[Comparison]:
+def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
     """Return, per method, the rank correlation of the metric with the steps."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
     rising = check.trend == "increasing"
     where = f" on {paper.setups[check.setup].title}" if check.setup else ""
-    out = []
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
         values = [step.values(metric) for step in runs]
@@ -168,13 +164,12 @@ def trend(evidence: Evidence, check: Trend) -> list[Comparison]:
             f"rank correlation of {metric.label} of {paper.methods[algo].label} "
             f"with {check.over}{where}, {'rising' if rising else 'falling'}"
         )
-        out.append(tested(label, correlations, runs))
-    return out
+        yield tested(label, correlations, runs)
 
 
 def rank_correlations(
-    steps: Sequence[MatchedRuns], values: Sequence[Mapping[Unit, float]], worst: float
-) -> dict[Unit, float]:
+    steps: Sequence[MatchedRuns], values: Sequence[PerUnit], worst: float
+) -> PerUnit:
     """Return the rank correlation of values with the steps, per unit that has an outcome at every step.
 
     A run that diverged has the worst value of all.
@@ -198,7 +193,7 @@ def _steps(paper: Paper, check: Trend, algo: str) -> list[Row]:
     return sorted(rows, key=lambda row: row.hyperparameters[check.over])
 
 
-def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
+def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
     """Return how far the rows of one side are ahead of those of the other, averaged over pairs of rows.
 
     Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts
@@ -219,17 +214,17 @@ def averages(evidence: Evidence, check: Averages) -> list[Comparison]:
         runs = [replace(side, cuts=()) for side in runs]
     compared = above(check.label, differences, runs)
     untuned = compared.complete and any(one.searched != two.searched for one, two in pairs)
-    return [replace(compared, unit=_unit(m), untuned=untuned)]
+    yield replace(compared, unit=_unit(m), untuned=untuned)
 
 
-def within_band(evidence: Evidence, check: WithinBand) -> list[Comparison]:
+def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
     """Return the comparison of a row's number with a band."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
     row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
     label = f"{metric.label} of {paper.methods[check.algo].label}{hyper}"
-    return [band(label, evidence.find(row), metric, check.low, check.high)]
+    yield band(label, evidence.find(row), metric, check.low, check.high)
 
 
 def band(

@@ -132,7 +132,7 @@ def verdict(check, runs, rows=THREE, setups=("a",), **found):
 def compare(check, runs, rows=THREE, setups=("a",), **found):
     compared = curve_comparisons if check["kind"] == "curves" else limit_comparisons
     of = paper(rows, setups)
-    return compared(Given(of, runs, **found), read(check, of))
+    return list(compared(Given(of, runs, **found), read(check, of)))
 
 
 CURVES = {"kind": "curves", "better": "new", "worse": "others", "fields": ["accuracy_mean"]}
