@@ -124,15 +124,15 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
         RequestError: If a key is unknown, or no run measured it.
         DamagedRun: If a run cannot be read.
     """
-    curves = []
-    for block in blocks_of(runs, by):
-        for name, members in block.lines.items():
-            curve = _curve(block.title, name, members, x, y)
-            if curve is not None:
-                curves.append(curve)
-    if not curves:
+    curves = [
+        _curve(block.title, name, members, x, y)
+        for block in blocks_of(runs, by)
+        for name, members in block.lines.items()
+    ]
+    measured = [curve for curve in curves if curve is not None]
+    if not measured:
         raise RequestError(_not_measured(runs, x, y))
-    return curves
+    return measured
 
 
 def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunCurve | None:
@@ -163,18 +163,14 @@ def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunC
 
 
 def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
-    """Return the message about an axis that no run has measured, with the keys that they have."""
-    done = [run for run in runs if run.done]
+    """Return the message about axes that no run has measured, with the keys that they have."""
+    done = [run for run in runs if run.counts]
     if not done:
         return f"none of {len(runs)} runs is done"
-    last = done[0].last_round()
-    known = sorted(key for key, value in last.items() if value is not None and key != "round")
-    flag, name = "--y", y
-    if set(known).issuperset(metric_info(y).needs or (y,)):
-        flag, name = "--x", x
-        known = list(dict.fromkeys([*_POSITIONS, *known]))
+    known = {**_POSITIONS, **done[0].last_round()}
+    hints = [nearest(name, known) for name in (x, y) if name not in known]
     return (
-        f"{flag} {name} was not measured; these runs have {', '.join(known)}{nearest(name, known)}"
+        f"--y {y} over --x {x} was not measured; these runs have {', '.join(known)}{''.join(hints)}"
     )
 
 

@@ -210,9 +210,12 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
         RequestError: If no run has the key.
     """
     settings = _settings_with(runs, key)
-    merged = {key, "hash", *REPORTING_KEYS, *_copies(settings, key)}
+    merged = {key, "hash", *REPORTING_KEYS}
     if key == "algo":
         merged.add("local")
+    if key.startswith("data."):  # the config tree passes some of these keys on to data.source
+        name = key.removeprefix("data.").removeprefix("source.")
+        merged |= {f"data.{name}", f"data.source.{name}"}
     sections = tuple(f"{section}." for section in merged)
     groups: dict[tuple[tuple[str, Any], ...], list[Setting]] = {}
     for s in settings:
@@ -260,19 +263,6 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
             f"such as local.lr{nearest(key, known)}"
         )
     return list(settings.values())
-
-
-def _copies(settings: Sequence[Setting], key: str) -> set[str]:
-    """Return the keys of ``data`` that repeat the compared key: the config tree passes some on to ``data.source``."""
-    if not key.startswith("data."):
-        return set()
-    name = key.removeprefix("data.").removeprefix("source.")
-    copies = {f"data.{name}", f"data.source.{name}"}
-    return {
-        copy
-        for copy in copies
-        if all(s.facts.get(copy, s.facts[key]) == s.facts[key] for s in settings)
-    }
 
 
 def _name(groups: Iterable[Sequence[Setting]]) -> None:

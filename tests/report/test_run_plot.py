@@ -138,7 +138,10 @@ def test_by_default_a_picture_below_the_runs(root):
             ("--x", "byte"),
             "--x byte was not measured; these runs have round, bytes, bytes_up, bytes_down, seconds,",
         ),
-        (("--y", "acuracy"), "--y acuracy was not measured; these runs have accuracy_"),
+        (
+            ("--y", "acuracy"),
+            "--y acuracy over --x round was not measured; these runs have round, bytes",
+        ),
         (
             ("--by", "local.lrr"),
             "has the key local.lrr; it must be algo, data, model or a key of their config.yaml",

@@ -100,9 +100,12 @@ def differing(readings: Readings) -> list[Reading] | None:
     words = {reading: verdict.word for reading, verdict in comparable(readings).items()}
     if ADOPTED not in words or len(words) < 2:
         return None
-    others = [reading for reading, word in words.items() if word != words[ADOPTED]]
-    distances = [len(reading.differs_from(ADOPTED)) for reading in others]
-    return [r for r, distance in zip(others, distances, strict=True) if distance == min(distances)]
+    others = {
+        reading: len(reading.differs_from(ADOPTED))
+        for reading, word in words.items()
+        if word != words[ADOPTED]
+    }
+    return [reading for reading, axes in others.items() if axes == min(others.values())]
 
 
 def _numbers(verdict: Verdict) -> list[object]:

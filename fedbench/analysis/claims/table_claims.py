@@ -22,6 +22,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
+from fedbench.core.validation import choice
 from fedbench.papers.checks import Averages, Compare, EqualRows, Trend, WithinBand
 from fedbench.papers.schema import Paper, PrintedMetric, Row
 
@@ -270,10 +271,9 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
         one = row_of(paper, table, setup, algo)
         two = row_of(paper, other, setup, algo, **check.hyperparameters)
         for row in (one, two):
-            if metric not in row.values:
-                raise RequestError(f"the row of {row.algo} on {setup} prints no {metric}")
+            choice(f"the number of {algo} on {setup}", metric, row.values)
         if one.values[metric] != two.values[metric]:
-            numbers = " and ".join(str(row.values[metric]) for row in (one, two))
+            numbers = f"{one.values[metric]} and {two.values[metric]}"
             differing.append(f"{paper.metrics[metric].label} {numbers} on {setup}")
     if differing:
         return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", "print")
