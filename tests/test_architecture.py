@@ -98,6 +98,13 @@ def test_every_package_is_on_the_map_and_no_imports_go_in_circles():
     TopologicalSorter(graph).prepare()  # or CycleError
 
 
+def test_the_decision_on_packages_has_the_map():
+    text = (ROOT / "docs" / "adr" / "0012-packages.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", text, re.M)
+    shown = {name: set(re.findall(r"`(\w+)`", others)) for name, others in rows}
+    assert shown == {name: ALLOWED[name] for name in ALLOWED if (PACKAGE / name).is_dir()}
+
+
 def test_inside_the_packages():
     """What is shared by methods knows no method; the lowest module of a package knows nothing of the others."""
     for path in FILES:
