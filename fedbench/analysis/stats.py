@@ -1,4 +1,4 @@
-"""Statistics of differences: intervals, the sign-flip test, Holm's adjustment, Friedman's and Nemenyi's tests.
+"""Statistics of differences: intervals, sign-flip tests, Holm's adjustment, and ranks.
 
 The functions take arrays and return numbers; none of them uses runs or files.
 """
@@ -72,15 +72,18 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
             interval of width 0.
         level: Confidence of the interval, in (0, 1).
     """
-    numbers = [float(v) for v in values]
-    if len(numbers) < 2:
+    numbers = [float(value) for value in values]
+    n = len(numbers)
+    if n < 2:
         return None
     from scipy.special import stdtrit  # late: a plan does without it
 
     # the statistics module rounds once, at the end: equal values have exactly their mean and a
     # spread of 0
-    center, spread = mean(numbers), stdev(numbers)
-    half = float(stdtrit(len(numbers) - 1, (1 + level) / 2)) * spread / sqrt(len(numbers))
+    center = mean(numbers)
+    spread = stdev(numbers)
+    quantile = float(stdtrit(n - 1, (1 + level) / 2))
+    half = quantile * spread / sqrt(n)
     return center - half, center + half
 
 
@@ -121,8 +124,13 @@ def with_diverged(differences: Mapping[K, float]) -> dict[K, float]:
         differences: Differences by pair: infinite if one side diverged, NaN if both did; the latter
             are left out.
     """
-    widest = max((abs(d) for d in differences.values() if isfinite(d)), default=0.0) or 1.0
-    return {pair: max(-widest, min(widest, d)) for pair, d in differences.items() if not isnan(d)}
+    finite = [abs(d) for d in differences.values() if isfinite(d)]
+    widest = max(finite, default=0.0) or 1.0
+    counted = {}
+    for pair, difference in differences.items():
+        if not isnan(difference):
+            counted[pair] = max(-widest, min(widest, difference))
+    return counted
 
 
 def has_scale(differences: Mapping[K, float]) -> bool:
@@ -131,38 +139,56 @@ def has_scale(differences: Mapping[K, float]) -> bool:
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:
-    """Return the shares of sign assignments of d [n] with a sum at least, and at most, the observed one."""
-    if len(d) <= ENUMERATED:
-        signs = every_assignment(len(d))
+    """Return the shares of sign assignments of d [n] by their sums.
+
+    The first is the share with a sum at least the observed one, the second with one at most.
+    """
+    n = len(d)
+    if n <= ENUMERATED:
+        signs = every_assignment(n)
     else:
-        drawn = np.random.default_rng(0).choice([-1.0, 1.0], (DRAWS, len(d)))
-        signs = np.concatenate([np.ones((1, len(d))), drawn])  # the first one is the observed one
+        generator = np.random.default_rng(0)
+        drawn = generator.choice([-1.0, 1.0], (DRAWS, n))
+        observed_signs = np.ones((1, n))
+        signs = np.concatenate([observed_signs, drawn])
     sums = signs @ d
     observed = d.sum()
     slack = ROUNDING * np.abs(d).sum()
-    return float(np.mean(sums >= observed - slack)), float(np.mean(sums <= observed + slack))
+    greater = np.mean(sums >= observed - slack)
+    less = np.mean(sums <= observed + slack)
+    return float(greater), float(less)
 
 
 def every_assignment(n: int) -> np.ndarray:
-    """Return every assignment of signs to n pairs [2^n, n], as 1 and -1; the first one changes no sign."""
-    bits = np.arange(2**n)[:, None] >> np.arange(n) & 1
+    """Return every assignment of signs to n pairs [2^n, n], as 1 and -1.
+
+    The first one changes no sign.
+    """
+    numbers = np.arange(2**n)[:, None]
+    bits = numbers >> np.arange(n) & 1
     return (1 - 2 * bits).astype(np.int8)
 
 
 def least_p(n: int) -> float:
-    """Return the smallest one-sided p-value of ``paired`` for n pairs: 2^-n, or the resolution of its random draws."""
+    """Return the smallest one-sided p-value of ``paired`` for n pairs.
+
+    It is 2^-n, or the resolution of the random draws.
+    """
     return 2.0**-n if n <= ENUMERATED else 1 / (DRAWS + 1)
 
 
 def least_blocks(tests: int, alpha: float) -> int | None:
-    """Return the least number of pairs at which a p-value of one side, times a number of tests, can be at most alpha.
+    """Return the least number of pairs at which a one-sided p, times a number of tests, can be at most alpha.
 
     A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, as
     every comparison is tested by itself; one of m comparisons is sure to refute it, by leads of one
     sign and whatever the others are, with ``least_blocks(m, alpha)``. None: no number is enough,
     since p is limited by the random draws above 16 pairs.
     """
-    return next((n for n in range(1, ENUMERATED + 1) if tests * least_p(n) <= alpha), None)
+    for n in range(1, ENUMERATED + 1):
+        if tests * least_p(n) <= alpha:
+            return n
+    return None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -174,28 +200,31 @@ def holm(p_values: Sequence[float]) -> list[float]:
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     factors = np.arange(len(p), 0, -1)
+    increasing = np.maximum.accumulate(factors * p[order])
     adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
-    return [float(p) for p in adjusted]
+    adjusted[order] = np.minimum(1.0, increasing)
+    return [float(value) for value in adjusted]
 
 
 def kendall(values: Sequence[float]) -> float:
-    """Return the rank correlation of values [n] with their order (Kendall, 1938, tau-a), in [-1, 1]; n >= 2.
+    """Return the rank correlation of values [n] with their order (Kendall, 1938, tau-a), in [-1, 1].
 
     It is the share of the pairs in which the later value is larger, minus the share in which it is
-    smaller. Infinite values count as the largest or the smallest.
+    smaller. Infinite values count as the largest or the smallest. n is at least 2.
     """
     _, ranks = np.unique(values, return_inverse=True)
     first, second = np.triu_indices(len(ranks), 1)
-    return float(np.mean(np.sign(ranks[second] - ranks[first])))
+    signs = np.sign(ranks[second] - ranks[first])
+    return float(np.mean(signs))
 
 
 def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
-    """Rank methods in every block and test whether their average ranks differ (Demsar, JMLR 2006, Sec. 3.2).
+    """Rank methods in every block and test whether their average ranks differ.
 
-    The critical difference is q √(k(k+1) / 6N) for k methods and N blocks, where q is the 0.95
-    quantile of the studentised range of k values and infinitely many degrees of freedom, divided by
-    √2. The chi-square p-value is an approximation, which is rough for few blocks.
+    The test is that of Demsar (JMLR 2006, Sec. 3.2). The critical difference is q √(k(k+1) / 6N)
+    for k methods and N blocks, where q is the 0.95 quantile of the studentised range of k values
+    and infinitely many degrees of freedom, divided by √2. The chi-square p-value is an
+    approximation, which is rough for few blocks.
 
     Args:
         scores: Scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
@@ -205,9 +234,16 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     table = np.asarray(scores, dtype=float)
     blocks, methods = table.shape
     ranks = stats.rankdata(-table, axis=1).mean(axis=0)
-    # scipy divides by zero where every block is one tie
+    statistic = 0.0
+    p = 1.0
     tied = bool((table == table[:, :1]).all())
-    statistic, p = (0.0, 1.0) if tied else stats.friedmanchisquare(*table.T)
-    q = float(stats.studentized_range.ppf(0.95, methods, np.inf)) / sqrt(2)
-    difference = q * sqrt(methods * (methods + 1) / (6 * blocks))
-    return Friedman(tuple(map(float, ranks)), float(statistic), float(p), difference)
+    if not tied:  # scipy divides by zero where every block is one tie
+        statistic, p = stats.friedmanchisquare(*table.T)
+    quantile = stats.studentized_range.ppf(0.95, methods, np.inf)
+    q = float(quantile) / sqrt(2)
+    return Friedman(
+        ranks=tuple(map(float, ranks)),
+        statistic=float(statistic),
+        p=float(p),
+        critical_difference=q * sqrt(methods * (methods + 1) / (6 * blocks)),
+    )

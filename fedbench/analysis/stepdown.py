@@ -1,5 +1,6 @@
-"""Sign-flip tests of several comparisons at a time: a step-down over joint sign flips (Westfall and Young, 1993).
+"""Sign-flip tests of several comparisons at a time, by a step-down over joint sign flips.
 
+The procedure is that of Westfall and Young (1993).
 The blocks are flipped as a whole: one assignment of signs turns the differences of all comparisons
 in a block, so that the dependence between comparisons (of the same seeds, of the same baseline) is
 that of the data. Each comparison is measured by its own sign-flip p-value under the assignment, and
@@ -19,7 +20,7 @@ _TIE = 0.25
 
 
 def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
-    """Return the p-values of comparisons, adjusted for their number by the step-down procedure, in the given order.
+    """Return the p-values of comparisons, adjusted for their number, in the given order.
 
     Args:
         tests: The comparisons, all of them run.
@@ -42,7 +43,8 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
     adjusted = np.empty(len(tests))
     for i in reversed(order):
         lowest = np.minimum(lowest, flips.ranks(tests[i]))
-        adjusted[i] = np.mean(lowest <= observed[i] + ROUNDING)
+        as_extreme = lowest <= observed[i] + ROUNDING
+        adjusted[i] = np.mean(as_extreme)
     adjusted[order] = np.maximum.accumulate(adjusted[order])
     return [float(p) for p in adjusted]
 
@@ -58,12 +60,7 @@ class _Flips:
     def __init__(self, tests: Sequence[Comparison], ahead: bool) -> None:
         blocks = sorted({block for test in tests for block in test.every_block})
         self._columns = {block: i for i, block in enumerate(blocks)}
-        if len(blocks) <= ENUMERATED:
-            self._signs = every_assignment(len(blocks))
-        else:
-            unchanged = np.zeros((1, len(blocks)), np.int8)
-            drawn = np.random.default_rng(0).integers(0, 2, (DRAWS, len(blocks)), dtype=np.int8)
-            self._signs = 1 - 2 * np.concatenate([unchanged, drawn])
+        self._signs = _assignments(len(blocks))
         self._ahead = ahead
         self.number = len(self._signs)
 
@@ -75,18 +72,24 @@ class _Flips:
         all must be shown, any single one may be the one that is not true, so that only this bound
         holds whichever it is.
         """
+        ranks: np.ndarray
         if test.parts:
-            counts = np.rint(np.min([self.ranks(part) for part in test.parts], axis=0))
-            bounded: np.ndarray = np.minimum(self.number, counts * test.factor(self._ahead)) - _TIE
-            return bounded
-        leads = np.array(list(test.differences.values())) * (1 if self._ahead else -1)
+            of_parts = [self.ranks(part) for part in test.parts]
+            counts = np.rint(np.min(of_parts, axis=0))
+            factor = test.factor(self._ahead)
+            ranks = np.minimum(self.number, counts * factor) - _TIE
+            return ranks
+
+        leads = np.array(list(test.differences.values()))
+        if not self._ahead:
+            leads = -leads
         columns = [self._columns[block] for block in test.differences]
         sums = self._signs[:, columns] @ leads
         slack = ROUNDING * float(np.abs(leads).sum())  # by which equal sums may differ
-        counts = self.number - np.searchsorted(np.sort(sums), sums - slack, side="left")
+        smaller = np.searchsorted(np.sort(sums), sums - slack, side="left")
         # the largest sum that leads with this Σd² can have; 1 if all are 0
         scale = sqrt(len(self._columns) * float(np.sum(leads**2))) or 1.0
-        ranks: np.ndarray = counts - _TIE * sums / scale
+        ranks = self.number - smaller - _TIE * sums / scale
         return ranks
 
     def observed(self, test: Comparison) -> float:
@@ -94,5 +97,16 @@ class _Flips:
         if not test.parts:
             return float(self.ranks(test)[0])
         counts = [float(np.rint(self.observed(part))) for part in test.parts]
-        most = max(counts) if test.every == self._ahead else min(counts)
-        return min(self.number, most * test.factor(self._ahead)) + _TIE
+        decisive = max(counts) if test.every == self._ahead else min(counts)
+        return min(self.number, decisive * test.factor(self._ahead)) + _TIE
+
+
+def _assignments(blocks: int) -> np.ndarray:
+    """Return assignments of signs to blocks [assignments, blocks], all of them or drawn ones."""
+    if blocks <= ENUMERATED:
+        return every_assignment(blocks)
+    unchanged = np.zeros((1, blocks), np.int8)
+    generator = np.random.default_rng(0)
+    drawn = generator.integers(0, 2, (DRAWS, blocks), dtype=np.int8)
+    signs: np.ndarray = 1 - 2 * np.concatenate([unchanged, drawn])
+    return signs

@@ -17,7 +17,7 @@ from fedbench.analysis.claims.curve_claims import (
     runs_of,
     tail,
 )
-from fedbench.analysis.claims.table_claims import band, own_and_best_other
+from fedbench.analysis.claims.table_claims import band, number_and_best_other
 from fedbench.analysis.curves import low_and_high
 from fedbench.analysis.departures import PerUnit
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -40,7 +40,7 @@ def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
     ratios: dict[str, PerUnit] = {}
     sides: list[MatchedRuns] = []
     for setup in ("femnist_skewed", "femnist_original"):
-        numbers, runs = own_and_best_other(evidence, "table3", setup, "adafed", "std_clients")
+        numbers, runs = number_and_best_other(evidence, "table3", setup, "adafed", "std_clients")
         title = paper.setups[setup].title
         ratios[title] = {unit: best / own for unit, (own, best) in numbers.items() if own}
         sides += runs

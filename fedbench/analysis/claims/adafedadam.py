@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, joined
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
-from fedbench.analysis.claims.table_claims import own_and_best_other
+from fedbench.analysis.claims.table_claims import number_and_best_other
 from fedbench.analysis.matching import Evidence
 from fedbench.core.metrics import metric_info
 from fedbench.papers.checks import Selection
@@ -40,7 +40,7 @@ def c23_baselines_are_unstable(evidence: Evidence) -> Iterator[Comparison]:
         name = paper.methods[algo].label
         parts = []
         for setup in paper.tables["table5"].setups:
-            numbers, runs = own_and_best_other(evidence, "table5", setup, algo, "avg")
+            numbers, runs = number_and_best_other(evidence, "table5", setup, algo, "avg")
             lag = {unit: best - own - _UNSTABLE for unit, (own, best) in numbers.items()}
             label = f"{name} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
             parts.append(above(label, lag, runs))

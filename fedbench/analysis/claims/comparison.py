@@ -21,7 +21,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Comparison:
-    """A statement that one number is above another, tested over blocks: training seeds, or splits of the data.
+    """A statement that one number is above another, tested over blocks.
 
     Attributes:
         label: Description of the comparison.
@@ -82,12 +82,20 @@ class Comparison:
 
     def blank(self) -> Comparison:
         """Return it without its numbers, as one that has not been run."""
-        return Comparison(self.label, uneven=self.uneven, group=self.group, unit=self.unit)
+        return Comparison(
+            self.label,
+            uneven=self.uneven,
+            group=self.group,
+            unit=self.unit,
+        )
 
     @property
     def every_block(self) -> set[int]:
         """The blocks of its differences, and of those of its parts."""
-        return set(self.differences).union(*(part.every_block for part in self.parts))
+        blocks = set(self.differences)
+        for part in self.parts:
+            blocks |= part.every_block
+        return blocks
 
     @property
     def fewest(self) -> int:
@@ -104,14 +112,16 @@ class Comparison:
 
     def chances(self, ahead: bool) -> int:
         """Return the factor of the least p-value for it to be ahead, or else behind."""
-        most = max((part.chances(ahead) for part in self.parts), default=1)
+        of_parts = [part.chances(ahead) for part in self.parts]
+        most = max(of_parts, default=1)
         return most * max(1, self.factor(ahead))
 
     @property
     def strength(self) -> float:
         """Σd / √Σd² of the differences d, which orders equal p-values; 0 if all are 0."""
-        scale = math.hypot(*self.differences.values()) or 1.0
-        return sum(self.differences.values()) / scale
+        differences = self.differences.values()
+        scale = math.hypot(*differences) or 1.0
+        return sum(differences) / scale
 
 
 # ---- numbers by unit
@@ -125,7 +135,8 @@ def aligned(*numbers: Mapping[Unit, T]) -> dict[Unit, list[T]]:
 
 def leads(a: PerUnit, b: PerUnit, sign: float) -> PerUnit:
     """Return sign * (a - b) over the units of both."""
-    return {unit: sign * (one - two) for unit, (one, two) in aligned(a, b).items()}
+    both = aligned(a, b)
+    return {unit: sign * (one - two) for unit, (one, two) in both.items()}
 
 
 # ---- comparisons of runs
@@ -141,7 +152,7 @@ def contest(
     *,
     margin: float = 0.0,
 ) -> Comparison:
-    """Return the comparison of two methods in which a run that diverged counts as behind (``with_diverged``).
+    """Return the comparison of two methods; one that diverged counts as behind (``with_diverged``).
 
     A unit for which both diverged is left out.
 
@@ -155,15 +166,20 @@ def contest(
         margin: How far the first method may be behind and still support the statement
             (non-inferiority), in the unit of the numbers; 0 if it must be ahead.
     """
-    differences = {unit: lead + margin for unit, lead in leads(a, b, sign).items()}
+    ahead = leads(a, b, sign)
+    differences = {unit: lead + margin for unit, lead in ahead.items()}
     lost = one.diverged & b.keys()
     won = two.diverged & a.keys()
-    if not (lost or won or one.diverged & two.diverged):
+    both = one.diverged & two.diverged
+    if not (lost or won or both):
         return tested(label, differences, (one, two))
 
-    sides = (("first", one.diverged), ("second", two.diverged))
-    diverged = "; ".join(f"the {side} with {_seeds(units)}" for side, units in sides if units)
-    label = f"{label} (diverged, so counted as behind: {diverged})"
+    sides = []
+    if one.diverged:
+        sides.append(f"the first with {_seeds(one.diverged)}")
+    if two.diverged:
+        sides.append(f"the second with {_seeds(two.diverged)}")
+    label = f"{label} (diverged, so counted as behind: {'; '.join(sides)})"
     differences |= dict.fromkeys(lost, -math.inf)
     differences |= dict.fromkeys(won, math.inf)
     if all(map(math.isnan, differences.values())):
@@ -172,14 +188,15 @@ def contest(
 
 
 def above(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comparison:
-    """Return the comparison of differences, one per unit, with 0; ``runs`` are the runs behind them.
+    """Return the comparison of differences, one per unit, with 0.
 
-    If one of these runs diverged, the others alone do not decide the comparison.
+    If one of the runs behind them diverged, the others alone do not decide the comparison.
     """
     lost = set().union(*(side.diverged for side in runs))
-    if not lost or not all(side.runs or side.diverged or differences for side in runs):
-        return tested(label, differences, runs)
-    return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", runs)
+    ended = all(side.runs or side.diverged or differences for side in runs)
+    if lost and ended:
+        return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", runs)
+    return tested(label, differences, runs)
 
 
 def tested(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comparison:
@@ -195,9 +212,10 @@ def tested(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Com
     comparison = _undecided(label, runs)
     if comparison.uneven:
         return comparison
+    test = paired(by_block.values(), scaled=has_scale(differences))
     return replace(
         comparison,
-        **asdict(paired(by_block.values(), scaled=has_scale(differences))),
+        **asdict(test),
         blocks="split" if by_split else "seed",
         differences=by_block,
     )
@@ -205,25 +223,30 @@ def tested(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Com
 
 def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
     """Return a comparison of runs that says nothing, or that they cannot be compared."""
+    group = _group(runs)
     if any(side.cuts != runs[0].cuts for side in runs):
-        return Comparison(label, uneven=True, group=_group(runs))
+        return Comparison(label, uneven=True, group=group)
+    departures = [text for side in runs for text in side.departs]
+    searched = {side.searched for side in runs}
     return Comparison(
         label,
         mean=0.0,
         greater=1.0,
         less=1.0,
-        reduced=tuple(dict.fromkeys(text for side in runs for text in side.departs)),
-        untuned=len({side.searched for side in runs}) > 1,
-        group=_group(runs),
+        reduced=tuple(dict.fromkeys(departures)),
+        untuned=len(searched) > 1,
+        group=group,
     )
 
 
 def _seeds(units: Collection[Unit]) -> str:
-    return f"seed {', '.join(map(str, sorted({unit.seed for unit in units})))}"
+    seeds = sorted({unit.seed for unit in units})
+    return f"seed {', '.join(map(str, seeds))}"
 
 
 def _group(runs: Sequence[MatchedRuns]) -> str:
-    return " and ".join(dict.fromkeys(side.setup for side in runs if side.setup))
+    setups = dict.fromkeys(side.setup for side in runs)
+    return " and ".join(filter(None, setups))
 
 
 def _by_block(differences: PerUnit, by_split: bool) -> dict[int, float]:
@@ -242,7 +265,7 @@ def _by_block(differences: PerUnit, by_split: bool) -> dict[int, float]:
 
 
 def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
-    """Return a comparison that consists of others, all of which must be shown, or one of which is enough.
+    """Return a comparison that consists of others: all must be shown, or one is enough.
 
     If all must be shown, it is ahead with the largest p-value of its parts (intersection-union) and
     behind with the smallest one times their number (Bonferroni); its other numbers are those of the
@@ -250,10 +273,12 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
     missing parts included, and behind with the largest one, once all have been run; its other
     numbers are those of the best part.
     """
-    group = " and ".join(dict.fromkeys(part.group for part in parts if part.group))
+    groups = dict.fromkeys(part.group for part in parts)
+    group = " and ".join(filter(None, groups))
     run = [part for part in parts if part.mean is not None]
     if not run or (every and len(run) < len(parts)):
-        return Comparison(label, uneven=any(part.uneven for part in parts), group=group)
+        uneven = any(part.uneven for part in parts)
+        return Comparison(label, uneven=uneven, group=group)
 
     ahead = [part.greater or 0.0 for part in run]
     behind = [part.less or 0.0 for part in run]
@@ -267,12 +292,13 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
         less = max(behind) if len(run) == len(parts) else 1.0
         label = f"{label} ({decisive.label})"
     units = {part.unit for part in parts}
+    departures = [text for part in run for text in part.reduced]
     return replace(
         decisive,
         label=label,
         greater=greater,
         less=less,
-        reduced=tuple(dict.fromkeys(text for part in run for text in part.reduced)),
+        reduced=tuple(dict.fromkeys(departures)),
         untuned=any(part.untuned for part in run),
         group=group,
         parts=tuple(parts),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,24 @@ from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit
 
 
 def area(curve: pd.Series) -> float:
-    """Return the mean height of a curve over its rounds (trapezoid rule); its only value if it has one."""
+    """Return the mean height of a curve over its rounds (trapezoid rule).
+
+    A curve with a single value has this value.
+    """
     if len(curve) < 2:
         return float(curve.iloc[0])
     x = curve.index.to_numpy(float)
-    return float(np.trapezoid(curve.to_numpy(), x) / (x[-1] - x[0]))
+    integral = np.trapezoid(curve.to_numpy(), x)
+    return float(integral / (x[-1] - x[0]))
 
 
 def roughness(curve: pd.Series) -> float:
-    """Return the variance of the changes from one evaluated round to the next; NaN for fewer than two changes."""
-    return float(np.var(np.diff(curve.to_numpy()))) if len(curve) > 2 else float("nan")
+    """Return the variance of the changes from one evaluated round to the next.
+
+    It is NaN for fewer than two changes.
+    """
+    changes = np.diff(curve.to_numpy())
+    return float(np.var(changes)) if len(changes) > 1 else nan
 
 
 def setbacks(curve: pd.Series) -> float:
@@ -36,17 +45,19 @@ def setbacks(curve: pd.Series) -> float:
     A rise counts as 0, so that a curve without a fall has 0 however fast it rises.
     """
     falls = -np.diff(curve.to_numpy())
-    return float(falls.clip(min=0).mean()) if len(falls) > 1 else float("nan")
+    return float(falls.clip(min=0).mean()) if len(falls) > 1 else nan
 
 
 def early(curve: pd.Series) -> pd.Series:
     """Return the first tenth of a curve, but at least its first three points."""
-    return curve.iloc[: max(3, len(curve) // 10)]
+    length = max(3, len(curve) // 10)
+    return curve.iloc[:length]
 
 
 def tail(curve: pd.Series) -> float:
     """Return the mean over the last tenth of a curve."""
-    return float(curve.iloc[-max(1, len(curve) // 10) :].mean())
+    length = max(1, len(curve) // 10)
+    return float(curve.iloc[-length:].mean())
 
 
 def decline(curve: pd.Series) -> float:
@@ -117,6 +128,7 @@ def measured(
         field: The field of the curve.
         threshold: Accuracy threshold of the measures below and at_least.
     """
+    factor, _ = _scale(measure, field)
     if measure in ("below", "at_least"):
         assert threshold is not None
         numbers = _share(runs, threshold, measure == "below")
@@ -125,11 +137,10 @@ def measured(
     elif measure == "final":
         numbers = runs.final(field)
     else:
+        of_curve = _OF_CURVE[measure]
         better = metric_info(field).sign if measure.startswith("setbacks") else 1
-        numbers = {
-            unit: _OF_CURVE[measure](better * curve) for unit, curve in runs.curve(field).items()
-        }
-    factor, _ = _scale(measure, field)
+        curves = runs.curve(field)
+        numbers = {unit: of_curve(better * curve) for unit, curve in curves.items()}
     return {unit: factor * number for unit, number in numbers.items()}
 
 
@@ -142,13 +153,18 @@ def _scale(measure: str, field: str) -> tuple[float, str]:
 
 
 def _share(runs: MatchedRuns, threshold: float, below: bool) -> PerUnit:
-    """Return the share of clients whose accuracy at the end, the only round with clients, is below or not."""
+    """Return the share of clients whose accuracy is below a threshold, or not.
+
+    It is that of the end, the only round with clients.
+    """
     if runs.reading.round == "best" or runs.reading.weighting == "weighted":
         return {}
-    last = {unit: run.last_clients()["accuracy"].dropna() for unit, run in runs.runs.items()}
-    return {
-        unit: float(((accuracy < threshold) == below).mean()) for unit, accuracy in last.items()
-    }
+    shares = {}
+    for unit, run in runs.runs.items():
+        accuracy = run.last_clients()["accuracy"].dropna()
+        counted = (accuracy < threshold) == below
+        shares[unit] = float(counted.mean())
+    return shares
 
 
 def _mean_cka(runs: MatchedRuns) -> PerUnit:
@@ -182,7 +198,10 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
     for unit in set().union(*curves.values()):
         if not all(unit in curves[runs] or unit in runs.diverged for runs in sides):
             continue
-        rising = {runs: sign * by_unit[unit] for runs, by_unit in curves.items() if unit in by_unit}
+        rising = {}
+        for runs, by_unit in curves.items():
+            if unit in by_unit:
+                rising[runs] = sign * by_unit[unit]
         target = min(curve.max() for curve in rising.values())
         for runs, curve in rising.items():
             needed[runs][unit] = rounds_to(curve, target, lower=False)
@@ -196,9 +215,13 @@ def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
     for shown in figure_runs(evidence, check.figure, check.setups).values():
         better = selected(shown, *check.better)
-        worse = [runs for runs in selected(shown, *check.worse) if runs not in better]
-        for measure, field, one, two in product(check.measure, check.fields, better, worse):
-            rivals = (one, two) if measure == "rounds_pairwise" else (*better, *worse)
+        others = selected(shown, *check.worse)
+        worse = [runs for runs in others if runs not in better]
+        pairs = product(check.measure, check.fields, better, worse)
+        for measure, field, one, two in pairs:
+            rivals = [*better, *worse]
+            if measure == "rounds_pairwise":
+                rivals = [one, two]
             yield _compared(check, measure, field, one, two, rivals)
 
 
@@ -210,7 +233,10 @@ def _compared(
     two: MatchedRuns,
     rivals: Sequence[MatchedRuns],
 ) -> Comparison:
-    """Return the comparison of two runs of a figure in a measure; ``rivals`` have the target of rounds in common."""
+    """Return the comparison of two runs of a figure in a measure.
+
+    ``rivals`` have the target of rounds in common.
+    """
     if measure in ("rounds", "rounds_pairwise"):
         rounds = _rounds_to_common(rivals, field)
         first, second = rounds[one], rounds[two]
@@ -228,7 +254,8 @@ def _compared(
         quantity = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
         label = f"{quantity} of {one.name} against {times}{two.name} on {one.setup}"
     comparison = contest(label, first, scaled, sign, one, two, margin=-check.by)
-    return replace(comparison, unit=_scale(measure, field)[1])
+    _, unit = _scale(measure, field)
+    return replace(comparison, unit=unit)
 
 
 def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
@@ -261,4 +288,7 @@ def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:
     The field is a sum over rounds, whose best value is not that of the run.
     """
     curves = aligned(*(runs.curve(field) for runs in sides))
-    return {unit: float(one.iloc[-1] / two.iloc[-1]) for unit, (one, two) in curves.items()}
+    ratios = {}
+    for unit, (one, two) in curves.items():
+        ratios[unit] = float(one.iloc[-1] / two.iloc[-1])
+    return ratios

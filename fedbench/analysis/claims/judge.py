@@ -28,7 +28,7 @@ from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.schema import Claim
 
 Readings: TypeAlias = Mapping[Reading, Verdict]
-OwnCheck: TypeAlias = Callable[[Evidence], Iterable[Comparison]]
+ClaimCheck: TypeAlias = Callable[[Evidence], Iterable[Comparison]]
 _COMPARISONS: dict[type, Callable[[Evidence, Any], Iterable[Comparison]]] = {
     Compare: table_claims.compare,
     Trend: table_claims.trend,
@@ -84,42 +84,59 @@ def comparable(readings: Readings) -> dict[Reading, Verdict]:
 
     A reading counts if its blocks could have decided it either way.
     """
-    scaled = readings[ADOPTED].outcome is not readings[ADOPTED]
-    return {
-        reading: verdict.outcome
-        for reading, verdict in readings.items()
-        if verdict.outcome.counts and (verdict.outcome is not verdict) == scaled
-    }
+    adopted = readings[ADOPTED]
+    scaled = adopted.outcome is not adopted
+    comparable = {}
+    for reading, verdict in readings.items():
+        outcome = verdict.outcome
+        if outcome.counts and (outcome is not verdict) == scaled:
+            comparable[reading] = outcome
+    return comparable
 
 
 def differing(readings: Readings) -> list[Reading] | None:
-    """Return the readings that count and have another word than the adopted one; None if no other one counts.
+    """Return the readings that count and have another word than the adopted one.
+
+    None: no other reading counts.
 
     Of those that differ, the ones nearest to the adopted reading are given.
     """
     words = {reading: verdict.word for reading, verdict in comparable(readings).items()}
     if ADOPTED not in words or len(words) < 2:
         return None
-    others = {
-        reading: len(reading.differs_from(ADOPTED))
-        for reading, word in words.items()
-        if word != words[ADOPTED]
-    }
-    return [reading for reading, axes in others.items() if axes == min(others.values())]
+    others = [reading for reading, word in words.items() if word != words[ADOPTED]]
+    axes = {reading: len(reading.differs_from(ADOPTED)) for reading in others}
+    fewest = min(axes.values(), default=0)
+    return [reading for reading in others if axes[reading] == fewest]
 
 
 def _numbers(verdict: Verdict) -> list[object]:
     """Return the numbers that a verdict rests on, which two readings may share."""
-    return [(c.label, c.mean, c.greater, c.less, c.n, c.blocks) for c in verdict.comparisons]
+    return [
+        (
+            c.label,
+            c.mean,
+            c.greater,
+            c.less,
+            c.n,
+            c.blocks,
+        )
+        for c in verdict.comparisons
+    ]
 
 
 def comparisons_of(claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
     """Return the comparisons of a check of a claim, not judged."""
     if isinstance(check, Several):
-        parts = [c for part in check.checks for c in comparisons_of(claim, part, evidence)]
-        return [joined(check.label, parts, check.kind == "all")] if check.label else parts
+        parts: list[Comparison] = []
+        for part in check.checks:
+            parts += comparisons_of(claim, part, evidence)
+        if not check.label:
+            return parts
+        return [joined(check.label, parts, every=check.kind == "all")]
     if isinstance(check, Function):
-        return list(own_check(evidence.paper.id, claim.id)(evidence))
+        function = claim_check(evidence.paper.id, claim.id)
+        return list(function(evidence))
     if type(check) not in _COMPARISONS:
         raise RequestError(
             f"{check.kind} is not decided by comparisons; make it a claim of its own"
@@ -127,7 +144,7 @@ def comparisons_of(claim: Claim, check: Check, evidence: Evidence) -> list[Compa
     return list(_COMPARISONS[type(check)](evidence, check))
 
 
-def own_check(paper: str, claim: str) -> OwnCheck:
+def claim_check(paper: str, claim: str) -> ClaimCheck:
     """Return the check of a claim by a function of its own.
 
     Args:
@@ -142,7 +159,7 @@ def own_check(paper: str, claim: str) -> OwnCheck:
     functions = vars(import_module(module)) if find_spec(module) else {}
     for name, function in functions.items():
         if name.startswith(f"{claim}_"):
-            check: OwnCheck = function
+            check: ClaimCheck = function
             return check
     raise RequestError(
         f"kind: function needs a function {claim}_... in {module.replace('.', '/')}.py"

@@ -28,7 +28,10 @@ from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
 def rows_of(paper: Paper, part: str, setup: str) -> list[Row]:
-    """Return the rows of a table or figure in a setup; rows of one method differ in hyperparameters."""
+    """Return the rows of a table or figure in a setup.
+
+    Rows of one method differ in their hyperparameters.
+    """
     return [row for row in paper.rows(part) if row.setup == setup]
 
 
@@ -45,20 +48,24 @@ def row_of(paper: Paper, part: str, setup: str, algo: str, **hyper: Any) -> Row:
     raise RequestError(f"{part} has no row of {algo}{given} on {setup}")
 
 
-def own_and_best_other(
+def number_and_best_other(
     evidence: Evidence, table: str, setup: str, algo: str, metric: str
 ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
     """Return the number of a method and the best one of all others by unit, and the runs of all rows.
 
     A unit counts only if every row has it: the best number may be the one that is missing.
     """
-    m = evidence.paper.metrics[metric]
+    printed = evidence.paper.metrics[metric]
     rows = rows_of(evidence.paper, table, setup)
     runs = evidence.comparable(rows)
-    values = {row.algo: side.values(m) for row, side in zip(rows, runs, strict=True)}
-    best = min if m.direction == "lower" else max
-    numbers = aligned(values.pop(algo), *values.values())
-    return {unit: (own, best(others)) for unit, (own, *others) in numbers.items()}, runs
+    values = {}
+    for row, side in zip(rows, runs, strict=True):
+        values[row.algo] = side.values(printed)
+    best = min if printed.direction == "lower" else max
+    pairs = {}
+    for unit, (number, *others) in aligned(values.pop(algo), *values.values()).items():
+        pairs[unit] = number, best(others)
+    return pairs, runs
 
 
 def compare_rows(
@@ -75,18 +82,27 @@ def compare_rows(
             not be reached.
         label: Description of the comparison; empty for one by what is compared.
     """
-    m = evidence.paper.metrics[metric]
+    paper = evidence.paper
+    printed = paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
-    text = label or _label(evidence.paper, better, worse, m, by)
-    numbers = one.values(m), two.values(m)
-    return replace(contest(text, *numbers, _sign(m), one, two, margin=-by), unit=_unit(m))
+    comparison = contest(
+        label or _label(paper, better, worse, printed, by),
+        one.values(printed),
+        two.values(printed),
+        _sign(printed),
+        one,
+        two,
+        margin=-by,
+    )
+    return replace(comparison, unit=_unit(printed))
 
 
 def _label(paper: Paper, better: Row, worse: Row, metric: PrintedMetric, by: float) -> str:
     """Return what is compared; rows are named in full unless they are two methods in one setup."""
     elsewhere = better.setup != worse.setup
     full = elsewhere or better.algo == worse.algo
-    one, two = (_name(paper, row, full) for row in (better, worse))
+    one = _name(paper, better, full)
+    two = _name(paper, worse, full)
     where = "" if elsewhere else f" on {paper.setups[better.setup].title}"
     amount = _sign(metric) * by
     handicap = f" {'less' if amount > 0 else 'plus'} {abs(amount):g}" if by else ""
@@ -114,7 +130,7 @@ def _unit(metric: PrintedMetric) -> str:
 
 
 def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
-    """Return the comparisons of each better method with each worse one, or with itself at another place.
+    """Return the comparisons of each better method with each worse one, or with itself elsewhere.
 
     Where the methods on both sides are the same ones, a pair of them is one comparison of two
     parts.
@@ -125,26 +141,33 @@ def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     paper = evidence.paper
     table = check.table
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
-        own = row_of(paper, table, setup, algo)
+        row = row_of(paper, table, setup, algo)
         if check.at is not None:
             rivals = [row_of(paper, check.at.table, check.at.setup, algo)]
         elif check.worse:
-            rivals = [row_of(paper, table, setup, other) for other in check.worse if other != algo]
+            others = [other for other in check.worse if other != algo]
+            rivals = [row_of(paper, table, setup, other) for other in others]
         else:
-            rivals = [row for row in rows_of(paper, table, setup) if row is not own]
+            rivals = [other for other in rows_of(paper, table, setup) if other is not row]
         for rival in rivals:
-            yield compare_rows(evidence, own, rival, metric, check.by, check.label)
+            yield compare_rows(evidence, row, rival, metric, check.by, check.label)
 
 
 def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
-    """Return a comparison per pair of methods: two one-sided tests that each is less behind the other than ``by``."""
+    """Return a comparison per pair of methods, which are to differ by less than ``by``.
+
+    It has two one-sided tests: each method is less behind the other than that.
+    """
     paper = evidence.paper
-    for setup, metric, pair in product(check.setups, check.metrics, combinations(check.better, 2)):
-        one, two = (row_of(paper, check.table, setup, algo) for algo in pair)
+    pairs = combinations(check.better, 2)
+    for setup, metric, (first, second) in product(check.setups, check.metrics, pairs):
+        one = row_of(paper, check.table, setup, first)
+        two = row_of(paper, check.table, setup, second)
         parts = [
-            compare_rows(evidence, *sides, metric, check.by) for sides in ((one, two), (two, one))
+            compare_rows(evidence, one, two, metric, check.by),
+            compare_rows(evidence, two, one, metric, check.by),
         ]
-        names = " and ".join(paper.methods[algo].label for algo in pair)
+        names = f"{paper.methods[first].label} and {paper.methods[second].label}"
         label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
         yield joined(f"{label} on {paper.setups[setup].title}", parts, every=True)
 
@@ -153,32 +176,32 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
     """Return, per method, the rank correlation of the metric with the steps."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
-    rising = check.trend == "increasing"
+    sign = 1 if check.trend == "increasing" else -1
+    direction = "rising" if sign > 0 else "falling"
     where = f" on {paper.setups[check.setup].title}" if check.setup else ""
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
         values = [step.values(metric) for step in runs]
         correlations = rank_correlations(runs, values, -_sign(metric) * math.inf)
-        if not rising:
-            correlations = {unit: -tau for unit, tau in correlations.items()}
         label = (
             f"rank correlation of {metric.label} of {paper.methods[algo].label} "
-            f"with {check.over}{where}, {'rising' if rising else 'falling'}"
+            f"with {check.over}{where}, {direction}"
         )
-        yield tested(label, correlations, runs)
+        signed = {unit: sign * tau for unit, tau in correlations.items()}
+        yield tested(label, signed, runs)
 
 
 def rank_correlations(
     steps: Sequence[MatchedRuns], values: Sequence[PerUnit], worst: float
 ) -> PerUnit:
-    """Return the rank correlation of values with the steps, per unit that has an outcome at every step.
+    """Return the rank correlation of values with the steps.
 
-    A run that diverged has the worst value of all.
+    Units have an outcome at every step; a run that diverged has the worst value of all.
     """
-    outcomes = [
-        {**dict.fromkeys(runs.diverged, worst), **measured}
-        for runs, measured in zip(steps, values, strict=True)
-    ]
+    outcomes = []
+    for runs, measured in zip(steps, values, strict=True):
+        lost = dict.fromkeys(runs.diverged, worst)
+        outcomes.append(lost | measured)
     return {unit: kendall(numbers) for unit, numbers in aligned(*outcomes).items()}
 
 
@@ -186,36 +209,45 @@ def _steps(paper: Paper, check: Trend, algo: str) -> list[Row]:
     """Return the rows of a method in the order of the steps."""
     if check.setup is None:
         return [row_of(paper, check.table, setup, algo) for setup in check.order]
-    rows = [row for row in rows_of(paper, check.table, check.setup) if row.algo == algo]
-    if len(rows) < 2 or any(check.over not in row.hyperparameters for row in rows):
+    every_row = rows_of(paper, check.table, check.setup)
+    rows = [row for row in every_row if row.algo == algo]
+    named = all(check.over in row.hyperparameters for row in rows)
+    if len(rows) < 2 or not named:
         raise RequestError(
-            f"{check.table} needs at least two rows of {algo} on {check.setup}, all with {check.over}"
+            f"{check.table} needs at least two rows of {algo} on {check.setup}, "
+            f"all with {check.over}"
         )
     return sorted(rows, key=lambda row: row.hyperparameters[check.over])
 
 
 def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
-    """Return how far the rows of one side are ahead of those of the other, averaged over pairs of rows.
+    """Return how far the rows of one side are ahead of those of the other, on average over pairs.
 
     Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts
     if all rows have it.
     """
     paper = evidence.paper
-    m = paper.metrics[check.metric]
-    sides = [
-        [row_of(paper, side.table, *place) for place in product(side.setups, side.algos)]
+    metric = paper.metrics[check.metric]
+    better, worse = (
+        [row_of(paper, side.table, *names) for names in product(side.setups, side.algos)]
         for side in (check.better, check.worse)
-    ]
-    pairs = [evidence.comparable(pair) for pair in zip(*sides, strict=True)]
-    ahead = [leads(one.values(m), two.values(m), _sign(m)) for one, two in pairs]
-    differences = {unit: mean(numbers) - check.by for unit, numbers in aligned(*ahead).items()}
+    )
+    pairs = [evidence.comparable(pair) for pair in zip(better, worse, strict=True)]
+    sign = _sign(metric)
+    ahead = [leads(one.values(metric), two.values(metric), sign) for one, two in pairs]
+    by_unit = aligned(*ahead)
+    differences = {unit: mean(numbers) - check.by for unit, numbers in by_unit.items()}
 
     runs = [side for pair in pairs for side in pair]
     if all(one.cuts == two.cuts for one, two in pairs):
         runs = [replace(side, cuts=()) for side in runs]
     compared = above(check.label, differences, runs)
-    untuned = compared.complete and any(one.searched != two.searched for one, two in pairs)
-    yield replace(compared, unit=_unit(m), untuned=untuned)
+    unlike = any(one.searched != two.searched for one, two in pairs)
+    yield replace(
+        compared,
+        unit=_unit(metric),
+        untuned=compared.complete and unlike,
+    )
 
 
 def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
@@ -231,7 +263,7 @@ def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
 def band(
     label: str, runs: MatchedRuns, metric: PrintedMetric, low: float, high: float
 ) -> Comparison:
-    """Return the comparison of two parts: a metric is above the lower end of a band, and below its upper end.
+    """Return the comparison of a metric with a band: above its lower end, and below its upper end.
 
     Two one-sided tests show equivalence within the band, and one of them that it is outside: a
     number is always on the right side of one end, so that they are no comparisons of their own. A

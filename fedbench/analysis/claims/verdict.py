@@ -72,8 +72,9 @@ class Verdict:
         if self.word not in DECIDED or not self.comparisons:
             return None
         least = min(self.comparisons, key=lambda c: c.fewest)
+        all_behind = sum(c.chances(ahead=False) for c in self.comparisons)
         tests = [("hold", c, c.chances(ahead=True)) for c in self.comparisons]
-        tests.append(("fail", least, sum(c.chances(ahead=False) for c in self.comparisons)))
+        tests.append(("fail", least, all_behind))
         for outcome, comparison, chances in tests:
             if chances * least_p(comparison.fewest) > ALPHA:
                 return outcome, comparison, least_blocks(chances, ALPHA)
@@ -92,11 +93,16 @@ class Verdict:
 
 def _support(c: Comparison) -> tuple[float, ...]:
     """Return how much a comparison that has been run supports the claim, as a sort key."""
-    return c.against_p or 0.0, c.less or 0.0, -(c.greater or 0.0), c.strength
+    return (
+        c.against_p or 0.0,
+        c.less or 0.0,
+        -(c.greater or 0.0),
+        c.strength,
+    )
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons that must all be shown, and that on the comparisons of each setup."""
+    """Return the verdict on comparisons that must all be shown, and on those of each setup."""
     if not comparisons:
         return Verdict("not testable", "the claim names nothing to compare")
     groups: dict[str, list[Comparison]] = {}
@@ -105,7 +111,9 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
     by_group = {}
     if len(groups) > 1:
         by_group = {title: decide(members) for title, members in groups.items()}
-    scaled = _judged(comparisons) if any(c.reduced for c in comparisons) else None
+    scaled = None
+    if any(c.reduced for c in comparisons):
+        scaled = _judged(comparisons)
     verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
     return replace(verdict, scaled=scaled, by_group=by_group)
 
@@ -113,21 +121,26 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
 def _judged(comparisons: Sequence[Comparison]) -> Verdict:
     """Return the verdict on comparisons, with adjusted p-values where they have been run."""
     run = [c for c in comparisons if c.complete]
-    adjusted_p = zip(adjusted(run), adjusted(run, ahead=False), strict=True)
+    for_p = iter(adjusted(run))
+    against_p = iter(adjusted(run, ahead=False))
     judged = []
     for c in comparisons:
-        for_p, against_p = next(adjusted_p) if c.complete else (None, None)
-        judged.append(replace(c, for_p=for_p, against_p=against_p))
+        if c.complete:
+            c = replace(c, for_p=next(for_p), against_p=next(against_p))
+        judged.append(c)
+    return Verdict(_word(judged), comparisons=tuple(judged))
+
+
+def _word(judged: Sequence[Comparison]) -> str:
+    """Return the verdict that adjusted p-values come to, in a word."""
     states = {c.state for c in judged}
     if "not run" in states:
-        word = "not run"
-    elif any(c.untuned for c in judged):
-        word = "undecided"
+        return "not run"
+    if any(c.untuned for c in judged):
+        return "undecided"
     # where all must be shown, none needs an adjustment
-    elif all((c.greater or 0.0) <= ALPHA for c in judged):
-        word = "holds"
-    elif "refuted" in states:
-        word = "mixed" if "shown" in states else "fails"
-    else:
-        word = "undecided"
-    return Verdict(word, comparisons=tuple(judged))
+    if all((c.greater or 0.0) <= ALPHA for c in judged):
+        return "holds"
+    if "refuted" not in states:
+        return "undecided"
+    return "mixed" if "shown" in states else "fails"
