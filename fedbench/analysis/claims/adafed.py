@@ -35,37 +35,48 @@ _ROUNDS = PrintedMetric(
 
 
 def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that AdaFed's lead over the best other method in STD, as a ratio, is larger on skewed FEMNIST."""
+    """Test that AdaFed's lead over the best other method in STD is larger on skewed FEMNIST.
+
+    The lead is a ratio.
+    """
     paper = evidence.paper
     ratios: dict[str, PerUnit] = {}
     sides: list[MatchedRuns] = []
     for setup in ("femnist_skewed", "femnist_original"):
         numbers, runs = number_and_best_other(evidence, "table3", setup, "adafed", "std_clients")
         title = paper.setups[setup].title
-        ratios[title] = {unit: best / own for unit, (own, best) in numbers.items() if own}
+        ratios[title] = {unit: best / std for unit, (std, best) in numbers.items() if std}
         sides += runs
     larger, smaller = ratios
     label = (
         f"lead of {paper.methods['adafed'].label} over the best other in "
         f"{paper.metrics['std_clients'].label}, as a ratio, on {larger} against {smaller}"
     )
-    yield above(label, leads(ratios[larger], ratios[smaller], 1.0), sides)
+    growth = leads(ratios[larger], ratios[smaller], 1.0)
+    yield above(label, growth, sides)
 
 
 def c16_high_loss_falls_by_more(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that the loss of the client that starts highest falls by more than that of the client that starts lowest."""
+    """Test that the loss of the client that starts highest falls by more than the lowest one."""
 
     def lead(low: pd.Series, high: pd.Series) -> float:
-        return float((high.iloc[0] - high.iloc[-1]) - (low.iloc[0] - low.iloc[-1]))
+        fall_of_high = high.iloc[0] - high.iloc[-1]
+        fall_of_low = low.iloc[0] - low.iloc[-1]
+        return float(fall_of_high - fall_of_low)
 
-    return _two_clients(evidence, "the drop of the high loss beyond that of the low one", lead)
+    label = "the drop of the high loss beyond that of the low one"
+    return _two_clients(evidence, label, lead)
 
 
 def c65_losses_end_alike(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that over the last tenth of the rounds both losses differ by less than a tenth of the larger one."""
+    """Test that over the last tenth of the rounds both losses differ by less than a tenth.
+
+    The difference is a share of the larger loss.
+    """
 
     def room(low: pd.Series, high: pd.Series) -> float:
-        one, two = tail(low), tail(high)
+        one = tail(low)
+        two = tail(high)
         return 0.1 * max(one, two) - abs(one - two)
 
     label = "the final gap between both losses below a tenth of the larger one"
@@ -73,14 +84,18 @@ def c65_losses_end_alike(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def _two_clients(
-    evidence: Evidence, label: str, lead: Callable[[pd.Series, pd.Series], float]
+    evidence: Evidence,
+    label: str,
+    lead: Callable[[pd.Series, pd.Series], float],
 ) -> Iterator[Comparison]:
-    """Return, per setup of Figure 3, the comparison of a number of the two clients' losses with 0."""
+    """Yield the comparison of a number of the two clients' losses with 0, per setup of Figure 3."""
     for shown in figure_runs(evidence, "figure3").values():
         runs = runs_of(shown, "adafed")
-        losses = {unit: low_and_high(run.clients()) for unit, run in runs.runs.items()}
-        # a single round shows no trend
-        leads = {unit: lead(low, high) for unit, (low, high) in losses.items() if len(low) > 1}
+        leads = {}
+        for unit, run in runs.runs.items():
+            low, high = low_and_high(run.clients())
+            if len(low) > 1:  # a single round shows no trend
+                leads[unit] = lead(low, high)
         yield above(f"{label} on {runs.setup}", leads, [runs])
 
 
@@ -116,7 +131,7 @@ def _rounds_needed(runs: MatchedRuns) -> PerUnit:
 
 
 def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that AdaFed reaches a mean accuracy of 40 % in rounds 360 to 440 and each other method in 810 to 990.
+    """Test that AdaFed reaches 40 % in rounds 360 to 440 and each other method in 810 to 990.
 
     These are the 400 and 900 rounds of the paper, which it reads off a picture, with a slack of a
     tenth.
@@ -130,13 +145,18 @@ def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def c66_full_batch_is_smoothest(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that the length of the direction, as a share of its first value, is smoothest for one full-batch epoch."""
+    """Test that the length of the direction is smoothest for one full-batch epoch.
+
+    Lengths are shares of the first one.
+    """
     (shown,) = figure_runs(evidence, "figure4").values()
-    rough = {
-        runs: {unit: roughness(c / c.iloc[0]) for unit, c in runs.curve("update_norm").items()}
-        for runs in shown
-    }
-    smooth = shown[-1]  # the row with a full batch and a single epoch
-    for runs in shown[:-1]:
-        label = f"roughness of the normalised length for {smooth.name} against {runs.name} on {runs.setup}"
-        yield above(label, leads(rough[smooth], rough[runs], -1.0), (smooth, runs))
+    rough: dict[MatchedRuns, PerUnit] = {}
+    for runs in shown:
+        curves = runs.curve("update_norm")
+        rough[runs] = {unit: roughness(curve / curve.iloc[0]) for unit, curve in curves.items()}
+    *others, smooth = shown  # the last row has a full batch and a single epoch
+    for runs in others:
+        names = f"{smooth.name} against {runs.name} on {runs.setup}"
+        label = f"roughness of the normalised length for {names}"
+        smoother = leads(rough[smooth], rough[runs], -1.0)
+        yield above(label, smoother, (smooth, runs))
