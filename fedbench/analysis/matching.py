@@ -1,4 +1,4 @@
-"""Matching of runs on disk with the rows of a paper's tables, and the values that the runs have measured."""
+"""Matching of runs on disk with the rows of a paper's tables, and the values that they measured."""
 
 from __future__ import annotations
 
@@ -88,15 +88,16 @@ class MatchedRuns:
     @property
     def errors(self) -> list[str]:
         """Messages of the errors that ended runs, each on one line."""
-        messages = [str(run.meta.get("error") or "") for run in self.every]
-        lines = dict.fromkeys(" ".join(message.split()) for message in messages)
-        return [line for line in lines if line]
+        errors = [str(run.meta.get("error") or "") for run in self.every]
+        lines = dict.fromkeys(" ".join(error.split()) for error in errors)
+        return list(filter(None, lines))
 
     @property
     def splits(self) -> list[int]:
         """Splits of the data whose runs do not count under the reading."""
-        units = {unit_of(run) for run in self.every if run.counts}
-        return sorted({unit.split for unit in units - self.runs.keys()})
+        finished = {unit_of(run) for run in self.every if run.counts}
+        others = finished - self.runs.keys()
+        return sorted({unit.split for unit in others})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
         """Return a field over the evaluated rounds, per unit.
@@ -124,11 +125,17 @@ class MatchedRuns:
             which: Round whose number counts, ``last`` or ``best``; by default ``self.round``.
         """
         field = self.reading.field(metric.field)
-        if field is None or (self.reading.round == "best" and field.startswith("client:")):
+        if field is None:
+            return {}
+        if self.reading.round == "best" and field.startswith("client:"):
             return {}  # runs keep the clients of the last round only
         read = replace(metric, field=field)
-        values = {unit: _value(run, read, which or self.round) for unit, run in self.runs.items()}
-        return {unit: value * metric.factor for unit, value in values.items() if value is not None}
+        values = {}
+        for unit, run in self.runs.items():
+            value = _value(run, read, which or self.round)
+            if value is not None:
+                values[unit] = value * metric.factor
+        return values
 
 
 def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
@@ -206,30 +213,28 @@ class Evidence:
         return self.choices(row)[0]
 
     def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
-        """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
+        """Return the runs of several rows, reduced alike if possible, else those of ``find``.
 
         If one method has runs at the paper's setting and the others only reduced ones, the reduced
         runs of all methods can still be compared. Among several common settings, the one with the
         best average rank over the rows counts.
         """
         choices = [self.choices(row) for row in rows]
-        ended: list[dict[Cuts, MatchedRuns]] = []
-        for settings in choices:
-            by_cuts: dict[Cuts, MatchedRuns] = {}
-            for runs in settings:
-                if runs.runs or runs.diverged:
-                    by_cuts.setdefault(runs.cuts, runs)
-            ended.append(by_cuts)
-
+        ended = [_by_cuts(settings) for settings in choices]
         orders = [list(by_cuts) for by_cuts in ended if by_cuts]
-        common = set.intersection(*map(set, orders)) if orders else set()
+        common = set(orders[0]).intersection(*orders) if orders else set()
         if not common:
             return [settings[0] for settings in choices]
-        best = min(common, key=lambda cuts: (sum(order.index(cuts) for order in orders), cuts))
-        return [
-            by_cuts.get(best, settings[-1])
-            for by_cuts, settings in zip(ended, choices, strict=True)
-        ]
+
+        def rank(cuts: Cuts) -> tuple[int, Cuts]:
+            return sum(order.index(cuts) for order in orders), cuts
+
+        best = min(common, key=rank)
+        runs = []
+        for by_cuts, settings in zip(ended, choices, strict=True):
+            *_, empty = settings
+            runs.append(by_cuts.get(best, empty))
+        return runs
 
     def choices(self, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first, followed by an empty one."""
@@ -247,7 +252,8 @@ class Evidence:
             round=self._round_of(row),
         )
         ranked = []
-        for every in self._settings.get((setup.experiment, algo), {}).values():
+        settings = self._settings.get((setup.experiment, algo), {})
+        for every in settings.values():
             counted = every
             if self.reading.splits == "fixed":  # the split of the experiment
                 counted = [run for run in every if SPLIT not in run.meta["departures"]]
@@ -259,12 +265,22 @@ class Evidence:
         return [*(runs for _, runs in ranked), empty]
 
     def _round_of(self, row: Row) -> str:
-        """Return the round of the reading, else that of the row's table; figures show the last one."""
+        """Return the round of the reading, else of the row's table; figures show the last one."""
         if self.reading.round != "adopted":
             return self.reading.round
-        tables = self.paper.tables.values()
-        printed = (table.round for table in tables if any(other is row for other in table.rows))
-        return next(printed, "last")
+        for table in self.paper.tables.values():
+            if any(other is row for other in table.rows):
+                return table.round
+        return "last"
+
+
+def _by_cuts(settings: Iterable[MatchedRuns]) -> dict[Cuts, MatchedRuns]:
+    """Return the first setting with each reduction that has an outcome."""
+    first: dict[Cuts, MatchedRuns] = {}
+    for runs in settings:
+        if runs.runs or runs.diverged:
+            first.setdefault(runs.cuts, runs)
+    return first
 
 
 def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
@@ -272,14 +288,16 @@ def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
     algo = paper.methods[row.algo].algo
     wanted = paper.overrides(row)
     variant = paper.readings.variant(reading.variant, row.setup)
-    if variant is None:
-        return algo, wanted
-    return variant.algos.get(row.algo, algo), {**wanted, **variant.keys(row.algo)}
+    if variant is not None:
+        algo = variant.algos.get(row.algo, algo)
+        wanted |= variant.keys(row.algo)
+    return algo, wanted
 
 
 def _setting_of(run: Run) -> str:
     """Return a text that runs of one setting share, whatever their seed and split of the data."""
-    keys = {key: value for key, value in setting(run.config).items() if key != SPLIT}
+    keys = setting(run.config)
+    keys.pop(SPLIT, None)
     code = [run.meta.get(name) for name in ("files", "code", "revision")]
     return json.dumps([keys, *code], sort_keys=True)
 
@@ -294,9 +312,11 @@ def _matches(run: Run, wanted: Tree, setup: Setup) -> bool:
 
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
-    """Return the keys in which a run differs from its row, apart from the split, as [paper, run]."""
-    departures = run.meta["departures"].items()
-    changes = {key: change for key, change in departures if key not in wanted and key != SPLIT}
+    """Return the keys in which a run differs from its row, as [paper, run]; without the split."""
+    changes = {}
+    for key, change in run.meta["departures"].items():
+        if key not in wanted and key != SPLIT:
+            changes[key] = change
     rounds = run.config["rounds"]
     printed = wanted.get("rounds", rounds)
     if printed != rounds:
@@ -318,7 +338,7 @@ def _reducible(run: Run, key: str, change: Sequence[Any], setup: Setup) -> bool:
 
 
 def _share(value: Any, clients: float) -> float:
-    """Return a participation as a share of the clients: an integer above 1 is a number of clients."""
+    """Return a participation as a share of the clients; an integer above 1 is a number of them."""
     return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
 
 
@@ -328,7 +348,7 @@ def _largest(value: Any) -> float:
 
 
 def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
-    """Return the sort key of the settings of a row: ended, unreduced, long, with many runs, late."""
+    """Return the sort key of settings: ended, unreduced, long, with many runs, late."""
     return (
         # a run that diverged has an outcome too: a shorter run that did not diverge must not
         # replace it
@@ -343,7 +363,7 @@ def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
 def _with_counted(
     matched: MatchedRuns, counted: Sequence[Run], wanted: Tree, setup: Setup
 ) -> MatchedRuns:
-    """Return the runs of a setting with those that count under the reading, and their departures."""
+    """Return matched runs with those that count under the reading, and their departures."""
     done, others = counted_and_others(counted)
     changes = _departures(counted[0], wanted)
     cuts = {key: config_value(value) for key, (_, value) in changes.items()}

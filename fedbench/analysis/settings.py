@@ -1,4 +1,4 @@
-"""Settings of runs: the keys that distinguish them, and blocks of settings that are equal in everything but one key."""
+"""Settings of runs, the keys that distinguish them, and blocks that differ in a single key."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +27,8 @@ def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     """Return the runs of each method and setting, in the order of their seeds."""
     groups: dict[Key, list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.meta["seed"], str(run.path))):
-        groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
+        key = run.meta["algo"], run.meta["hash"]
+        groups.setdefault(key, []).append(run)
     return groups
 
 
@@ -62,10 +63,12 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
                 section = ""  # which no setting has, so that all are compared
             if name != "algo" and name in differing_in(section, tree.get(section)):
                 keys[key][name] = value
-    names = Counter((key[0], keys_text(tree)) for key, tree in keys.items())
-    for key, tree in keys.items():
-        if names[key[0], keys_text(tree)] > 1:
-            keys[key] = {**tree, "hash": key[1]}
+
+    names = {(algo, digest): f"{algo} {keys_text(tree)}" for (algo, digest), tree in keys.items()}
+    counts = Counter(names.values())
+    for key, name in names.items():
+        if counts[name] > 1:
+            _, keys[key]["hash"] = key
     return keys
 
 
@@ -75,11 +78,15 @@ def differing(trees: Collection[Tree]) -> set[str]:
     for tree in trees:
         for key, value in tree.items():
             values.setdefault(key, []).append(config_value(value))
-    return {key for key, texts in values.items() if len(texts) < len(trees) or len(set(texts)) > 1}
+    keys = set()
+    for key, texts in values.items():
+        if len(texts) < len(trees) or len(set(texts)) > 1:
+            keys.add(key)
+    return keys
 
 
 def rank(value: Any) -> tuple[int, float, str]:
-    """Return a sort key for a value: none first, then numbers in ascending order, then lists and texts."""
+    """Return a sort key for a value: none, then numbers in ascending order, then lists and texts."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):
@@ -129,15 +136,20 @@ class Setting:
         return sorted(diverged - self.counted.keys())
 
     def numbers(self, metric: MetricInfo) -> dict[int, float]:
-        """Return the numbers of a metric by seed, in the printed unit; infinitely bad where the run diverged."""
-        last = {seed: run.last_round()[metric.name] for seed, run in self.counted.items()}
-        numbers = {seed: metric.factor * float(value) for seed, value in last.items()}
-        return numbers | dict.fromkeys(self.lost, -metric.sign * inf)
+        """Return the numbers of a metric by seed, in the printed unit.
+
+        They are infinitely bad where the run diverged.
+        """
+        numbers = dict.fromkeys(self.lost, -metric.sign * inf)
+        for seed, run in self.counted.items():
+            value = run.last_round()[metric.name]
+            numbers[seed] = metric.factor * float(value)
+        return numbers
 
 
 @dataclass(frozen=True)
 class SeedBlock:
-    """Settings that are equal in everything but the compared key, and the keys that do not separate its values.
+    """Settings that are equal in everything but the compared key.
 
     Attributes:
         title: What they have in common.
@@ -152,13 +164,14 @@ class SeedBlock:
     @cached_property
     def rows(self) -> dict[str, Setting]:
         """The settings with a run that is done or diverged, by name."""
-        ended = [s for s in self.settings if s.counted or s.lost]
-        return {s.name: s for s in sorted(ended, key=lambda s: s.name)}
+        ended = {s.name: s for s in self.settings if s.counted or s.lost}
+        return dict(sorted(ended.items()))
 
     @property
     def lines(self) -> dict[str, list[Run]]:
         """The runs that count by row, a run per seed, in order."""
-        return {name: list(s.counted.values()) for name, s in self.rows.items() if s.counted}
+        runs = {name: list(s.counted.values()) for name, s in self.rows.items()}
+        return {name: members for name, members in runs.items() if members}
 
     @property
     def runs(self) -> list[Run]:
@@ -168,12 +181,11 @@ class SeedBlock:
     @property
     def left_out(self) -> str:
         """Number of runs that are not finished or failed, by row."""
-        counts = Counter(
-            f"{s.name} {run.outcome}"
-            for s in self.settings
-            for run in s.runs
-            if run.outcome not in ("done", "diverged")
-        )
+        counts: Counter[str] = Counter()
+        for s in self.settings:
+            for run in s.runs:
+                if run.outcome not in ("done", "diverged"):
+                    counts[f"{s.name} {run.outcome}"] += 1
         return ", ".join(f"{n} {row}" for row, n in sorted(counts.items()))
 
     @property
@@ -186,16 +198,19 @@ class SeedBlock:
     @property
     def reduced(self) -> dict[str, str]:
         """Departures from the paper by row, except for those of the data's files."""
-        texts = {
-            name: ", ".join(departures(members[0], self.key))
-            for name, members in self.lines.items()
-        }
-        return {name: text for name, text in texts.items() if text}
+        texts = {}
+        for name, (run, *_) in self.lines.items():
+            if cuts := departures(run, self.key):
+                texts[name] = ", ".join(cuts)
+        return texts
 
     @property
     def unofficial(self) -> list[str]:
         """Sentences on data not read from the publisher's files, and on samples of clients."""
-        return sorted({text for run in self.runs for text in (*run.unofficial, *run.sampled)})
+        texts: set[str] = set()
+        for run in self.runs:
+            texts |= {*run.unofficial, *run.sampled}
+        return sorted(texts)
 
     @property
     def lost(self) -> dict[str, list[int]]:
@@ -204,7 +219,9 @@ class SeedBlock:
 
 
 def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
-    """Return the blocks of the runs that have a key, by title; if methods are compared, ``local`` separates none.
+    """Return the blocks of the runs that have a key, by title.
+
+    If methods are compared, ``local`` separates none.
 
     Raises:
         RequestError: If no run has the key.
@@ -219,16 +236,16 @@ def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
     sections = tuple(f"{section}." for section in merged)
     groups: dict[tuple[tuple[str, Any], ...], list[Setting]] = {}
     for s in settings:
-        common = [
-            (name, value)
-            for name, value in sorted(s.facts.items())
-            if name not in merged and not name.startswith(sections)
-        ]
+        common = []
+        for name, value in sorted(s.facts.items()):
+            if name not in merged and not name.startswith(sections):
+                common.append((name, value))
         groups.setdefault(tuple(common), []).append(s)
     _name(groups.values())
     titles = _titles([dict(common) for common in groups])
-    pairs = zip(titles, groups.values(), strict=True)
-    blocks = [SeedBlock(title, key, tuple(members)) for title, members in pairs]
+    blocks = []
+    for title, members in zip(titles, groups.values(), strict=True):
+        blocks.append(SeedBlock(title, key, tuple(members)))
     return sorted(blocks, key=lambda block: block.title)
 
 
@@ -259,20 +276,22 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
         settings[place].runs.append(run)
     if not settings:
         raise RequestError(
-            f"none of {len(runs)} runs has the key {key}; it must be algo, data, model or a key of their config.yaml, "
-            f"such as local.lr{nearest(key, known)}"
+            f"none of {len(runs)} runs has the key {key}; it must be algo, data, model or a key of "
+            f"their config.yaml, such as local.lr{nearest(key, known)}"
         )
     return list(settings.values())
 
 
 def _name(groups: Iterable[Sequence[Setting]]) -> None:
-    """Name the rows of blocks; keys that are part of the name of a value in one of them are so in all."""
+    """Name the rows of blocks; keys in the name of a value in one of them are so in all."""
     named: dict[str, set[str]] = {}
     for members in groups:
-        for base in {s.base for s in members}:
-            alike = [s.facts for s in members if s.base == base]
+        by_base: dict[str, list[Tree]] = {}
+        for s in members:
+            by_base.setdefault(s.base, []).append(s.facts)
+        for base, alike in by_base.items():
             keys = differing(alike) - {"hash"}
-            texts = {keys_text({key: facts.get(key) for key in sorted(keys)}) for facts in alike}
+            texts = {keys_text({key: facts.get(key) for key in keys}) for facts in alike}
             if len(texts) < len(alike):
                 keys.add("hash")
             named.setdefault(base, set()).update(keys)
@@ -292,10 +311,12 @@ def _titles(commons: Sequence[Tree]) -> list[str]:
                 head += f", {group}={common[group]}" if group in SCENARIOS else f", {common[group]}"
         heads.append(head)
 
+    alike: dict[str, list[Tree]] = {}
+    for head, common in zip(heads, commons, strict=True):
+        alike.setdefault(head, []).append(common)
     titles = []
     for head, common in zip(heads, commons, strict=True):
-        alike = [other for title, other in zip(heads, commons, strict=True) if title == head]
-        apart = differing(alike) - {"experiment"}
-        keys = _without_repeats({key: common[key] for key in common if key in apart})
-        titles.append(f"{head} {keys_text(keys)}".rstrip())
+        apart = differing(alike[head]) - {"experiment"}
+        keys = {key: value for key, value in common.items() if key in apart}
+        titles.append(f"{head} {keys_text(_without_repeats(keys))}".rstrip())
     return titles
