@@ -1,4 +1,4 @@
-"""Tests of whether methods differ, on runs that are equal in everything but one key, paired by seed.
+"""Tests of whether methods differ, on runs that differ in a single key, paired by seed.
 
 A block contains the runs that are equal in everything but the compared key, the seed and the keys
 that do not affect the numbers. If methods are compared, the keys of a method (``algo`` and
@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from math import isfinite, isinf
+from math import isfinite
 from statistics import mean
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from fedbench.analysis.settings import SeedBlock, Setting, blocks_of, differing, rank
 from fedbench.analysis.stats import (
@@ -123,7 +125,11 @@ class ComparedRuns:
 
 
 def compare(
-    runs: Sequence[Run], key: str, metric: str, baseline: str | None = None, alpha: float = 0.05
+    runs: Sequence[Run],
+    key: str,
+    metric: str,
+    baseline: str | None = None,
+    alpha: float = 0.05,
 ) -> ComparedRuns:
     """Return comparisons of the values of a key.
 
@@ -149,33 +155,42 @@ def compare(
     if not shown:
         contents = "; ".join(f"{block.title}: {block.content}" for block in alone[:_LISTED])
         raise RequestError(
-            f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
-            f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
+            f"nothing to compare: --compare {key} needs finished runs of at least two values of "
+            f"{key} whose other settings are equal; found {contents}. Run more, for example "
+            f"fedbench -m {key}=A,B seed=0,1,2"
         )
     done = [run for block in shown for run in block.runs]
     if not done:
         raise RequestError("all runs that could be compared diverged")
     entry = measured_metric(metric, done)
-    rows = {name: s for block in shown for name, s in block.rows.items()}
+
+    rows: dict[str, Setting] = {}
+    for block in shown:
+        rows |= block.rows
     names = sorted(rows, key=lambda name: (rank(rows[name].value), name))
     against = None if baseline is None else _baseline(baseline, rows)
-    numbers = [
-        {name: block.rows[name].numbers(entry) for name in names if name in block.rows}
-        for block in shown
+    numbers: list[Numbers] = []
+    for block in shown:
+        present = [name for name in names if name in block.rows]
+        numbers.append({name: block.rows[name].numbers(entry) for name in present})
+    compared = [
+        _compared(block, by_method, entry, against, alpha)
+        for block, by_method in zip(shown, numbers, strict=True)
     ]
+    over_blocks = None
+    if len(shown) > 1:
+        over_blocks = _over_blocks(numbers, names, entry, alpha)
+    with_key = sum(len(s.runs) for block in blocks for s in block.settings)
     return ComparedRuns(
         key=key,
         metric=entry,
         names=tuple(names),
         baseline=against,
         alpha=alpha,
-        blocks=tuple(
-            _compared(block, by_method, entry, against, alpha)
-            for block, by_method in zip(shown, numbers, strict=True)
-        ),
-        over_blocks=_over_blocks(numbers, names, entry, alpha) if len(shown) > 1 else None,
+        blocks=tuple(compared),
+        over_blocks=over_blocks,
         alone=tuple(alone),
-        without=len(runs) - sum(len(s.runs) for block in blocks for s in block.settings),
+        without=len(runs) - with_key,
     )
 
 
@@ -186,58 +201,76 @@ def measured_metric(name: str, runs: Sequence[Run]) -> MetricInfo:
         RequestError: If the metric is unknown or was not measured in all of the runs.
     """
     last = {run.path: run.last_round() for run in runs}
-    measured = dict.fromkeys(key for row in last.values() for key in row if key != "round")
+    measured: dict[str, Any] = {}
+    for row in last.values():
+        measured |= row
+    measured.pop("round")
     choice("metric", name, measured)
     missing = [path for path, row in last.items() if row.get(name) is None]
     if missing:
         raise RequestError(
-            f"{name} must have been measured in all runs that are compared, but is null in {len(missing)} of "
-            f"{len(last)}, first in {missing[0]}; choose another metric"
+            f"{name} must have been measured in all runs that are compared, but is null in "
+            f"{len(missing)} of {len(last)}, first in {missing[0]}; choose another metric"
         )
     return metric_info(name)
 
 
 def _compared(
-    block: SeedBlock, numbers: Numbers, metric: MetricInfo, baseline: str | None, alpha: float
+    block: SeedBlock,
+    numbers: Numbers,
+    metric: MetricInfo,
+    baseline: str | None,
+    alpha: float,
 ) -> ComparedBlock:
     if baseline is None:
         pairs = list(combinations(numbers, 2))
+    elif baseline in numbers:
+        pairs = [(name, baseline) for name in numbers if name != baseline]
     else:
-        pairs = [(name, baseline) for name in numbers if name != baseline and baseline in numbers]
-    tested = {
-        pair: d
-        for pair in pairs
-        if (d := _difference(numbers, *pair, metric, 1 - alpha)) is not None
-    }
-    adjusted = holm([d.two_sided for d in tested.values()])
-    # lower bounds of the adjusted p
-    least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])
+        pairs = []
+    tested: dict[tuple[str, str], Paired] = {}
+    for pair in pairs:
+        test = _difference(numbers, *pair, metric, 1 - alpha)
+        if test is not None:
+            tested[pair] = test
+
+    adjusted = holm([test.two_sided for test in tested.values()])
+    differences = []
+    for ((first, second), test), p in zip(tested.items(), adjusted, strict=True):
+        ahead = None if p > alpha else metric.sign * test.mean > 0
+        differences.append(Difference(first, second, test, p, ahead))
+
+    counts = [test.n for test in tested.values()]
+    least = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of the adjusted p
+    cells = {}
+    for name, by_seed in numbers.items():
+        finite = filter(isfinite, by_seed.values())
+        cells[name] = Cell(tuple(finite))
     return ComparedBlock(
         block.title,
         block.key,
         block.settings,
-        numbers={
-            name: Cell(tuple(filter(isfinite, by_seed.values())))
-            for name, by_seed in numbers.items()
-        },
-        differences=tuple(
-            Difference(a, b, d, p, None if p > alpha else metric.sign * d.mean > 0)
-            for ((a, b), d), p in zip(tested.items(), adjusted, strict=True)
-        ),
+        numbers=cells,
+        differences=tuple(differences),
         unpaired=tuple(pair for pair in pairs if pair not in tested),
-        short=tuple(d.n for d, p in zip(tested.values(), least, strict=True) if p > alpha),
+        short=tuple(n for n, p in zip(counts, least, strict=True) if p > alpha),
         without_baseline=baseline is not None and baseline not in numbers,
         unequal=_unequal(block.rows) if block.key == "algo" else {},
     )
 
 
 def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
-    """Return the keys of the local solver in which methods differ and that their names do not show, with the values."""
+    """Return the values of keys of the local solver in which methods differ.
+
+    Keys that the names of the methods show are left out.
+    """
     methods = {name: s.facts for name, s in rows.items() if s.counted}
     unequal = {}
     for key in sorted(differing(list(methods.values()))):
-        if key.startswith("local.") and not all(f" {key}=" in name for name in methods):
-            unequal[key] = {name: config_value(facts.get(key)) for name, facts in methods.items()}
+        shown = all(f" {key}=" in name for name in methods)
+        if key.startswith("local.") and not shown:
+            values = {name: facts.get(key) for name, facts in methods.items()}
+            unequal[key] = {name: config_value(value) for name, value in values.items()}
     return unequal
 
 
@@ -246,12 +279,13 @@ def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
     texts = {given}
     with suppress(ValueError):
         texts.add(config_value(float(given)))  # 1e-3 is 0.001
-    fitting = sorted(
-        name for name, s in rows.items() if texts & {name, s.base, config_value(s.value)}
-    )
+    fitting = []
+    for name, s in rows.items():
+        if texts & {name, s.base, config_value(s.value)}:
+            fitting.append(name)
     if len(fitting) == 1:
         return fitting[0]
-    return str(choice("baseline", given, fitting or list(rows)))
+    return choice("baseline", given, sorted(fitting) or list(rows))
 
 
 def _difference(
@@ -265,7 +299,8 @@ def _difference(
     """
     a = numbers[first]
     b = numbers[second]
-    differences = {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
+    seeds = sorted(a.keys() & b.keys())
+    differences = {seed: a[seed] - b[seed] for seed in seeds}
     if metric.direction is None:
         differences = {seed: d for seed, d in differences.items() if isfinite(d)}
     counted = with_diverged(differences)
@@ -281,24 +316,26 @@ def _over_blocks(
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
     short: list[int] = []
     for a, b in combinations(names, 2):
-        differences = [
-            _difference(numbers, a, b, metric) for numbers in blocks if {a, b} <= numbers.keys()
-        ]
-        tests = [test for test in differences if test is not None]
-        if not tests:
+        tests = []
+        for numbers in blocks:
+            if {a, b} <= numbers.keys():
+                tests.append(_difference(numbers, a, b, metric))
+        known = [test for test in tests if test is not None]
+        if not known:
             continue
-        decided = [test for test in tests if test.two_sided <= alpha]
+        decided = [test for test in known if test.two_sided <= alpha]
         won = sum(metric.sign * test.mean > 0 for test in decided)
         lost = len(decided) - won
-        undecided = len(tests) - len(decided)
+        undecided = len(known) - len(decided)
         counts[a, b] = won, undecided, lost
         counts[b, a] = lost, undecided, won
-        short += [test.n for test in tests if 2 * least_p(test.n) > alpha]
+        short += [test.n for test in known if 2 * least_p(test.n) > alpha]
 
     full = [numbers for numbers in blocks if len(numbers) == len(names)]
-    scores = [
-        [metric.sign * mean(by_seed.values()) for by_seed in numbers.values()] for numbers in full
-    ]
+    scores = []
+    for numbers in full:
+        means = [mean(by_seed.values()) for by_seed in numbers.values()]
+        scores.append([metric.sign * value for value in means])
     ranks = None
     if len(names) > 2 and len(full) > 1:
         ranks = friedman(scores)
@@ -307,5 +344,5 @@ def _over_blocks(
         short=tuple(short),
         full=len(full),
         ranks=ranks,
-        diverged=any(isinf(score) for row in scores for score in row),
+        diverged=bool(np.isinf(scores).any()),
     )
