@@ -17,9 +17,7 @@ import numpy as np
 
 from fedbench.analysis.settings import SeedBlock, Setting, blocks_of, differing, rank
 from fedbench.analysis.stats import (
-    Friedman,
     Paired,
-    friedman,
     has_scale,
     holm,
     least_p,
@@ -87,15 +85,15 @@ class OverBlocks:
         counts: Numbers of blocks won, undecided and lost by the first method of each pair.
         short: Numbers of pairs that are too small for any verdict in a block.
         full: Number of blocks that have all methods.
-        ranks: Ranks of the methods over these blocks; None for fewer than two of them, or two
-            methods.
+        ranks: Average rank of each method over these blocks, in which 1 is the best and equal means
+            share their ranks; empty for fewer than two blocks, or two methods.
         diverged: Whether a run behind the ranks diverged.
     """
 
     counts: dict[tuple[str, str], tuple[int, int, int]]
     short: tuple[int, ...]
     full: int
-    ranks: Friedman | None
+    ranks: tuple[float, ...]
     diverged: bool
 
 
@@ -336,9 +334,12 @@ def _over_blocks(
     for numbers in full:
         means = [mean(by_seed.values()) for by_seed in numbers.values()]
         scores.append([metric.sign * value for value in means])
-    ranks = None
+    ranks: tuple[float, ...] = ()
     if len(names) > 2 and len(full) > 1:
-        ranks = friedman(scores)
+        from scipy.stats import rankdata  # late: it takes a second
+
+        by_block = rankdata(-np.array(scores), axis=1)
+        ranks = tuple(by_block.mean(axis=0).tolist())
     return OverBlocks(
         counts=counts,
         short=tuple(short),

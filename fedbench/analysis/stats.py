@@ -1,4 +1,4 @@
-"""Statistics of differences: intervals, sign-flip tests, Holm's adjustment, and ranks.
+"""Statistics of differences: intervals, sign-flip tests, Holm's adjustment, rank correlation.
 
 The functions take arrays and return numbers; none of them uses runs or files.
 """
@@ -42,26 +42,6 @@ class Paired:
     def two_sided(self) -> float:
         """p-value of the test that the mean is not 0: twice the smaller of the two, at most 1."""
         return min(1.0, 2 * min(self.greater, self.less))
-
-
-@dataclass(frozen=True)
-class Friedman:
-    """Methods ranked in every block.
-
-    Attributes:
-        ranks: Average rank of each method over the blocks; 1 is the highest score, equal scores
-            share their ranks.
-        statistic: Friedman's chi-square, corrected for equal scores.
-        p: p-value of the statistic, from the chi-square distribution with (number of methods - 1)
-            degrees of freedom.
-        critical_difference: Difference of average ranks above which Nemenyi's test at level 0.05 is
-            significant.
-    """
-
-    ranks: tuple[float, ...]
-    statistic: float
-    p: float
-    critical_difference: float
 
 
 def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float] | None:
@@ -216,34 +196,3 @@ def kendall(values: Sequence[float]) -> float:
     first, second = np.triu_indices(len(ranks), 1)
     signs = np.sign(ranks[second] - ranks[first])
     return float(np.mean(signs))
-
-
-def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
-    """Rank methods in every block and test whether their average ranks differ.
-
-    The test is that of Demsar (JMLR 2006, Sec. 3.2). The critical difference is q √(k(k+1) / 6N)
-    for k methods and N blocks, where q is the 0.95 quantile of the studentised range of k values
-    and infinitely many degrees of freedom, divided by √2. The chi-square p-value is an
-    approximation, which is rough for few blocks.
-
-    Args:
-        scores: Scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
-    """
-    from scipy import stats  # late: it takes a second
-
-    table = np.asarray(scores, dtype=float)
-    blocks, methods = table.shape
-    ranks = stats.rankdata(-table, axis=1).mean(axis=0)
-    statistic = 0.0
-    p = 1.0
-    tied = bool((table == table[:, :1]).all())
-    if not tied:  # scipy divides by zero where every block is one tie
-        statistic, p = stats.friedmanchisquare(*table.T)
-    quantile = stats.studentized_range.ppf(0.95, methods, np.inf)
-    q = float(quantile) / sqrt(2)
-    return Friedman(
-        ranks=tuple(map(float, ranks)),
-        statistic=float(statistic),
-        p=float(p),
-        critical_difference=q * sqrt(methods * (methods + 1) / (6 * blocks)),
-    )

@@ -1,4 +1,4 @@
-"""Methods ranked over data sets, with Friedman's test (``fedbench.analysis.stats.friedman``; Demšar, JMLR 7, 2006).
+"""Methods ranked over data sets, with Friedman's test (Demšar, JMLR 7, 2006).
 
 Blocks are data sets. The seeds of one data set share its difficulty, are no independent samples of
 data sets, and are averaged before ranking (Demšar, Sec. 3.2: one score per data set, however often
@@ -13,7 +13,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.analysis.stats import Friedman, friedman
+
+@dataclass(frozen=True)
+class Friedman:
+    """Methods ranked in every block.
+
+    Attributes:
+        ranks: Average rank of each method over the blocks; 1 is the highest score, equal scores
+            share their ranks.
+        statistic: Friedman's chi-square, corrected for equal scores.
+        p: p-value of the statistic, from the chi-square distribution with (number of methods - 1)
+            degrees of freedom.
+        critical_difference: Difference of average ranks above which Nemenyi's test at level 0.05 is
+            significant.
+    """
+
+    ranks: tuple[float, ...]
+    statistic: float
+    p: float
+    critical_difference: float
 
 
 @dataclass(frozen=True)
@@ -87,3 +105,34 @@ def rank_test(methods: Sequence[str], values: np.ndarray, sign: int) -> RankTest
     f = math.inf if agree else (blocks - 1) * test.statistic / rest
     p = float(f_distribution.sf(f, count - 1, (count - 1) * (blocks - 1)))
     return RankTest(tuple(methods), blocks, test, f, p)
+
+
+def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
+    """Rank methods in every block and test whether their average ranks differ.
+
+    The test is that of Demsar (JMLR 2006, Sec. 3.2). The critical difference is q √(k(k+1) / 6N)
+    for k methods and N blocks, where q is the 0.95 quantile of the studentised range of k values
+    and infinitely many degrees of freedom, divided by √2. The chi-square p-value is an
+    approximation, which is rough for few blocks.
+
+    Args:
+        scores: Scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
+    """
+    from scipy import stats  # late: it takes a second
+
+    table = np.asarray(scores, dtype=float)
+    blocks, methods = table.shape
+    ranks = stats.rankdata(-table, axis=1).mean(axis=0)
+    statistic = 0.0
+    p = 1.0
+    tied = bool((table == table[:, :1]).all())
+    if not tied:  # scipy divides by zero where every block is one tie
+        statistic, p = stats.friedmanchisquare(*table.T)
+    quantile = stats.studentized_range.ppf(0.95, methods, np.inf)
+    q = float(quantile) / math.sqrt(2)
+    return Friedman(
+        ranks=tuple(map(float, ranks)),
+        statistic=float(statistic),
+        p=float(p),
+        critical_difference=q * math.sqrt(methods * (methods + 1) / (6 * blocks)),
+    )
