@@ -164,12 +164,9 @@ class Entry:
                 f"results_dir={self.folder}",
                 f"tuned_on=[{FIRST_TUNING_SEED}]",
             ]
-            config = self.composer.config(fixed)
-            runs = RunBatch(
-                [[*fixed, f"seed={seed}"] for seed in range(seeds)], self.composer.config
-            )
-            LocalExecutor(self.jobs).execute(runs, [config] * seeds)
-            facts["digest"] = config.digest
+            configs = [self.composer.config([*fixed, f"seed={seed}"]) for seed in range(seeds)]
+            LocalExecutor(self.jobs).execute(RunBatch(configs))
+            facts["digest"] = configs[0].digest
         place = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
         place.parent.mkdir(exist_ok=True)
         replace_file(place, json.dumps(facts, indent=1) + "\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
+from fedbench.config.user_sources import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Positive
 from fedbench.core.validation import validate
@@ -113,7 +114,6 @@ def _execute(
         executor: Carries them out.
         hours: When to stop, or None.
     """
-    executor.warm_up()
     with writing_results(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -131,9 +131,10 @@ def _execute(
     with limit as over:
         for config_dir in dict.fromkeys(run.config_dir for run in todo):
             chosen = [run for run in todo if run.config_dir == config_dir]
-            overrides = [[*run.overrides, *common] for run in chosen]
-            batch = RunBatch(overrides, Composer(config_dir).config, config_dir, results=results)
-            executor.execute(batch, [run.config for run in chosen])
+            composer = Composer(config_dir)
+            with user_code_from(config_dir):
+                configs = [composer.config([*run.overrides, *common]) for run in chosen]
+            executor.execute(RunBatch(configs, config_dir, results=results))
 
     papers = list(dict.fromkeys(run.paper.id for run in runs))
     text, left_out = write_report(folder, papers=papers, parts=parts)

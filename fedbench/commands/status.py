@@ -34,7 +34,7 @@ def execute(
         RequestError: If the directory contains no runs.
     """
     folder = existing_directory("DIR", folder)
-    runs = list(statuses(folder, verify, brief=not (all or verify)))
+    runs = list(statuses(folder, verify))
     if not runs:
         raise RequestError(f"{folder} contains no runs; it must be a results_dir")
 

@@ -9,11 +9,11 @@ from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.runs.cached_run import writing_results
+from fedbench.runs.cached_run import is_cached, writing_results
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.executors.launcher import BATCH_SIZE, LauncherExecutor
 from fedbench.runs.run import read_run
-from fedbench.runs.sweep import check_combinations, combinations
+from fedbench.runs.sweep import sweep_configs
 
 
 def execute(
@@ -53,28 +53,33 @@ def execute(
         executor = LauncherExecutor(launcher)
 
     composer = Composer(config_dir)
-    configs = check_combinations(axes, composer, executor)
+    configs = sweep_configs(axes, composer)
     # a directory that cannot be written to is refused once, and not by every run
-    for folder in {config.results_dir for config in configs}:
+    for folder in {config.results_dir for config in configs if not is_cached(config)}:
         with writing_results(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
-    runs = combinations(axes)
-    configs = configs or [composer.config(runs[0])]
-    batch = RunBatch(runs, composer.config, config_dir, debug)
+    batch = RunBatch(configs, config_dir, debug)
     try:
-        executor.execute(batch, configs)
+        executor.execute(batch)
     finally:  # also on Ctrl-C
-        places = {tuple(run): place for place, run in enumerate(runs)}
+        places = {config.overrides: place for place, config in enumerate(configs)}
         results = sorted(batch.results, key=lambda result: places[result.overrides])
-        outcome = _summarise(results, config_dir, configs[0].results_dir)
+        outcome = _summarise(results, config_dir, configs[0].results_dir, bool(launcher))
     return outcome
 
 
 def _summarise(
-    results: Sequence[RunResult], config_dir: Path | None, folder: Path
+    results: Sequence[RunResult], config_dir: Path | None, folder: Path, launched: bool
 ) -> CommandResult:
-    """Print the results of a sweep and return its result."""
+    """Print the results of a sweep and return its result.
+
+    Args:
+        results: The results of the runs.
+        config_dir: A directory of the user with config files and modules.
+        folder: Directory of the results.
+        launched: Whether a launcher of Hydra has carried out the runs, which prints nothing here.
+    """
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
     for result in results:
         if result.error:
@@ -93,12 +98,12 @@ def _summarise(
     if not runs:
         return CommandResult(2)
 
-    from fedbench.analysis.build_tables import summary_tables
-    from fedbench.reports.summary_table import summary_text  # late, as pandas is
+    if launched or len(results) > 1:  # the last line of a single run is its path
+        from fedbench.analysis.build_tables import summary_tables
+        from fedbench.reports.summary_table import summary_text  # late, as pandas is
 
-    print(f"\n{summary_text(summary_tables(runs))}\n")
-    print(
-        f"next: {shlex.join(['fedbench', 'report', str(folder)])}  # page, figures; --compare algo for tests"
-    )
+        print(f"\n{summary_text(summary_tables(runs))}\n")
+        report = shlex.join(["fedbench", "report", str(folder)])
+        print(f"next: {report}  # page, figures; --compare algo for tests")
     done = all(result.status == "done" for result in results)
     return CommandResult(0 if done else 1, runs=tuple(run for run in runs if run.done))

@@ -78,8 +78,9 @@ def execute(
         raise RequestError(
             "fewer than two methods have a trial that ended well; there is nothing to compare"
         )
-    batch = RunBatch(_table_runs(chosen), composer.config, config_dir, debug)
-    executor.execute(batch, [tuned.study.config for tuned in chosen for _ in request.table_seeds])
+    configs = [composer.config(overrides) for overrides in _table_runs(chosen)]
+    batch = RunBatch(configs, config_dir, debug)
+    executor.execute(batch)
     for result in batch.results:
         if result.error:
             print(

@@ -27,17 +27,23 @@ _REMEDIES = {
 }
 
 
-def waiting_lock(file: Path, work: str) -> Any:
+def waiting_lock(file: Path, work: str, wait: bool = True) -> Any:
     """Return the lock of a file, which a ``with`` block releases, once no other process holds it.
 
     Args:
         file: The lock file.
         work: What the process that holds it is doing, for the line that is printed before waiting.
+        wait: Whether to wait for a process that holds it.
+
+    Raises:
+        Timeout: If another process holds it, without ``wait``.
     """
     lock = FileLock(file)
     try:
         return lock.acquire(timeout=0)
     except Timeout:
+        if not wait:
+            raise
         print(f"fedbench: waiting for another process that is {work}", file=sys.stderr)
         return lock.acquire()
 

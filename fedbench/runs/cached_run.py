@@ -11,7 +11,7 @@ import inspect
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING
 from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import checked_options, function_of
-from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError
 from fedbench.runs.process import answered_by, end_at_once
 from fedbench.runs.run import (
     CHECKPOINT,
     CLIENT_STATES,
-    LOCK,
     MANIFEST,
-    NODE,
     STATE,
     DamagedRun,
     Run,
@@ -79,6 +76,22 @@ class Outcome:
         return f"{accuracy} after {rounds} round{'' if rounds == 1 else 's'}, {work}"
 
 
+def check_method(config: RunConfig) -> None:
+    """Check the options of the method by the signature of its function.
+
+    Raises:
+        RequestError: If an option is wrong.
+    """
+    with answered_by(end_at_once):  # imports torch, which takes seconds
+        checked_options(config.algo, "algo", METHOD_ARGUMENTS)
+
+
+def is_cached(config: RunConfig) -> bool:
+    """Return whether a configuration is answered from disk."""
+    path = config.path
+    return is_done(path) and not config.force and not (path / CHECKPOINT).exists()
+
+
 def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     """Return the outcome of a configuration, training what is not on disk.
 
@@ -96,17 +109,19 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     path = config.path
-    if is_done(path) and not config.force and not (path / CHECKPOINT).exists():
+    if is_cached(config):
         return _from_disk(config)
-    with answered_by(end_at_once):  # importing torch takes seconds
-        # before data are read, which takes longer
-        checked_options(config.algo, "algo", METHOD_ARGUMENTS)
+    check_method(config)  # before data are read, which takes longer
+    with answered_by(end_at_once):
         from fedbench.runs.build import build
+        from fedbench.runs.recorder import open_recorder
         from fedbench.runs.training import train
 
     prepared = build(config, cores)
     ranks = prepared.engine.ranks
-    with _recorder(config, ranks.rank) as recorder:
+    with writing_results(config.results_dir):
+        recorder = open_recorder(path, ranks.rank)
+    with closing(recorder):
         if config.force:
             recorder.clear()
         # another process may have finished it meanwhile
@@ -116,28 +131,6 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
             ranks.from_first(lambda: continue_shorter(config, recorder))
             signal = train(prepared, recorder)
         return ranks.from_first(lambda: _finished(config, fresh=not done, signal=signal))
-
-
-@contextmanager
-def _recorder(config: RunConfig, rank: int) -> Iterator[Recorder]:
-    """Yield the recorder of a run, in whose directory no other command works inside this block."""
-    from fedbench.runs.recorder import Reader, Recorder
-
-    path = config.path
-    if rank:
-        yield Reader(path, rank)
-        return
-    with writing_results(config.results_dir):
-        recorder = Recorder(path)
-        lock = waiting_lock(path / LOCK, f"working in {path}").lock
-        (path / NODE).unlink(missing_ok=True)  # of a cluster, from a process that was killed
-        recorder.guard(path / LOCK)
-    try:
-        yield recorder
-    finally:
-        if is_done(path):  # a process that waits creates it again, and finds DONE
-            (path / LOCK).unlink(missing_ok=True)
-        lock.release()
 
 
 @contextmanager

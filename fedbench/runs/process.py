@@ -15,8 +15,9 @@ from types import FrameType
 
 from fedbench.core.errors import RequestError
 
-# SIGUSR1 is what SLURM is usually told to send before the time of a job is over
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+# SIGUSR1 is what SLURM is usually told to send before the time of a job is over, and SIGALRM comes
+# at a deadline
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 # torchrun has started this process, and others
 _GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}
@@ -56,11 +57,6 @@ def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error
-
-
-def answered_signals() -> list[int]:
-    """Return the signals that raise an exception in this process now, so not those that it ignores."""
-    return [number for number in _SIGNALS if callable(signal.getsignal(number))]
 
 
 def available_cores() -> int:
@@ -128,30 +124,18 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
 def deadline(seconds: float) -> Iterator[list[bool]]:
     """End this block after some seconds without an error; the list that is given is not empty if the time was up.
 
-    The main thread then receives SIGINT, or where that is ignored, as in the background of a shell
-    script, another signal that ends runs: those under way finish their round, write a checkpoint
-    and stop. An interruption by anything else stays one.
-
-    Raises:
-        RequestError: If no signal could end the block.
+    The process then receives SIGALRM, which is answered as other signals are: runs under way finish
+    their round, write a checkpoint and stop. An interruption by anything else stays one.
     """
-    answered, main, over = answered_signals(), threading.get_ident(), []
-    if not answered:
-        raise RequestError("--hours cannot end runs here, since all signals are ignored; remove it")
-
-    def ring() -> None:
-        over.append(True)
-        signal.pthread_kill(main, answered[0])
-
-    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ring)
-    timer.daemon = True
-    timer.start()
+    over: list[bool] = []
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield over
-        timer.cancel()
-        timer.join()  # if the time was up just now, its signal comes here and not after the block
+        signal.setitimer(signal.ITIMER_REAL, 0)  # a signal that has just come is raised here
     except BaseException as error:
-        if not over or interruption(error) is None:
+        cause = interruption(error)
+        if not isinstance(cause, Interrupted) or cause.number != signal.SIGALRM:
             raise
+        over.append(True)
     finally:
-        timer.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)

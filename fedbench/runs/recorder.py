@@ -17,23 +17,34 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from filelock import BaseFileLock
 from pydantic_core import to_json
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedbench.core.atomic_files import NotWritten, replace_file, replacing, to_disk, writing
+from fedbench.core.atomic_files import (
+    NotWritten,
+    replace_file,
+    replacing,
+    to_disk,
+    waiting_lock,
+    writing,
+)
 from fedbench.core.checksums import file_checksum, with_checksum
 from fedbench.runs.run import (
     CHECKPOINT,
     CLIENT_STATES,
     DONE,
+    LOCK,
     MANIFEST,
+    NODE,
     STATE,
     DamagedRun,
     Fields,
     checked_checkpoint,
+    is_done,
 )
 
 _FILES = (
@@ -64,17 +75,33 @@ class Recorder:
         # checksums of the per-client tables of the last checkpoint
         self._tables: dict[str, Any] = {}
         self._length = 0  # bytes of rounds.jsonl
-        self._lock: tuple[Path, os.stat_result] | None = None
+        self._lock: BaseFileLock | None = None
+        self._lock_file: os.stat_result | None = None
 
-    def guard(self, lock: Path) -> None:
-        """Write only as long as the file of a lock, which is held now, is neither removed nor replaced.
+    def lock(self, wait: bool = True) -> None:
+        """Keep other processes away from the run until ``close``, and remove what a killed one left unfinished.
 
-        Files that a killed process left unfinished are removed.
+        Args:
+            wait: Whether to wait for a process that works on the run.
+
+        Raises:
+            Timeout: If a process works on the run, without ``wait``.
         """
-        self._lock = lock, lock.stat()
+        lock_file = self.path / LOCK
+        self._lock = waiting_lock(lock_file, f"working in {self.path}", wait).lock
+        self._lock_file = lock_file.stat()
         with writing(self.path):
-            for unfinished in (*self.path.rglob("*.part"), *self.path.rglob(".tmp*")):
-                unfinished.unlink()
+            for name in ("*.part", ".tmp*", NODE):
+                for file in self.path.rglob(name):
+                    file.unlink()
+
+    def close(self) -> None:
+        """Let other processes work on the run."""
+        if is_done(self.path):  # a process that waits creates it again, and finds DONE
+            (self.path / LOCK).unlink(missing_ok=True)
+        (self.path / NODE).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.release()
 
     def check_lock(self) -> None:
         """Refuse to write if another process may be working on the run.
@@ -82,10 +109,10 @@ class Recorder:
         Raises:
             NotWritten: If the file of the lock has been removed or replaced.
         """
-        if self._lock is None:
+        if self._lock_file is None:
             return
-        file, held = self._lock
-        if not file.exists() or not os.path.samestat(file.stat(), held):
+        file = self.path / LOCK
+        if not file.exists() or not os.path.samestat(file.stat(), self._lock_file):
             raise NotWritten(
                 self.path,
                 OSError(errno.EBUSY, "its .lock was removed, and another process may have it"),
@@ -274,7 +301,24 @@ class Reader(Recorder):
     def _ignore(self, *args: Any, **kwargs: Any) -> None:
         """Write and remove nothing."""
 
-    clear = begin = write_meta = append = keep_clients = save = finish = _cut_back = _ignore
+    lock = close = clear = begin = write_meta = append = keep_clients = save = finish = _ignore
+    _cut_back = _ignore
+
+
+def open_recorder(path: Path, rank: int = 0, wait: bool = True) -> Recorder:
+    """Return the recorder of a run, in whose directory no other command works until it is closed.
+
+    Args:
+        path: The run's directory.
+        rank: Number of this process, of those that share the run; only the first writes.
+        wait: Whether to wait for another command that works on the run.
+
+    Raises:
+        Timeout: If another command works on the run, without ``wait``.
+    """
+    recorder = Reader(path, rank) if rank else Recorder(path)
+    recorder.lock(wait)
+    return recorder
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.targets import present, renamed
+from fedbench.core.atomic_files import NotWritten
 from fedbench.core.checksums import check_files, content_checksum, read_with_checksum
 from fedbench.core.config_values import Tree, from_yaml, leaves
 from fedbench.core.errors import reason_of
@@ -57,6 +58,11 @@ class Meta(BaseModel):
 def is_done(path: Path) -> bool:
     """Return whether the run in a directory is complete: trained to its last round, or diverged."""
     return (path / DONE).exists()
+
+
+def error_text(error: BaseException) -> str:
+    """Return the message of the error that ended a run."""
+    return str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
 
 
 def run_folders(root: Path) -> list[Path]:

@@ -47,20 +47,15 @@ class RunStatus:
         return (self.rounds - self.done) * self.seconds / self.done
 
 
-def statuses(root: Path, verify: bool = False, brief: bool = False) -> Iterator[RunStatus]:
+def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
     """Yield how far the runs below a directory are, in the order of their paths.
 
     Args:
         root: The directory.
         verify: Whether the files of finished runs are compared with their checksums.
-        brief: Whether nothing more is said of those that are done, whose configurations are then
-            not read.
     """
     for path in run_folders(root):
-        meta = path / "meta.json"
-        if brief and is_done(path) and meta.exists() and b'"status": "done"' in meta.read_bytes():
-            yield RunStatus(path, "done")
-        elif is_done(path) or (path / "config.yaml").exists():
+        if is_done(path) or (path / "config.yaml").exists():
             yield status_of(path, verify)
 
 

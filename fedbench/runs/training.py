@@ -24,7 +24,7 @@ from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.process import LOCAL_WORLD_SIZE, Interrupted, between_rounds
 from fedbench.runs.progress import RunDisplay
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.run import DamagedRun, Fields, is_done
+from fedbench.runs.run import DamagedRun, Fields, error_text, is_done
 from fedbench.runs.tracing import traced
 from fedbench.runs.trackers import Guarded
 from fedbench.simulation.client_states import StateAllocator
@@ -112,9 +112,7 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
             session.train(signal)
         status = session.finish(meta)
     except BaseException as error:
-        message = (
-            str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-        )
+        message = error_text(error)
         ended: Fields = {"ended": utc_now()}
         # SystemExit: a scheduler requeues it
         if isinstance(error, KeyboardInterrupt | SystemExit | LostProcess):

@@ -367,19 +367,16 @@ class Study:
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = [
-            (trial, self.overrides(trial.values, seed, rounds))
+            (trial, self.composer.config(self.overrides(trial.values, seed, rounds)))
             for trial in trials
             for seed in self.request.seeds
         ]
-        runs = [run for _, run in tasks]
-        batch = RunBatch(
-            runs, self.composer.config, self.composer.config_dir, self.debug, quiet=True
-        )
-        if tasks:
-            self.request.executor.execute(batch, [self.config] * len(tasks))
+        configs = [config for _, config in tasks]
+        batch = RunBatch(configs, self.composer.config_dir, self.debug, quiet=True)
+        self.request.executor.execute(batch)
         results = {result.overrides: result for result in batch.results}
-        for trial, run in tasks:
-            trial.scores.setdefault(rounds, []).append(self._score(results[tuple(run)]))
+        for trial, config in tasks:
+            trial.scores.setdefault(rounds, []).append(self._score(results[config.overrides]))
 
     def _score(self, result: RunResult) -> float | None:
         """Return the metric of a run; None if it diverged or failed.

@@ -1168,3 +1168,10 @@ def test_a_single_run_is_carried_out_where_on_says(fed):
         "algo=fedavg", "data=synthetic_leaf", "rounds=1", "--on", "ray://127.0.0.1:1"
     )
     assert (status, "there is no Ray cluster at 127.0.0.1:1" in err) == (2, True)
+
+
+def test_a_sweep_of_one_run_ends_with_its_path(fed, tmp_path):
+    status, out, _ = fed("-m", *FAST)
+    assert status == 0
+    assert run_dir(tmp_path, out).joinpath("DONE").exists()
+    assert not [line for line in out if line.startswith("|")]

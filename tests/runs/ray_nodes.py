@@ -60,8 +60,9 @@ def main():
     thread = threading.Thread(target=happen)
     thread.start()
     ray_executor.SILENT_SECONDS = 15.0
-    batch = RunBatch(overrides(results, rounds), Composer().config, quiet=True)
-    RayExecutor(nodes.address).execute(batch, [])
+    compose = Composer().config
+    batch = RunBatch([compose(texts) for texts in overrides(results, rounds)], quiet=True)
+    RayExecutor(nodes.address).execute(batch)
     thread.join()
     print("states", *(result.status for result in batch.results))
     print("happened", *happened)

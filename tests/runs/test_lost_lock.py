@@ -4,16 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 import torch
 from command_line import FAST, run_dir
-from filelock import FileLock
+from filelock import Timeout
 from tools import ROOT
 
 from fedbench.core.atomic_files import NotWritten
 from fedbench.runs import training
-from fedbench.runs.recorder import Recorder
+from fedbench.runs.recorder import Recorder, open_recorder
 from fedbench.runs.run import DamagedRun, read_run
 
 pytestmark = pytest.mark.processes
@@ -32,10 +33,7 @@ META = {
 @pytest.fixture
 def begun(tmp_path):
     """A recorder of a run with one round, and its lock, which is held."""
-    lock = FileLock(tmp_path / ".lock")
-    recorder = Recorder(tmp_path)
-    with lock:
-        recorder.guard(tmp_path / ".lock")
+    with closing(open_recorder(tmp_path)) as recorder:
         recorder.begin({"rounds": 9}, META)
         recorder.append({"round": 0})
         yield recorder
@@ -88,12 +86,24 @@ def test_a_round_follows_the_one_before_it_alone(begun):
         read_run(begun.path).rounds()
 
 
+def test_two_recorders_of_a_run_are_not_open_at_once(tmp_path):
+    """The second one waits, or is refused; a run that is done keeps no lock file."""
+    lock = tmp_path / ".lock"
+    with closing(open_recorder(tmp_path)):
+        with pytest.raises(Timeout):
+            open_recorder(tmp_path, wait=False)
+        open_recorder(tmp_path, rank=1)  # of the same run, and writes nothing
+    with closing(open_recorder(tmp_path, wait=False)):
+        (tmp_path / "DONE").touch()
+    assert not lock.exists()
+
+
 def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     recorder = Recorder(tmp_path)
     recorder.folder.mkdir()
     for name in ("model.safetensors.part", ".tmpAbCdEf", "checkpoint/.tmpAbCdEf", ".lock"):
         (tmp_path / name).touch()
-    recorder.guard(tmp_path / ".lock")
+    recorder.lock()
     assert {p.name for p in tmp_path.rglob("*")} == {"checkpoint", ".lock"}
 
 

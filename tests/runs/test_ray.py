@@ -95,8 +95,10 @@ def test_the_mailbox_keeps_the_last_message_and_the_last_files():
     box.send(0, 3, "a", ("files of 3",))
     box.send(0, 4, "a", ())
     box.send(1, 0, "b", ())
-    assert box.take() == ({0: (4, "a"), 1: (0, "b")}, {0: ("files of 3",)})
-    assert box.take() == ({}, {})
+    assert box.take() == {0: (4, "a", ("files of 3",)), 1: (0, "b", ())}
+    box.send(0, 5, "a", ())
+    assert box.take() == {0: (5, "a", ())}
+    assert box.take() == {}
 
 
 class Box:
@@ -127,12 +129,12 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
         f"results_dir={tmp_path}",
     ]
     config = compose_run(typed)
-    shared, first, second = Shared.of(RunBatch([], compose_run, quiet=True), 1), Box(), Box()
-    ended, whole = run_task(shared, config, typed, 1, {}, first, same)
+    shared, first, second = Shared.of(RunBatch([], quiet=True), 1), Box(), Box()
+    ended, whole = run_task(shared, config, 1, {}, first, same)
     assert ended.status == "done"
     assert list(first.saved()) == list(range(1, 8))
     begun = first.saved()[5]  # what round 4 has left
-    ended, resumed = run_task(shared, config, typed, 2, begun, second, same)
+    ended, resumed = run_task(shared, config, 2, begun, second, same)
     assert list(second.saved()) == [6, 7]
     for name in ("model.safetensors", "clients.parquet", "config.yaml"):
         assert resumed[name] == whole[name]
@@ -141,11 +143,9 @@ def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeyp
 
 def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
     typed = ["data=synthetic_leaf", "rounds=1", f"results_dir={tmp_path}"]
-    shared = replace(
-        Shared.of(RunBatch([], compose_run), 1), versions="fedbench 9, Python 3.11, torch 2"
-    )
+    shared = replace(Shared.of(RunBatch([]), 1), versions="fedbench 9, Python 3.11, torch 2")
     with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
-        run_task(shared, compose_run(typed), typed, 1, {}, Box(), same)
+        run_task(shared, compose_run(typed), 1, {}, Box(), same)
 
 
 def test_options_choose_the_executor(monkeypatch):
@@ -161,10 +161,10 @@ def test_options_choose_the_executor(monkeypatch):
 
 def test_a_task_is_given_up_when_it_is_silent():
     """For a minute, and longer at each attempt."""
-    run = _Run(None, [], None, None)
+    run = _Run(None)
     run.sent(key=1, node_id="n", now=0.0)
     assert [run.silent(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
-    run.received(70.0, 0, "a")
+    run.received_at = 70.0
     assert [run.silent(now) for now in (130.0, 131.0)] == [False, True]
     run.sent(key=2, node_id="m", now=200.0)
     assert [run.silent(now) for now in (320.0, 321.0)] == [False, True]

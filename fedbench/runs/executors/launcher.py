@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
-from fedbench.config.schema import RunConfig
+from fedbench.config.user_sources import user_code_from
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.progress import hidden
@@ -37,23 +37,30 @@ class LauncherExecutor(Executor):
 
     settings: Sequence[str]
 
-    def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
+    def execute(self, batch: RunBatch) -> None:
         """Carry out runs as one sweep of Hydra, and add their results to the batch when all have ended."""
-        folder = configs[0].results_dir / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
+        results_dir = batch.configs[0].results_dir
+        folder = results_dir / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
         typed = [
             *_SETTINGS,
             *self.settings,
             f"hydra.sweep.dir={quoted(str(folder.resolve()))}",
-            f"+{_INDEX}=range(0,{len(batch.overrides)})",
+            f"+{_INDEX}=range(0,{len(batch.configs)})",
         ]
-        for jobs in Composer(batch.config_dir).multirun(partial(_run, batch), typed):
+        composer = Composer(batch.config_dir)
+        # a launcher copies them for every run: not the configurations, which are large
+        runs = [config.overrides for config in batch.configs]
+        task = partial(_run, runs, composer, batch.debug)
+        for jobs in composer.multirun(task, typed):
             batch.results.extend(job.return_value for job in jobs)
 
 
-def _run(batch: RunBatch, config: Any) -> RunResult:
+def _run(runs: Sequence[Sequence[str]], composer: Composer, debug: bool, planned: Any) -> RunResult:
     """Carry out one of the runs, where the launcher calls it, and return its result."""
-    run = replace(batch, overrides=[batch.overrides[config[_INDEX]]], results=[])
+    with user_code_from(composer.config_dir):
+        config = composer.config(runs[planned[_INDEX]])
+    batch = RunBatch([config], composer.config_dir, debug)
     # on a terminal, the bars of several processes would be drawn over one another
     with hidden() if sys.stderr.isatty() else nullcontext():
-        LocalExecutor(1).execute(run, [])
-    return run.results[0]
+        LocalExecutor(1).execute(batch)
+    return batch.results[0]

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import psutil
 
 from fedbench.config.schema import RunConfig
-from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
+from fedbench.runs.cached_run import is_cached
+from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, hidden, run_progress
 
@@ -59,30 +60,23 @@ class LocalExecutor(Executor):
         places = len(shared_gpus(configs)) if on_gpu else available_cores()
         return max(1, min(places, len(configs), int(fitting)))
 
-    def warm_up(self) -> None:
-        """Let the process that others are forked from import torch."""
-        if self.jobs != 1 and sys.platform == "linux":
-            from multiprocessing.forkserver import ensure_running
-
-            ensure_running()
-
-    def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
+    def execute(self, batch: RunBatch) -> None:
         """Carry out runs and add their results to the batch.
 
         Raises:
             KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
         """
-        jobs = self.jobs_for(configs)
-        if len(configs) > 1 and not batch.quiet:
+        todo = [config for config in batch.configs if not is_cached(config)]
+        jobs = self.jobs_for(todo)
+        if len(todo) > 1 and not batch.quiet:
             at_a_time = f"{jobs} at a time" if jobs > 1 else "one at a time"
-            print(f"fedbench: {len(configs)} runs, {at_a_time} (jobs={jobs})", file=sys.stderr)
+            print(f"fedbench: {len(todo)} runs, {at_a_time} (jobs={jobs})", file=sys.stderr)
         if jobs > 1:
-            _Pools(batch, jobs, shared_gpus(configs)).execute()
+            _Pools(batch, jobs, shared_gpus(todo)).execute()
             return
 
-        for overrides in batch.overrides:
-            config = batch.config(overrides)
-            result = config if isinstance(config, RunResult) else batch.run(config, overrides)
+        for config in batch.configs:
+            result = execute_run(config, batch.config_dir, batch.debug)
             batch.add(result)
             if result.outcome is not None and result.outcome.signal is not None:
                 raise Interrupted(result.outcome.signal)
@@ -110,11 +104,10 @@ def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
 
 
 class _Job(NamedTuple):
-    """A run that is going on: the slot that it takes, its configuration and its overrides."""
+    """A run that is going on: the slot that it takes, and its configuration."""
 
     slot: int
     config: RunConfig
-    overrides: Sequence[str]
 
 
 class _Pools:
@@ -128,7 +121,7 @@ class _Pools:
 
     def __init__(self, batch: RunBatch, jobs: int, gpus: Sequence[str]) -> None:
         self._batch = batch
-        self._display = BatchDisplay(len(batch.overrides))
+        self._display = BatchDisplay(len(batch.configs))
         self._cores = max(1, available_cores() // jobs)
         self._visible = [{_VISIBLE: gpus[slot % len(gpus)]} if gpus else {} for slot in range(jobs)]
         self._free = list(reversed(range(jobs)))
@@ -140,14 +133,10 @@ class _Pools:
         """Carry out all runs."""
         with self._display.bars:
             try:
-                for overrides in self._batch.overrides:
-                    config = self._batch.config(overrides)
-                    if isinstance(config, RunResult):
-                        self._batch.add(config)
-                        continue
+                for config in self._batch.configs:
                     while not self._free:
                         self._wait()
-                    self._start(config, overrides)
+                    self._start(config)
                 while self._jobs:
                     self._wait()
             except BaseException:
@@ -158,7 +147,7 @@ class _Pools:
                     # its thread, if still there, prints errors as Python ends
                     pool.shutdown(cancel_futures=True)
 
-    def _start(self, config: RunConfig, overrides: Sequence[str]) -> None:
+    def _start(self, config: RunConfig) -> None:
         """Start a run in a free slot."""
         slot = self._free.pop()
         if slot not in self._pools:
@@ -167,9 +156,9 @@ class _Pools:
                 1, _PROCESSES, initializer=_prepare, initargs=(environment,)
             )
         future = self._pools[slot].submit(
-            _run, self._batch.without_runs(), config, overrides, self._cores
+            _run, config, self._batch.config_dir, self._batch.debug, self._cores
         )
-        self._jobs[future] = _Job(slot, config, overrides)
+        self._jobs[future] = _Job(slot, config)
 
     def _wait(self) -> None:
         """Wait until a run has ended, or for a moment."""
@@ -182,11 +171,11 @@ class _Pools:
             except BrokenProcessPool:
                 del self._pools[job.slot]
                 error = "its process was killed; if memory was short, run fewer at a time (--jobs)"
-                result = RunResult(tuple(job.overrides), "failed", error=error)
+                result = RunResult(job.config.overrides, "failed", error=error)
             self._batch.add(result)
 
-        statuses = [result.status for result in self._batch.results]
-        self._display.show(statuses, [run_progress(job.config) for job in self._jobs.values()])
+        running = [run_progress(job.config) for job in self._jobs.values()]
+        self._display.show([result.status for result in self._batch.results], running)
 
     def _stop(self) -> None:
         """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
@@ -211,14 +200,14 @@ def _prepare(environment: Mapping[str, str]) -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def _run(batch: RunBatch, config: RunConfig, overrides: Sequence[str], cores: int) -> RunResult:
+def _run(config: RunConfig, config_dir: Path | None, debug: bool, cores: int) -> RunResult:
     """Carry out one run and return its result."""
     _idle.clear()
     try:
         with answered_by(raise_interrupted), hidden():
-            return batch.run(config, overrides, cores)
+            return execute_run(config, config_dir, debug, cores)
     except KeyboardInterrupt:
-        return RunResult(tuple(overrides), "interrupted", config.path)
+        return RunResult(config.overrides, "interrupted", config.path)
     finally:
         _idle.set()
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ import fedbench
 from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import replace_file, to_disk
 from fedbench.core.errors import RequestError
-from fedbench.runs.executors.base import RunBatch, RunResult
+from fedbench.runs.executors.base import RunBatch, RunResult, execute_run
 from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST, NODE
@@ -37,7 +37,8 @@ class Shared:
     """The facts that all tasks of a batch get.
 
     Attributes:
-        batch: The batch, without its runs.
+        config_dir: A directory of the user with config files and modules.
+        debug: Whether the traceback of a failed run is printed.
         cores: Number of cores of a run.
         versions: Versions that a node must have.
         folder: The working directory, which relative paths refer to; nodes without it use their
@@ -45,7 +46,8 @@ class Shared:
         environment: Variables that configurations may refer to.
     """
 
-    batch: RunBatch
+    config_dir: Path | None
+    debug: bool
     cores: int
     versions: str
     folder: str
@@ -57,7 +59,7 @@ class Shared:
         environment = {
             k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))
         }
-        return cls(batch.without_runs(), cores, _versions(), str(Path.cwd()), environment)
+        return cls(batch.config_dir, batch.debug, cores, _versions(), str(Path.cwd()), environment)
 
 
 def _versions() -> str:
@@ -129,7 +131,6 @@ class Reporter:
 def run_on_node(
     shared: Shared,
     config: RunConfig,
-    overrides: Sequence[str],
     files: Files,
     send: Callable[..., None],
     put: Callable[[Files], Any],
@@ -139,7 +140,6 @@ def run_on_node(
     Args:
         shared: The facts that all tasks get.
         config: The configuration of the run.
-        overrides: Its overrides.
         files: The files that it begins with.
         send: Sends the number of a round and, after a checkpoint, a reference to files.
         put: Returns a reference to files.
@@ -161,9 +161,9 @@ def run_on_node(
         reporter = Reporter(config.path, send, put)
         try:
             with answered_by(raise_interrupted), hidden(reporter.report):
-                result = shared.batch.run(config, overrides, shared.cores)
+                result = execute_run(config, shared.config_dir, shared.debug, shared.cores)
         except KeyboardInterrupt:
-            result = RunResult(tuple(overrides), "interrupted")
+            result = RunResult(config.overrides, "interrupted")
         finally:
             reporter.over.set()
         return replace(result, path=None, outcome=None), read_files(config.path)

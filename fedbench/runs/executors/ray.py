@@ -14,8 +14,8 @@ import re
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,17 +23,17 @@ from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import RequestError, install_hint
-from fedbench.runs.cached_run import Outcome, continue_shorter
-from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
+from fedbench.runs.cached_run import Outcome, continue_shorter, is_cached
+from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
 from fedbench.runs.executors.node import Files, Shared, read_files, run_on_node, write_files
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, RunProgress
-from fedbench.runs.run import CHECKPOINT, LOCK, NODE, is_done, read_run
+from fedbench.runs.run import NODE, read_run
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
@@ -75,7 +75,7 @@ class RayExecutor(Executor):
             gpus,
         )
 
-    def execute(self, batch: RunBatch, configs: Sequence[RunConfig]) -> None:
+    def execute(self, batch: RunBatch) -> None:
         """Carry out runs and add their results to the batch.
 
         Raises:
@@ -83,9 +83,7 @@ class RayExecutor(Executor):
                 carry out a run.
             Interrupted: If a signal asked this process to end.
         """
-        without_gpus = configs and all(config.device == "cpu" for config in configs)
-        gpus = 0.0 if without_gpus else self.gpus
-        _Driver(batch, replace(self, gpus=gpus)).execute()
+        _Driver(batch, self).execute()
 
     def connect(self) -> Any:
         """Return the module ``ray``, connected to the cluster."""
@@ -118,9 +116,7 @@ class _Run:
     """A run that is sent to nodes, one attempt after another, until one of them returns its result."""
 
     config: RunConfig
-    overrides: Sequence[str]
-    lock: FileLock
-    recorder: Recorder
+    recorder: Recorder | None = None  # from the first attempt on, with the lock of the run
     key: int = 0  # of the messages of the present attempt
     attempts: int = 0
     received_at: float = 0.0  # when the attempt was sent, or its last message was received
@@ -130,20 +126,84 @@ class _Run:
 
     def sent(self, key: int, node_id: str, now: float) -> None:
         """Begin the next attempt."""
-        self.key, self.node_id, self.node_name, self.received_at = key, node_id, node_id, now
+        self.key, self.received_at = key, now
+        self.node_id = self.node_name = node_id
         self.attempts += 1
-
-    def received(self, now: float, round: int, node_name: str) -> None:
-        """Take note of a message."""
-        self.received_at, self.round, self.node_name = now, round, node_name
 
     def silent(self, now: float) -> bool:
         """Return whether the attempt is to be abandoned."""
         return now - self.received_at > SILENT_SECONDS * self.attempts
 
+    def write(self, files: Files) -> None:
+        """Write files of the run that its node has sent.
+
+        Raises:
+            NotWritten: If they cannot be written, or another process may be working on the run.
+        """
+        assert self.recorder is not None
+        self.recorder.check_lock()
+        write_files(files, self.config.path)
+
     def result(self, status: str, error: str = "") -> RunResult:
         """Return the result of a run that no task has returned."""
-        return RunResult(tuple(self.overrides), status, error=error)
+        return RunResult(self.config.overrides, status, error=error)
+
+
+class _Nodes:
+    """The nodes of a cluster, and which of them are given runs.
+
+    Args:
+        ray: The module ``ray``, connected to the cluster.
+        needed: The resources of a run.
+    """
+
+    def __init__(self, ray: Any, needed: dict[str, float]) -> None:
+        self._ray, self._needed = ray, needed
+        # until when nodes get no run, as long as there are others
+        self._suspect: dict[str, float] = {}
+        self._excluded: dict[str, str] = {}  # why nodes cannot carry out runs
+
+    def suspect(self, node_id: str, seconds: float) -> None:
+        """Give a node no run for some time, as long as there are others."""
+        self._suspect[node_id] = time.monotonic() + seconds
+
+    def trust(self, node_id: str) -> None:
+        """Give a node runs again."""
+        self._suspect.pop(node_id, None)
+
+    def exclude(self, node_id: str, reason: str) -> None:
+        """Give a node no run any more."""
+        self._excluded[node_id] = reason
+
+    def slots(self, running: Iterable[_Run]) -> dict[str, int]:
+        """Return the number of further runs that each node has resources for.
+
+        Args:
+            running: The runs that nodes have.
+
+        Raises:
+            RequestError: If no node can ever carry out a run.
+        """
+        used = Counter(run.node_id for run in running)
+        slots = {}
+        for node in self._ray.nodes():
+            name, resources = node["NodeID"], node["Resources"]
+            shares = [
+                resources.get(k, 0.0) / needed for k, needed in self._needed.items() if needed
+            ]
+            total = int(min(shares))
+            if node["Alive"] and total and name not in self._excluded:
+                slots[name] = total - used[name]
+
+        # where all nodes have died, others may come
+        if not slots and (self._excluded or not self._suspect):
+            cores, gpus = self._needed.values()
+            lacking = f"none has {cores:g} cores and {gpus:g} GPUs for a run"
+            reason = next(iter(self._excluded.values()), lacking)
+            raise RequestError(f"no node of the Ray cluster can carry out runs: {reason}")
+        now = time.monotonic()
+        trusted = {name: free for name, free in slots.items() if self._suspect.get(name, 0.0) < now}
+        return trusted or slots
 
 
 class _Driver:
@@ -159,7 +219,7 @@ class _Driver:
 
     def __init__(self, batch: RunBatch, cluster: RayExecutor) -> None:
         self._batch = batch
-        self._display = BatchDisplay(len(batch.overrides))
+        self._display = BatchDisplay(len(batch.configs))
         self._ray = cluster.connect()
         this_node = self._ray.get_runtime_context().get_node_id()
         self._on_node = partial(
@@ -169,20 +229,19 @@ class _Driver:
             num_cpus=0, scheduling_strategy=self._on_node(this_node)
         )
         self._mailbox = mailbox.remote()
-        gpus = (
-            float("GPU" in self._ray.cluster_resources()) if cluster.gpus is None else cluster.gpus
-        )
-        self._needed = {"CPU": cluster.cpus, "GPU": gpus}
+
+        cpus, gpus = cluster.cpus, cluster.gpus
+        if all(config.device == "cpu" for config in batch.configs):
+            gpus = 0.0
+        elif gpus is None:
+            gpus = float("GPU" in self._ray.cluster_resources())
+        self._nodes = _Nodes(self._ray, {"CPU": cpus, "GPU": gpus})
         # where a task has GPUs, Ray ends its process with it: another task would have others
-        self._task = self._ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=0)(run_task)
-        self._shared = self._ray.put(Shared.of(batch, max(1, int(cluster.cpus))))
+        self._task = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_task)
+        self._shared = self._ray.put(Shared.of(batch, max(1, int(cpus))))
         self._keys = count()
-        self._waiting = deque(batch.overrides)
-        self._lost: deque[_Run] = deque()  # to be started again
+        self._waiting = deque(map(_Run, batch.configs))
         self._running: dict[Any, _Run] = {}  # by the reference of the task's result
-        # until when nodes get no run, as long as there are others
-        self._suspect: dict[str, float] = {}
-        self._excluded: dict[str, str] = {}  # why nodes cannot carry out runs
 
     def execute(self) -> None:
         """Carry out all runs.
@@ -198,7 +257,7 @@ class _Driver:
 
         try:
             with self._display.bars, answered_by(end):
-                while self._waiting or self._lost or self._running:
+                while self._waiting or self._running:
                     self._start_runs()
                     self._wait()
         except BaseException as error:
@@ -207,80 +266,46 @@ class _Driver:
                 raise Interrupted(signals[0]) from error
             raise
         finally:
-            for run in (*self._running.values(), *self._lost):
-                run.lock.release()
+            for run in (*self._running.values(), *self._waiting):
+                if run.recorder is not None:
+                    run.recorder.close()
             self._ray.shutdown()
 
     def _start_runs(self) -> None:
-        """Start runs while a node is free: first those that were lost, then others in their order.
+        """Start runs while a node is free.
 
         Tasks are sent to a node by name: where Ray chooses, all tasks wait behind one for a node
         that is frozen.
         """
-        slots = self._free_slots()
-        now = time.monotonic()
-        trusted = {node: free for node, free in slots.items() if self._suspect.get(node, 0.0) < now}
-        slots = trusted or slots
-        for _ in range(len(self._lost) + len(self._waiting)):
-            if not any(free > 0 for free in slots.values()):
+        slots = self._nodes.slots(self._running.values())
+        for _ in range(len(self._waiting)):
+            if max(slots.values(), default=0) <= 0:
                 return
-            run = self._lost.popleft() if self._lost else self._prepared(self._waiting.popleft())
-            if run is not None:
+            run = self._waiting.popleft()
+            if self._prepare(run):
                 node = max(slots, key=lambda node: slots[node])
                 slots[node] -= 1
                 self._send(run, node)
 
-    def _free_slots(self) -> dict[str, int]:
-        """Return the number of further runs that each node has resources for.
+    def _prepare(self, run: _Run) -> bool:
+        """Return whether a run can be sent: it is not over, and no other process works on it."""
+        if run.recorder is not None:  # a node has lost it
+            return True
+        config = run.config
+        if is_cached(config):
+            self._batch.add(execute_run(config, self._batch.config_dir, self._batch.debug))
+            return False
+        from fedbench.runs.recorder import open_recorder  # imports torch, which takes seconds
 
-        Raises:
-            RequestError: If no node can ever carry out one.
-        """
-        slots = {}
-        for node in self._ray.nodes():
-            name, resources = node["NodeID"], node["Resources"]
-            total = int(
-                min(
-                    resources.get(kind, 0.0) / needed
-                    for kind, needed in self._needed.items()
-                    if needed
-                )
-            )
-            if node["Alive"] and total and name not in self._excluded:
-                slots[name] = total - sum(run.node_id == name for run in self._running.values())
-        # where all nodes have died, others may come
-        if not slots and (self._excluded or not self._suspect):
-            cores, gpus = self._needed.values()
-            reason = next(
-                iter(self._excluded.values()),
-                f"none has {cores:g} cores and {gpus:g} GPUs for a run",
-            )
-            raise RequestError(f"no node of the Ray cluster can carry out runs: {reason}")
-        return slots
-
-    def _prepared(self, overrides: Sequence[str]) -> _Run | None:
-        """Return a run with its lock; None if it is over, or must wait for another process that works on it."""
-        config = self._batch.config(overrides)
-        if isinstance(config, RunResult):
-            self._batch.add(config)
-            return None
-        if is_done(config.path) and not config.force and not (config.path / CHECKPOINT).exists():
-            self._batch.add(self._batch.run(config, overrides))
-            return None
-        from fedbench.runs.recorder import Recorder  # imports torch, which takes seconds
-
-        recorder = Recorder(config.path)
-        lock = FileLock(config.path / LOCK)
         try:
-            lock.acquire(timeout=0)
+            run.recorder = open_recorder(config.path, wait=False)
         except Timeout:
-            self._waiting.append(overrides)
-            return None
-        recorder.guard(config.path / LOCK)
+            self._waiting.append(run)
+            return False
         if config.force:
-            recorder.clear()
-        continue_shorter(config, recorder)
-        return _Run(config, overrides, lock, recorder)
+            run.recorder.clear()
+        continue_shorter(config, run.recorder)
+        return True
 
     def _send(self, run: _Run, node: str) -> None:
         """Start the next attempt at a run on a node."""
@@ -288,7 +313,7 @@ class _Driver:
         task = self._task.options(scheduling_strategy=self._on_node(node))
         files = read_files(run.config.path)
         reference = task.remote(
-            self._shared, run.config, run.overrides, run.key, files, self._mailbox, self._ray.put
+            self._shared, run.config, run.key, files, self._mailbox, self._ray.put
         )
         self._running[reference] = run
 
@@ -309,30 +334,26 @@ class _Driver:
                 self._ray.cancel(reference, force=True)
                 self._retry(run, "is silent", math.inf)
 
-        statuses = [result.status for result in self._batch.results]
         running = [
             RunProgress(run.round, run.config.rounds, run.node_name)
             for run in self._running.values()
         ]
-        self._display.show(statuses, running)
+        self._display.show([result.status for result in self._batch.results], running)
 
     def _read_messages(self, now: float) -> None:
         """Read the messages of the present attempts; checkpoints are written to the results directory."""
-        rounds, saved = self._ray.get(self._mailbox.take.remote())
+        messages = self._ray.get(self._mailbox.take.remote())
         for run in self._running.values():
-            if run.key in rounds:
-                run.received(now, *rounds[run.key])
-                (run.config.path / NODE).write_text(run.node_name)  # for fedbench status
-                self._suspect.pop(run.node_id, None)
-        for run in self._running.values():
-            if run.key in saved:
-                # lost with its node, or another process has the run: the checkpoint before it
-                # counts
-                with suppress(self._ray.exceptions.RayError, NotWritten):
-                    run.recorder.check_lock()
-                    write_files(
-                        self._ray.get(saved[run.key][0], timeout=SILENT_SECONDS), run.config.path
-                    )
+            if run.key not in messages:
+                continue
+            run.round, run.node_name, saved = messages[run.key]
+            run.received_at = now
+            (run.config.path / NODE).write_text(run.node_name)  # for fedbench status
+            self._nodes.trust(run.node_id)
+            # lost with its node, or another process has the run: the checkpoint before it counts
+            with suppress(self._ray.exceptions.RayError, NotWritten):
+                for reference in saved:
+                    run.write(self._ray.get(reference, timeout=SILENT_SECONDS))
 
     def _collect(self, reference: Any) -> None:
         """Take the result and the files of a task that has ended."""
@@ -343,20 +364,18 @@ class _Driver:
             result, files = self._ray.get(reference)
         except errors.RayTaskError as error:  # of the node: those of the run are in its result
             reason = str(error.cause).partition("\n")[0]
-            self._excluded[run.node_id] = reason
+            self._nodes.exclude(run.node_id, reason)
             print(f"fedbench: node {run.node_name} is left out: {reason}", file=sys.stderr)
-            self._lost.append(run)
+            self._waiting.appendleft(run)
             return
         except errors.TaskCancelledError:
             result = run.result("interrupted")
         except errors.RayError as error:
-            self._retry(
-                run, f"has lost its process ({str(error).partition('.')[0]})", SUSPECT_SECONDS
-            )
+            loss = f"has lost its process ({str(error).partition('.')[0]})"
+            self._retry(run, loss, SUSPECT_SECONDS)
             return
         try:
-            run.recorder.check_lock()
-            write_files(files, run.config.path)
+            run.write(files)
         except NotWritten as error:
             result = run.result("failed", str(error))
         if result.status in ("done", "diverged"):
@@ -365,22 +384,19 @@ class _Driver:
 
     def _retry(self, run: _Run, loss: str, suspect_seconds: float) -> None:
         """Start a run again on another node, or give it up if it was lost too often."""
-        self._suspect[run.node_id] = time.monotonic() + suspect_seconds
+        self._nodes.suspect(run.node_id, suspect_seconds)
         if run.attempts >= ATTEMPTS:
             self._finish(run, run.result("failed", f"it {loss}, for the {ATTEMPTS}rd time"))
             return
-        print(
-            f"fedbench: {' '.join(run.overrides)} {loss} on {run.node_name}: again", file=sys.stderr
-        )
-        self._lost.append(run)
+        name = " ".join(run.config.overrides)
+        print(f"fedbench: {name} {loss} on {run.node_name}: again", file=sys.stderr)
+        self._waiting.appendleft(run)
 
     def _finish(self, run: _Run, result: RunResult) -> None:
         """Release the lock of a run and add its result to the batch."""
+        assert run.recorder is not None
+        run.recorder.close()
         path = run.config.path
-        if is_done(path):  # a process that waits creates it again, and finds DONE
-            (path / LOCK).unlink(missing_ok=True)
-        (path / NODE).unlink(missing_ok=True)
-        run.lock.release()
         begun = (path / "meta.json").exists()
         self._batch.add(replace(result, path=path if begun else None))
 
@@ -404,30 +420,28 @@ class Mailbox:
     """The messages of all tasks, on the node of the process that reads them."""
 
     def __init__(self) -> None:
-        self._rounds: dict[int, tuple[int, str]] = {}
-        self._saved: dict[int, tuple[Any, ...]] = {}
+        self._messages: dict[int, tuple[int, str, Sequence[Any]]] = {}
 
-    def send(self, key: int, round: int, node_name: str, saved: tuple[Any, ...]) -> None:
+    def send(self, key: int, round: int, node_name: str, saved: Sequence[Any]) -> None:
         """Take the round and the node of an attempt, and if there is a new checkpoint a reference to its files.
 
         The files stay on the node that has them until they are read: those of a thousand runs would
         not fit here.
         """
-        self._rounds[key] = round, node_name
-        if saved:
-            self._saved[key] = saved  # the one before it is superseded
+        earlier = self._messages[key][-1] if key in self._messages else ()
+        # a new checkpoint supersedes the one before it
+        self._messages[key] = round, node_name, saved or earlier
 
-    def take(self) -> tuple[dict[int, tuple[int, str]], dict[int, tuple[Any, ...]]]:
-        """Return the messages since the last call: rounds with nodes, and references to files."""
-        messages = self._rounds, self._saved
-        self._rounds, self._saved = {}, {}
+    def take(self) -> dict[int, tuple[int, str, Sequence[Any]]]:
+        """Return the round, node and reference of each attempt that has sent a message since the last call."""
+        messages = self._messages
+        self._messages = {}
         return messages
 
 
 def run_task(
     shared: Shared,
     config: RunConfig,
-    overrides: Sequence[str],
     key: int,
     files: Files,
     mailbox: Any,
@@ -439,4 +453,4 @@ def run_task(
     def send(round: int, *saved: Any) -> None:
         mailbox.send.remote(key, round, node_name, saved)
 
-    return run_on_node(shared, config, overrides, files, send, put)
+    return run_on_node(shared, config, files, send, put)
