@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from fedbench.core.errors import RequestError
-
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over, and SIGALRM comes
 # at a deadline
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
