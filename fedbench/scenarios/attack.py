@@ -1,11 +1,11 @@
 """Attacks: clients with false labels, false messages or false losses, and what a run reports of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from statistics import NormalDist
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -23,11 +23,10 @@ from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, shuffled
 from fedbench.scenarios.vectors import by_columns, columns, vectors
-from fedbench.simulation.evaluation import Evaluation, evaluate
+from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.scenario import OWN, Attackers, Models, RoundPlan
 
-T = TypeVar("T")
 _MAJORITY = 3.0  # ζ of ALIE in a round in which the attackers need no supporters
 
 
@@ -76,17 +75,15 @@ class Attack(Layer, Attackers):
         if self.message == "alie" and self.zeta == "auto":  # the attackers need a majority
             limit = ceil(limit / 2)
         if len(self.who) >= limit:
-            name, given = ("clients", self.clients) if self.ids is None else ("ids", len(self.who))
-            fault = f"must be below {limit} for message={self.message}, got {given}; type at most {limit - 1}"
-            raise WrongValue(name, fault)
+            fault = f"must make fewer than {limit} clients attackers for message={self.message}"
+            raise WrongValue("clients" if self.ids is None else "ids", fault)
 
         classes = self.population.data.classes
         pair = {k for k in (self.source, self.target) if k is not None}
         if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= classes):
-            pair_given = f"{typed(self.source)} and {typed(self.target)}"
-            raise WrongValue(
-                "source and target", f"must be two of {classes} classes, got {pair_given}"
-            )
+            given = f"{typed(self.source)} and {typed(self.target)}"
+            fault = f"must be two of {classes} classes, got {given}"
+            raise WrongValue("source and target", fault)
 
     @cached_property
     def who(self) -> np.ndarray:
@@ -97,14 +94,14 @@ class Attack(Layer, Attackers):
             if isinstance(count, float):
                 # 0.29 * 100 is a little less than 29 in floating point
                 count = int(count * len(able) + 1e-9)
-            return np.sort(shuffled(key(self.population.seed, Purpose.ATTACKERS), able)[:count])
+            order = shuffled(key(self.population.seed, Purpose.ATTACKERS), able)
+            return np.sort(order[:count])
 
         chosen = np.unique(np.array(self.ids, dtype=np.int64))
         unknown = np.setdiff1d(chosen, able)
         if len(unknown):
-            raise WrongValue(
-                "ids", f"must be clients with training examples, got {unknown[0]}; remove it"
-            )
+            fault = f"must be clients with training examples, got {unknown[0]}; remove it"
+            raise WrongValue("ids", fault)
         return chosen
 
     @property
@@ -118,7 +115,9 @@ class Attack(Layer, Attackers):
         return {"attackers": self.who.tolist()}
 
     def changed(self, data: FederatedDataset) -> FederatedDataset:
-        """Return the data set with the attackers' training labels; test and validation examples stay.
+        """Return the data set with the attackers' training labels.
+
+        Test and validation examples stay as they are.
 
         Raises:
             RequestError: If the labels cannot be changed so.
@@ -128,10 +127,10 @@ class Attack(Layer, Attackers):
         last = data.classes - 1
         if data.y.dim() > 1 or data.shares_examples or last == 0:
             unfit = "labels per token, a single class or examples of several clients"
-            message = (
+            fault = (
                 f"must be none for data with {unfit}, got {self.data}; set attack.message instead"
             )
-            raise WrongValue("attack.data", message)
+            raise WrongValue("attack.data", fault)
 
         rows = data.train.of_clients(self.who)
         old = data.y[rows]
@@ -143,45 +142,46 @@ class Attack(Layer, Attackers):
             case "pair":
                 new = old.masked_fill(old.eq(self.source or 0), self.target or 0)
             case _:
-                drawn = integers(
-                    key(self.population.seed, Purpose.ATTACKERS), rows.numpy(force=True), 0, last
-                )
+                base = key(self.population.seed, Purpose.ATTACKERS)
+                drawn = integers(base, rows.numpy(force=True), 0, last)
                 new = to_device(drawn, rows.device)
         return data.relabelled(data.y.index_copy(0, rows, new))
 
     def measured(
-        self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
+        self,
+        models: Models,
+        measurements: Measurements,
+        data: FederatedDataset,
+        judged: np.ndarray,
     ) -> dict[str, float]:
-        """Return the mean accuracy of the attackers, and how often models of honest clients take source for target."""
+        """Return the mean accuracy of the attackers, and the success of a targeted attack.
+
+        The success is how often models of honest clients take ``source`` for ``target``.
+        """
         if not len(self.who):
             return {}
-        # of a few clients, which nothing else asks for
-        plans = Measurements(measurements.task, measurements.engine)
+        # plans of a few clients, which nothing else asks for
+        own = Measurements(measurements.task, measurements.engine)
         data = replace(data, validation=None)
 
-        def tested(data: FederatedDataset, ids: np.ndarray) -> Evaluation:
-            w = models(ids)
-            one_for_all = data.central and w.dim() == 1  # one model on a central test set
-            return evaluate(plans, data, w, train=False, ids=ids[:1] if one_for_all else ids)
+        attackers = evaluate(own, data, models(self.who), train=False, ids=self.who)
+        columns = {"attackers_accuracy": attackers.summary()["accuracy_mean"]}
+        if self.source is None or self.target is None or data.y.dim() > 1:
+            return columns
 
-        columns = {"attackers_accuracy": tested(data, self.who).summary()["accuracy_mean"]}
-        if self.source is not None and self.target is not None and data.y.dim() == 1:
-            of_source = data.test.where((data.y == self.source).numpy(force=True))
-            as_target = replace(data, y=torch.full_like(data.y, self.target), test=of_source)
-            taken = tested(as_target, judged)
-            examples = taken.test.n.sum()
-            columns["attack_success"] = (
-                float(taken.test.correct.sum() / examples) if examples else float("nan")
-            )
-        return columns
+        of_source = data.test.where((data.y == self.source).numpy(force=True))
+        as_target = replace(data, y=torch.full_like(data.y, self.target), test=of_source)
+        taken = evaluate(own, as_target, models(judged), train=False, ids=judged).test
+        examples = taken.n.sum()
+        success = float(taken.correct.sum() / examples) if examples else float("nan")
+        return columns | {"attack_success": success}
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """Return the method whose attackers report other losses and send other vectors."""
-        if self.loss_scale != 1:
-            algo = _reporting(algo, torch.from_numpy(self.who), self.loss_scale)
+        """Return the method whose attackers send other vectors."""
         if not len(self.who):
-            none = f"attack.clients={self.clients} of {len(self.population.able)} clients are no attackers"
-            return replace(algo, remarks=lambda server: [*algo.remarks(server), none])
+            share = f"attack.clients={self.clients} of {len(self.population.able)} clients"
+            remark = f"{share} are no attackers"
+            return replace(algo, remarks=lambda server: [*algo.remarks(server), remark])
         if self.message == "none":
             return algo
         attacks = np.isin(plan.ids, self.who)
@@ -191,9 +191,9 @@ class Attack(Layer, Attackers):
         ) -> tuple[State, State]:
             if attacks.all() or not attacks.any():
                 return uploads, states
-            rows = to_device(np.flatnonzero(attacks), cohort.id.device)
+            attackers = to_device(np.flatnonzero(attacks), cohort.id.device)
             forged = {
-                name: v.index_copy(0, rows, self._forged(v, rows, cohort, place, plan))
+                name: v.index_copy(0, attackers, self._forged(v, attackers, cohort, place, plan))
                 for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
             }
             return uploads | forged, states
@@ -201,19 +201,22 @@ class Attack(Layer, Attackers):
         return replace(algo, deliver=deliver)
 
     def _forged(
-        self, rows: Tensor, bad: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan
+        self, rows: Tensor, attackers: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan
     ) -> Tensor:
         """Return the vectors that the attackers send instead of their own, [a, P].
 
         Args:
             rows: The vectors of the cohort [C, P].
-            bad: The positions of the attackers [a].
+            attackers: Their positions [a].
             cohort: The cohort.
             place: Place of the vector's name among all of the method.
             plan: The round.
         """
-        own = rows[bad]
-        default: dict[str, float | Tensor] = {"ipm": 0.5, "scale": 1 / cohort.p[bad].double().sum()}
+        own = rows[attackers]
+        default: dict[str, float | Tensor] = {
+            "ipm": 0.5,
+            "scale": 1 / cohort.p[attackers].double().sum(),
+        }
         scale = default.get(self.message, 1.0) if self.scale == "auto" else self.scale
         if self.message == "scale":
             return own * scale
@@ -223,38 +226,50 @@ class Attack(Layer, Attackers):
             size = rows.shape[1]
             base = key(plan.seed, Purpose.FORGED, plan.round)
             coordinate = torch.arange(size, device=rows.device) + place * size
-            ids = cohort.id[bad][:, None]
+            ids = cohort.id[attackers][:, None]
             radii = (scale * lengths(own) / size**0.5)[:, None]
             noise = [
-                radii * normal(fold_in(base, ids, coordinate[block])) for block in columns(own)
+                (radii * normal(fold_in(base, ids, coordinate[block]))).to(rows.dtype)
+                for block in columns(own)
             ]
-            return torch.cat([z.to(rows.dtype) for z in noise], 1) + own * self.add
+            return torch.cat(noise, 1) + own * self.add
 
         honest = rows[to_device(~np.isin(plan.ids, self.who), rows.device)]
         zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
 
         def forged(block: Tensor) -> Tensor:
             mean = block.mean(0)
-            return (
-                -scale * mean if self.message == "ipm" else mean - zeta * block.std(0, correction=0)
-            )
+            if self.message == "ipm":
+                return -scale * mean
+            return mean - zeta * block.std(0, correction=0)
 
         return by_columns(forged, honest).to(rows.dtype).expand_as(own)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the number of its attackers and, where all vectors are held, their effect."""
+        """Return the round with the number of its attackers and the losses that they report.
+
+        Where all vectors are held, the effect of the attackers is measured.
+        """
         attacks = np.isin(plan.ids, self.who)
         algo = plan.algorithm
         notes = {"attackers": float(attacks.sum())}
         if not len(plan.ids):  # the last ones would stay
-            notes |= {
-                k: float("nan") for k in ("deviation", "chosen_attackers") if OWN + k in plan.server
-            }
+            columns = ("deviation", "chosen_attackers")
+            notes |= {k: float("nan") for k in columns if OWN + k in plan.server}
         if algo.deliver is not None:
-            algo = replace(
-                algo, update=replace(algo.averaging, rule=_observed(algo.averaging, attacks))
-            )
-        return replace(plan, notes=plan.notes | notes, algorithm=algo)
+            rule = _observed(algo.averaging, attacks)
+            algo = replace(algo, update=replace(algo.averaging, rule=rule))
+        return replace(plan, algorithm=algo, notes=plan.notes | notes, reported=self._reported)
+
+    def _reported(self, ids: np.ndarray, probe: State) -> State:
+        """Return measurements at the clients ``ids`` [C], the attackers' losses times ``loss_scale``."""
+        scale = np.where(np.isin(ids, self.who), self.loss_scale, 1.0)
+        reported = dict(probe)
+        for name, v in probe.items():
+            if name.startswith("loss"):
+                factor = to_device(scale, v.device, v.dtype)
+                reported[name] = torch.einsum("c,c...->c...", factor, v)
+        return reported
 
 
 def supported(n: int, m: int) -> float:
@@ -292,29 +307,3 @@ def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
         return sums
 
     return observed
-
-
-def _reporting(algo: Algorithm, who: Tensor, scale: float) -> Algorithm:
-    """Return the method whose server sees the losses of the clients ``who`` times ``scale``."""
-
-    def louder(cohort: ClientInfo) -> ClientInfo:
-        probe = dict(cohort.probe)
-        for name, v in cohort.probe.items():
-            if name.startswith("loss"):
-                ids = probe.get("trial_id", cohort.id) if name == "loss_trials" else cohort.id
-                factor = torch.where(torch.isin(ids, who.to(ids.device)), scale, 1.0).to(v.dtype)
-                probe[name] = torch.einsum("c,c...->c...", factor, v)
-        return replace(cohort, probe=probe)
-
-    def told(f: Callable[..., T]) -> Callable[..., T]:
-        return lambda *args: f(*args[:-1], louder(args[-1]))
-
-    update = algo.averaging
-    return replace(
-        algo,
-        instruct=algo.instruct and told(algo.instruct),
-        trials=algo.trials and replace(algo.trials, propose=told(algo.trials.propose)),
-        update=replace(
-            update, step=told(update.step), weights={k: told(f) for k, f in update.weights.items()}
-        ),
-    )

@@ -269,6 +269,7 @@ class Participants:
         self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})
         if "loss_init" in algo.needs:
             probe["loss_init"] = self.simulation.initial_losses[to_device(cohort.ids, w.device)]
+        probe = self.plan.reported(cohort.ids, probe)
         info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info
@@ -308,7 +309,8 @@ class Participants:
             for observer in observers:
                 observer.observe(Exchange(round + 1, algo, self.plan.ids, uploads, states))
 
-        info = replace(info, probe=info.probe | trained.after)
+        after = self.plan.reported(self.plan.ids, trained.after)
+        info = replace(info, probe=info.probe | after)
         return uploads if trained.sums else algo.averaging.summed(server, uploads, info), info
 
     def _receive(self, message: State) -> None:
@@ -344,7 +346,7 @@ class Participants:
             ids = without_replacement(draw, len(ids), data.train.counts)
             probe["trial_id"] = to_device(ids, models.device)
         losses = self.simulation.measurements.losses_of_several(data, ids, models)
-        probe["loss_trials"] = losses
+        probe |= self.plan.reported(ids, {"loss_trials": losses})
         self.bytes_up += losses.nbytes
 
         values = models.numel()

@@ -41,6 +41,7 @@ class RoundPlan:
         bytes_down: The size of a broadcast to a number of clients.
         bytes_up: The size of uploads of some clients.
         idle: The server's state after a round without results.
+        reported: What the server is told of measurements at the clients ``ids`` [C], by name.
         notes: Numbers for the record of the round, by column.
         kept: Entries of the server's state after the round, whatever the method does.
     """
@@ -57,6 +58,7 @@ class RoundPlan:
     bytes_down: Callable[[State, int], int] = lambda message, receivers: nbytes(message) * receivers
     bytes_up: Callable[[State], int] = nbytes
     idle: Callable[[State], State] = lambda server: server
+    reported: Callable[[np.ndarray, State], State] = lambda ids, probe: probe
     notes: dict[str, float] = field(default_factory=dict)
     kept: State = field(default_factory=dict)
 
