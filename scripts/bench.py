@@ -40,6 +40,7 @@ from fedbench.algorithms.fedprox import fedprox
 from fedbench.algorithms.scaffold import scaffold
 from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Algorithm, Stage
+from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.randomness import Purpose, generator, sample_cohort
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
@@ -59,11 +60,11 @@ from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
 RECORDED = "_recorded"
-ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+ALGORITHMS: dict[str, Callable[[Optimizer], Algorithm]] = {
     "fedavg": fedavg,
     "fedadam": fedadam,
     "scaffold": scaffold,
-    "fedprox": lambda: fedprox(mu=0.1),
+    "fedprox": lambda local: fedprox(local, mu=0.1),
     "adafedadam": adafedadam,
 }
 
@@ -338,7 +339,7 @@ def measure(
     }
     with tempfile.TemporaryDirectory() as folder:
         feds = {
-            n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n, mode=mode)
+            n: fed_rounds(ALGORITHMS[n](SGD), w, data, rounds + 1, Path(folder) / n, mode=mode)
             for n in names
         }
         for number in range(rounds + 1):

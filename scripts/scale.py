@@ -39,6 +39,7 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.scaffold import scaffold
 from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
+from fedbench.core.optim import SGD
 from fedbench.core.randomness import Purpose, generator, sample_cohort
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
@@ -144,7 +145,7 @@ def round_cost(
     states = StateAllocator(task.device, folder=folder)
     taking = int(participation) if participation > 1 else participation
     w = task.init(generator(0, Purpose.INIT))
-    stages = [Stage(ALGORITHMS[algorithm](), ROUNDS + 1)]
+    stages = [Stage(ALGORITHMS[algorithm](SGD), ROUNDS + 1)]
     measurements = Measurements(task, engine)
     simulation = Simulation(stages, data, work, measurements, w, 0, sample_cohort(taking), states)
     rounds = simulate(simulation)

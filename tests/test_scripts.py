@@ -73,7 +73,9 @@ def test_the_yardstick_is_fedavg(monkeypatch):
     bench.tight_loop(w, data)(0)
     monkeypatch.undo()
     theirs = torch.cat([kept[10, 60].flatten(), kept[10,].flatten()])
-    last = snapshots(bench.fedavg(), data, task=task_for(data), rounds=1, work=w.work, w=start)[-1]
+    last = snapshots(
+        bench.fedavg(bench.SGD), data, task=task_for(data), rounds=1, work=w.work, w=start
+    )[-1]
     assert torch.allclose(last.server["w"], theirs, rtol=1e-4, atol=1e-6)
 
 

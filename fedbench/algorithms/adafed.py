@@ -6,7 +6,7 @@ import torch
 
 from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
 from fedbench.core.types import ClientInfo, State
 
@@ -14,7 +14,7 @@ _RANK = 1e-12  # eigenvalues below this share of the largest count as 0
 
 
 def adafed(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     gamma: NonNegative = 1.0,
     server_lr: Positive = 1.0,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
 from fedbench.core.types import ClientInfo, Need, State, lengths
 
@@ -17,7 +17,7 @@ _PLAIN_STEPS = {"one": float("inf"), "certainty": 0, "certainty_after_6": 6}
 
 
 def adafedadam(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: NonNegative = 1.0,
     server_lr: Positive = 1e-3,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.mixtures import normalized, project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative
 from fedbench.core.types import ClientInfo, State
 
@@ -15,7 +15,7 @@ _ALL = "the mixture λ needs every client's loss; algo.partial=true updates λ f
 
 
 def afl(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     lr_lambda: NonNegative = 0.1,
     average: bool = False,

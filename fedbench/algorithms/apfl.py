@@ -3,13 +3,13 @@
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, start_from_client, upload_with
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def apfl(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: UnitInterval = 0.5,
     adaptive: bool = False,
@@ -34,7 +34,7 @@ def apfl(
     Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local
     training.
     """
-    without(local, method="apfl", reason="both of its models take plain steps")
+    without(local, "apfl", "both of its models take plain steps")
 
     def mixed(share: Tensor, personal: Tensor, x: Tensor) -> Tensor:
         return share * personal + (1 - share) * x

@@ -1,12 +1,12 @@
 """Ditto."""
 
 from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Count, NonNegative, Positive
 
 
 def ditto(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     lam: NonNegative = 0.1,
     personal_lr: Positive | None = None,

@@ -10,13 +10,13 @@ from torch import Tensor
 from fedbench.algorithms.shared.mixtures import normalized, project_simplex
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import HalfOpenUnit, Natural, NonNegative, PositiveShare
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def drfa(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     gamma: NonNegative = 0.1,
     snapshot: Literal["start", "end", "random"] | Natural = "end",

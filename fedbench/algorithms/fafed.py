@@ -11,13 +11,13 @@ from fedbench.algorithms.shared.variance_reduction import (
     recursive_momentum,
 )
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
-from fedbench.core.optim import SGD, Optimizer, counter, without
+from fedbench.core.optim import Optimizer, counter, without
 from fedbench.core.options import HalfOpenUnit, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fafed(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: UnitInterval = 0.1,
     beta: HalfOpenUnit = 0.9,
@@ -49,9 +49,7 @@ def fafed(
     Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at
     all times.
     """
-    solver = without(
-        local, "momentum", "adaptive steps", method="fafed", reason="the method has its own"
-    )
+    solver = without(local, "fafed", "the method has its own", "momentum", "adaptive steps")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()

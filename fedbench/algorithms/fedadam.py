@@ -3,12 +3,12 @@
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer, adagrad, adam, amsgrad, yogi
+from fedbench.core.optim import Optimizer, adagrad, adam, amsgrad, yogi
 from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
 
 
 def fedadagrad(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     server_lr: Positive = 0.1,
     beta1: HalfOpenUnit = 0.0,
@@ -36,7 +36,7 @@ def fedadagrad(
 
 
 def fedadam(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     server_lr: Positive = 0.1,
     beta1: HalfOpenUnit = 0.9,
@@ -72,7 +72,7 @@ def fedadam(
 
 
 def fedyogi(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     server_lr: Positive = 0.1,
     beta1: HalfOpenUnit = 0.9,
@@ -102,7 +102,7 @@ def fedyogi(
 
 
 def fedams(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     server_lr: Positive = 0.1,
     beta1: HalfOpenUnit = 0.9,

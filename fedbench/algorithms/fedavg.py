@@ -1,13 +1,11 @@
 """FedAvg."""
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
 
-def fedavg(
-    local: Optimizer = SGD, *, server_lr: Positive = 1.0, weights: Weights = "size"
-) -> Algorithm:
+def fedavg(local: Optimizer, *, server_lr: Positive = 1.0, weights: Weights = "size") -> Algorithm:
     """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
 
     Args:

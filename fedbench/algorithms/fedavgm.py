@@ -1,12 +1,12 @@
 """FedAvgM."""
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.optim import Optimizer, sgd
 from fedbench.core.options import HalfOpenUnit, Positive
 
 
 def fedavgm(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     server_lr: Positive = 1.0,
     beta: HalfOpenUnit = 0.9,

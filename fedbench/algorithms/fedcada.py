@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, upload_with
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
@@ -22,7 +22,7 @@ ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def fedcada(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     beta1: HalfOpenUnit = 0.9,
     beta2: HalfOpenUnit = 0.999,
@@ -55,11 +55,7 @@ def fedcada(
     formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
     """
     solver = without(
-        local,
-        "momentum",
-        "adaptive steps",
-        method="fedcada",
-        reason="the method has its own moments",
+        local, "fedcada", "the method has its own moments", "momentum", "adaptive steps"
     )
 
     damping = ADJUST[adjust]

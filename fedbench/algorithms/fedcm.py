@@ -2,12 +2,12 @@
 
 from fedbench.algorithms.shared.averages import blended, with_mean_gradient
 from fedbench.core.algorithm import Algorithm, Weights
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Positive, UnitInterval
 
 
 def fedcm(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: UnitInterval = 0.1,
     server_lr: Positive = 1.0,
@@ -32,7 +32,5 @@ def fedcm(
     Identity: α = 1 is FedAvg; one full-batch step per round is FedAvgM with β = 1-α and η_g = α; α
     = 0 never moves.
     """
-    without(
-        local, method="fedcm", reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD"
-    )
+    without(local, "fedcm", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
     return with_mean_gradient(blended(alpha), server_lr, weights)

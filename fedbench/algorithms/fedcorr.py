@@ -16,7 +16,7 @@ from fedbench.algorithms.shared.label_noise_estimation import (
 from fedbench.algorithms.shared.mixup import with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
 from fedbench.core.errors import RequestError, WrongValue, install_hint, typed
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, UnitInterval
 from fedbench.core.randomness import one_by_one, sample_cohort
 from fedbench.core.types import Batch, ClientInfo, Gradient, Oracle, PredictFn, State
@@ -27,7 +27,7 @@ Changed: TypeAlias = tuple[State, State, Tensor]
 def fedcorr(
     rounds: int,
     clients: int,
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     iterations: Natural | None = None,
     rounds1: Natural | None = None,

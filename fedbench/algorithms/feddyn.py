@@ -7,12 +7,12 @@ from typing import Literal
 from fedbench.algorithms.shared.averages import with_mean_drift
 from fedbench.core.algorithm import Algorithm, Descent, ProximalTerm
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Positive
 
 
 def feddyn(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: Positive = 0.01,
     weights: Literal["uniform", "size"] = "uniform",
@@ -41,11 +41,7 @@ def feddyn(
     Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the
     server's first step is -2 (1/C) Σ Δ_k for any α.
     """
-    without(
-        local,
-        method="feddyn",
-        reason="the u_k settle at the clients' gradients only under plain SGD",
-    )
+    without(local, "feddyn", "the u_k settle at the clients' gradients only under plain SGD")
     step = Descent(extra=ProximalTerm(alpha, "drift"))
     if weights == "size":
         if examples is None:

@@ -3,13 +3,13 @@
 import torch
 
 from fedbench.core.algorithm import Algorithm, Weights, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative
 from fedbench.core.types import ClientInfo, State, lengths, weighted_sum
 
 
 def fedexp(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     eps: NonNegative = 0.001,
     eps_per_client: bool = False,

@@ -7,13 +7,13 @@ import torch
 from fedbench.algorithms.shared.mixtures import normalized
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer, chain, sgd, without
+from fedbench.core.optim import Optimizer, chain, sgd, without
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, OpenUnit, UnitInterval
 from fedbench.core.types import ClientInfo, State
 
 
 def fedfa(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: UnitInterval = 0.5,
     beta: UnitInterval = 0.5,
@@ -53,9 +53,7 @@ def fedfa(
         raise RequestError(
             f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)"
         )
-    local = without(
-        local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c"
-    )
+    local = without(local, "fedfa", "its clients' momentum is algo.gamma_c", "momentum")
     probe: Literal["accuracy", "accuracy_after"] = (
         "accuracy" if acc_at == "before" else "accuracy_after"
     )

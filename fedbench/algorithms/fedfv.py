@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Natural, Positive, UnitInterval
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
@@ -18,7 +18,7 @@ _STILL = 1e-12  # a direction this short, in units of the longest update, is rou
 
 
 def fedfv(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: UnitInterval = 0.1,
     tau: Natural = 1,

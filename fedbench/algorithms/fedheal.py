@@ -10,13 +10,13 @@ from torch import Tensor
 from fedbench.algorithms.shared.mixtures import normalized
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import UnitInterval
 from fedbench.core.types import ClientInfo, State, lengths, weighted_sum
 
 
 def fedheal(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     beta: UnitInterval = 0.4,
     threshold: float = 0.3,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.gram import gram, shortest_in_hull
 from fedbench.core.algorithm import Algorithm, Trials, descent
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
@@ -21,7 +21,7 @@ _STILL = 1e-6
 
 
 def fedmdfg(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     theta: Annotated[float, Field(ge=0, le=90)] = 11.25,
     step: Literal["fixed", "search"] = "fixed",
@@ -61,9 +61,7 @@ def fedmdfg(
     """
     gradients = source == "gradient"
     if gradients:
-        without(
-            local, method="fedmdfg", reason="with source=gradient clients take no step of their own"
-        )
+        without(local, "fedmdfg", "with source=gradient clients take no step of their own")
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = w.new_zeros(num_clients, dtype=torch.float64)

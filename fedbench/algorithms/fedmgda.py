@@ -6,13 +6,13 @@ from torch import Tensor
 from fedbench.algorithms.shared.gram import gram, shortest_combination
 from fedbench.algorithms.shared.mixtures import normalized
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive, UnitInterval
 from fedbench.core.types import ClientInfo, State
 
 
 def fedmgda(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     eps: UnitInterval = 0.5,
     server_lr: Positive = 1.0,

@@ -2,13 +2,13 @@
 
 from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.optim import Optimizer, sgd
 from fedbench.core.options import HalfOpenUnit
 from fedbench.core.types import ClientInfo, State
 
 
 def fednova(
-    local: Optimizer = SGD, *, server_momentum: HalfOpenUnit = 0.0, weights: Weights = "size"
+    local: Optimizer, *, server_momentum: HalfOpenUnit = 0.0, weights: Weights = "size"
 ) -> Algorithm:
     """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
 

@@ -1,12 +1,12 @@
 """FedProx."""
 
 from fedbench.core.algorithm import Algorithm, ProximalTerm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
 
 
 def fedprox(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     mu: NonNegative = 0.1,
     server_lr: Positive = 1.0,

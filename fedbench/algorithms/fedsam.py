@@ -3,12 +3,12 @@
 from fedbench.algorithms.shared.averages import with_mean_gradient
 from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval
 
 
 def fedsam(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     rho: NonNegative = 0.1,
     server_lr: Positive = 1.0,
@@ -35,7 +35,7 @@ def fedsam(
 
 
 def mofedsam(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     rho: NonNegative = 0.1,
     alpha: UnitInterval = 0.1,
@@ -60,11 +60,7 @@ def mofedsam(
 
     Identity: ρ = 0 is FedCM; α = 1 is FedSAM.
     """
-    without(
-        local,
-        method="mofedsam",
-        reason="Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD",
-    )
+    without(local, "mofedsam", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
 
     solver = descent(
         gradient=lambda oracle, msg, local, batch, info: (

@@ -9,13 +9,13 @@ from torch import Tensor
 from fedbench.algorithms.shared.averages import with_mean_drift
 from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Algorithm, Descent, server_descent
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import NonNegative, Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedspeed(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     prox: Positive = 0.1,
     alpha: UnitInterval = 1.0,
@@ -44,11 +44,7 @@ def fedspeed(
 
     Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
     """
-    without(
-        local,
-        method="fedspeed",
-        reason="the u_k settle at the clients' gradients only under plain SGD",
-    )
+    without(local, "fedspeed", "the u_k settle at the clients' gradients only under plain SGD")
 
     def gradient(
         oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo

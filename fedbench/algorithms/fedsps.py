@@ -3,13 +3,13 @@
 import torch
 
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedsps(
-    local: Optimizer = SGD, *, c: Positive = 0.5, gamma_b: Positive = 1.0, l_star: float = 0.0
+    local: Optimizer, *, c: Positive = 0.5, gamma_b: Positive = 1.0, l_star: float = 0.0
 ) -> Algorithm:
     """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
 
@@ -25,9 +25,7 @@ def fedsps(
     Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is
     solved in one step.
     """
-    without(
-        local, method="fedsps", reason="its step size comes from the batch's own loss and gradient"
-    )
+    without(local, "fedsps", "its step size comes from the batch's own loss and gradient")
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         loss, g = oracle.loss_and_grad(local["w"], batch)

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import HalfOpenUnit
 from fedbench.core.types import ClientInfo, State
 
 
 def gifair(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     share: HalfOpenUnit = 0.5,
     form: Literal["server", "local"] = "server",

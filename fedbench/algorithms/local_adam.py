@@ -10,12 +10,12 @@ from fedbench.core.algorithm import (
     start_from_client,
     upload_with,
 )
-from fedbench.core.optim import SGD, Optimizer, adam, chain, without
+from fedbench.core.optim import Optimizer, adam, chain, without
 from fedbench.core.options import HalfOpenUnit, Positive
 
 
 def local_adam(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     beta1: HalfOpenUnit = 0.9,
     beta2: HalfOpenUnit = 0.999,
@@ -37,9 +37,7 @@ def local_adam(
     Identity: one client with moments that persist is Adam. Deviation: the text of the paper has
     lost its pseudo-code. Clients that do not take part keep their old moments.
     """
-    local = without(
-        local, "momentum", "adaptive steps", method="local_adam", reason="Adam has its own"
-    )
+    local = without(local, "local_adam", "Adam has its own", "momentum", "adaptive steps")
     solver = chain(local, adam(beta1, beta2, eps, bias_correction=True))
     if state == "reset":
         return Algorithm(**descent(solver), weights=weights)

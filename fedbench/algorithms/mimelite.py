@@ -7,13 +7,13 @@ from torch import Tensor
 
 from fedbench.algorithms.shared.averages import blended
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive
 from fedbench.core.types import ClientInfo, State
 
 
 def mimelite(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     base: Literal["momentum", "adam"] = "momentum",
     beta1: HalfOpenUnit = 0.9,
@@ -44,7 +44,7 @@ def mimelite(
     Identity: β1 = 0 with "momentum" is FedAvg; one full-batch step per round is FedAvgM with β = β1
     and η_g = 1-β1.
     """
-    without(local, method="mimelite", reason="its local steps are those of the base optimizer")
+    without(local, "mimelite", "its local steps are those of the base optimizer")
     adam = base == "adam"
     solver = blended(1 - beta1)
     if adam:

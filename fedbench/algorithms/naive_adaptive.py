@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent, start_from_client, upload_with
-from fedbench.core.optim import SGD, Optimizer, chain, without
+from fedbench.core.optim import Optimizer, chain, without
 from fedbench.core.options import HalfOpenUnit, NonNegative
 from fedbench.core.types import State
 
 
 def naive_adaptive(
-    local: Optimizer = SGD, *, beta: HalfOpenUnit = 0.5, eps: NonNegative = 0.0
+    local: Optimizer, *, beta: HalfOpenUnit = 0.5, eps: NonNegative = 0.0
 ) -> Algorithm:
     """FedAvg with each client's own second moment (Wu et al., AAAI 2023, Alg. 1: their counter-example).
 
@@ -26,11 +26,7 @@ def naive_adaptive(
     √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.
     """
     local = without(
-        local,
-        "momentum",
-        "adaptive steps",
-        method="naive_adaptive",
-        reason="it has its own adaptation",
+        local, "naive_adaptive", "it has its own adaptation", "momentum", "adaptive steps"
     )
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:

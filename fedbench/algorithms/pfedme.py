@@ -3,13 +3,13 @@
 from typing import Literal
 
 from fedbench.core.algorithm import Algorithm, Weights, server_descent, upload_with
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Count, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def pfedme(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     lam: Positive = 15.0,
     inner: Count = 5,
@@ -41,7 +41,7 @@ def pfedme(
     by 0.001, trains all clients and averages a sample of them, and replaces θ_k by x_k before it
     evaluates.
     """
-    without(local, method="pfedme", reason="its local steps are proximal ones")
+    without(local, "pfedme", "its local steps are proximal ones")
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         x, theta = local["w"], local["personal" if start == "warm" else "w"]

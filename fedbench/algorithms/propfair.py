@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def propfair(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     M: Positive = 2.0,
     eps: Positive = 0.2,

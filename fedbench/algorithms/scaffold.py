@@ -7,13 +7,13 @@ import torch
 
 from fedbench.algorithms.shared.averages import participants
 from fedbench.core.algorithm import Algorithm, Averaging, GradientShift, by_weight, descent
-from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
 def scaffold(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     server_lr: Positive = 1.0,
     option: Literal[1, 2] = 2,
@@ -41,7 +41,7 @@ def scaffold(
     """
     if option == 2:
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
-        local = without(local, method="scaffold", reason=reason)
+        local = without(local, "scaffold", reason)
 
     solver = descent(  # line 10
         local,

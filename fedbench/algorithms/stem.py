@@ -11,13 +11,13 @@ from fedbench.algorithms.shared.variance_reduction import (
     recursive_momentum,
 )
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, upload_with
-from fedbench.core.optim import SGD, Optimizer, counter, without
+from fedbench.core.optim import Optimizer, counter, without
 from fedbench.core.options import Positive, UnitInterval
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def stem(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     alpha: UnitInterval = 0.1,
     decay_w: Positive | None = None,
@@ -37,9 +37,7 @@ def stem(
 
     Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
     """
-    solver = without(
-        local, "momentum", "adaptive steps", method="stem", reason="the method has its own"
-    )
+    solver = without(local, "stem", "the method has its own", "momentum", "adaptive steps")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         w, m = server["w"], uploads["g"]

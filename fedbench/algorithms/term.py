@@ -3,13 +3,13 @@
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
 
 
 def term(
-    local: Optimizer = SGD,
+    local: Optimizer,
     *,
     t: float = 1.0,
     weights: Weights = "uniform",

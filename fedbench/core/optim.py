@@ -41,7 +41,7 @@ SGD = Optimizer(
 )
 
 
-def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
+def without(opt: Optimizer, method: str, reason: str, *parts: str) -> Optimizer:
     """Return ``opt`` if it has none of ``parts``; if none is named, it must take plain steps.
 
     Raises:

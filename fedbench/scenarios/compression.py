@@ -94,7 +94,7 @@ class Codec:
         """Rows, columns and rank of each tensor; rank 0 where it is sent as it is."""
         matrices = []
         for shape in self.population.shapes:
-            n, m = shape[0], prod(shape[1:])
+            n, m = prod(shape[:1]), prod(shape[1:])
             rank = min(self.rank, n, m)
             matrices.append((n, m, rank if rank * (n + m) < n * m else 0))
         return matrices
@@ -310,7 +310,6 @@ def compression(
 
 
 def _codec(side: str, options: Mapping[str, Any], population: Population) -> Codec | None:
-    section = f"compression.{side}"
-    component = replace(Component.of(section, options), target=f"{__name__}.Codec")
-    codec: Codec = call(component, section, side=side, population=population)
+    component = Component(f"{__name__}.Codec", dict(options))
+    codec: Codec = call(component, f"compression.{side}", side=side, population=population)
     return None if codec.kind == "none" else codec

@@ -59,17 +59,12 @@ class Population:
         if self.data.y.dim() > 1:
             fault = "need examples with a class each, and these have one per token; use by=size and assign=random"
             raise RequestError(f"availability.by=labels and availability.assign=label {fault}")
-        classes = self.data.classes
-        clients = np.repeat(np.arange(len(self.n)), self.n)
-        y = self.data.y[self.data.train.index].numpy(force=True)
-        return np.bincount(clients * classes + y, minlength=len(self.n) * classes).reshape(
-            -1, classes
-        )
+        return self.data.train.label_counts(self.data.y.numpy(force=True), self.data.classes)
 
 
 def uniform(h: np.ndarray) -> np.ndarray:
     """Return numbers in (0, 1) from 63-bit hashes."""
-    u: np.ndarray = (h.astype(np.float64) + 0.5) / 2.0**63
+    u: np.ndarray = (h + 0.5) / 2.0**63
     return u
 
 

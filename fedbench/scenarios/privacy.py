@@ -282,7 +282,7 @@ class Privacy(Layer):
             nobody = ClientInfo(
                 id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none
             )
-            return averaging.step(plan.idle(server), uploads, nobody)
+            return averaging.step(server, uploads, nobody)
 
         notes = plan.notes | {"epsilon": self.spent(plan.round + 1)}
         return replace(plan, notes=notes, idle=idle)

@@ -85,7 +85,10 @@ class ScenarioStack(Scenario):
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round as it is carried out, given the one in which nothing goes wrong."""
-        plan = replace(self.availability.arrivals(plan), bytes_up=_size)
+        # what scenarios add to uploads for the server costs nothing
+        plan = replace(
+            self.availability.arrivals(plan), bytes_up=lambda uploads: nbytes(shown(uploads))
+        )
         plan = replace(plan, algorithm=self._wrapped(plan))
         for layer in self.layers:
             plan = layer.plan(plan)
@@ -128,11 +131,6 @@ def build_scenarios(
     for stage in stages:
         refuse(target.rpartition(".")[2], stage, needs, own=not within_fedbench(target))
     return stack
-
-
-def _size(uploads: State) -> int:
-    """Return the size of uploads in bytes; what scenarios add to them for the server costs nothing."""
-    return nbytes(shown(uploads))
 
 
 def _apart(algo: Algorithm, first: bool = True) -> Algorithm:

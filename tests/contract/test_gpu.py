@@ -22,6 +22,7 @@ from tools import (
 from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
+from fedbench.core.optim import SGD
 from fedbench.core.options import Schedule
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import Batch
@@ -161,11 +162,11 @@ def test_a_step_that_cannot_be_captured_is_carried_out_as_before(gpu):
     engine = engine_of(task, "loop", cohort_size=1)
     w = task.init(torch.Generator().manual_seed(0))
     seen = list(
-        simulated(stages_of(fedavg(), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort())
+        simulated(stages_of(fedavg(SGD), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort())
     )
     assert (engine.oracle.graphs, engine.oracle.most) == ({}, 0)
     task = Task(task.model, torch.device("cpu"), torch.float64)
-    here = final(fedavg(), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
+    here = final(fedavg(SGD), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
     agree(seen[-1].server["w"], here, "w")
 
 
@@ -233,7 +234,9 @@ def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):
 
     def run(engine):
         return list(
-            simulated(stages_of(fedavg(), 2, 60), task, data, DRAWN, engine, w, 0, sample_cohort())
+            simulated(
+                stages_of(fedavg(SGD), 2, 60), task, data, DRAWN, engine, w, 0, sample_cohort()
+            )
         )
 
     enough = run(engine_of(task, "stacked"))[-1].server["w"]

@@ -8,6 +8,7 @@ import torch
 from tools import federation, snapshots, task_for
 
 from fedbench.algorithms.fedavg import fedavg
+from fedbench.core.optim import SGD
 from fedbench.data.augmentation import Augmentation
 from fedbench.models.cnn import ConvNet
 from fedbench.simulation.local_work import LocalWork, Plan
@@ -60,13 +61,13 @@ def test_engine_modes_see_the_same_images():
     task = task_for(data, ConvNet, channels=[3], kernel=3, hidden=4)
     work = LocalWork(0.1, 8, (1, 2), augment=Augmentation(crop=2, flip=True))
     ends = [
-        snapshots(fedavg(), data, task=task, work=work, mode=m, cohort_size=c, workers=k)[
+        snapshots(fedavg(SGD), data, task=task, work=work, mode=m, cohort_size=c, workers=k)[
             -1
         ].server["w"]
         for m, c, k in (("loop", 1, 1), ("loop", 1, 2), ("stacked", 2, 1), ("stacked", 9, 1))
     ]
     assert all(torch.allclose(other, ends[0], rtol=1e-9, atol=1e-12) for other in ends[1:])
-    plain = snapshots(fedavg(), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[
+    plain = snapshots(fedavg(SGD), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[
         -1
     ].server["w"]
     assert not torch.allclose(plain, ends[0], rtol=1e-3)

@@ -11,6 +11,7 @@ from torch import nn
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.scaffold import scaffold
 from fedbench.core.errors import RequestError
+from fedbench.core.optim import SGD
 from fedbench.core.randomness import dropout
 from fedbench.core.types import Batch
 from fedbench.core.validation import checked
@@ -330,9 +331,9 @@ def test_convolutions_agree_in_float32_after_a_round(name):
         task = Task(make(), torch.device("cpu"), torch.float32)
     data = federation(sizes=(7, 25, 12), features=64, classes=5, dtype=torch.float32, shape=shape)
     ends = [
-        snapshots(fedavg(), data, task=task, mode=m, rounds=1, workers=k, work=LocalWork(0.05, 8))[
-            -1
-        ].server["w"]
+        snapshots(
+            fedavg(SGD), data, task=task, mode=m, rounds=1, workers=k, work=LocalWork(0.05, 8)
+        )[-1].server["w"]
         for m, k in (("loop", 1), ("loop", 2), ("stacked", 1))
     ]
     for other in ends[1:]:
@@ -471,7 +472,7 @@ def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
     data = federation(features=4)
     task = task_for(data, Scaled, hidden=[2])
     assert close(
-        final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12
+        final(fedavg(SGD), data, task=task), final(fedavg(SGD), data, task=task, mode="loop"), 1e-12
     )
 
 

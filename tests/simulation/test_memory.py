@@ -9,6 +9,7 @@ import torch
 from tools import close, engine_of, federation, make, simulated, stages_of, task_for
 
 from fedbench.algorithms.fedavg import fedavg
+from fedbench.core.optim import SGD
 from fedbench.core.randomness import sample_cohort
 from fedbench.models.dense import MLP
 from fedbench.runs.build_engine import _fitting, client_bytes
@@ -109,7 +110,7 @@ def test_the_limits_hold_for_the_rest_of_a_run():
     failed = []
     w = task_for(data).init(torch.Generator().manual_seed(0))
     for _ in simulated(
-        stages_of(fedavg(), 4, 9), task_for(data), data, WORK, engine, w, 0, sample_cohort()
+        stages_of(fedavg(SGD), 4, 9), task_for(data), data, WORK, engine, w, 0, sample_cohort()
     ):
         failed.append(oracle.failed)
     engine.close()
@@ -131,7 +132,7 @@ def test_a_client_that_does_not_fit_is_an_error_with_the_remedy():
         OutOfMemory,
         match=r"of one client does not fit .* use a smaller local.batch_size, .*bad_alloc",
     ):
-        run(fedavg(), engine, data, task)
+        run(fedavg(SGD), engine, data, task)
     assert seen == [(3, 4), (2, 4), (1, 4), (1, 2), (1, 1)]
 
 
@@ -141,7 +142,7 @@ def test_other_errors_pass():
     engine = engine_of(task, "stacked", 8, 2)
     engine.oracle = Short(engine.oracle, RuntimeError("shape mismatch"), 1)
     with pytest.raises(RuntimeError, match="shape mismatch"):
-        run(fedavg(), engine, data, task)
+        run(fedavg(SGD), engine, data, task)
     assert engine.limits == Limits()
 
 
