@@ -10,6 +10,7 @@ from tools import close, factory, federation, final, make, snapshots
 from toy_problems import D, fair_cohort, on_quadratics, start_of, vector
 
 from fedbench.core.errors import RequestError
+from fedbench.core.optim import SGD
 from fedbench.core.randomness import Purpose, key, without_replacement
 from fedbench.core.types import ClientInfo
 from fedbench.simulation.local_work import LocalWork
@@ -130,7 +131,7 @@ def test_drfa_floor_and_first_mixture():
     algo = make("drfa", gamma=5.0, floor=0.1, snapshot="start")
     states = on_quadratics(algo, [[1.0, 0.0], [1.0, 9.0]], 1, [0.0])  # Π gives (0, 1)
     assert states[-1].server["lambda"].tolist() == pytest.approx([0.1 / 1.1, 1 / 1.1])
-    algo = factory("drfa")(init="size", examples=[1, 3, 4])
+    algo = factory("drfa")(SGD, init="size", examples=[1, 3, 4])
     assert algo.server_init(torch.zeros(2), 3)["lambda"].tolist() == [0.125, 0.375, 0.5]
     with pytest.raises(RequestError, match="init=size needs the training examples of all clients"):
         make("drfa", init="size")
@@ -140,7 +141,7 @@ def test_drfa_leaves_clients_without_training_examples_out():
     """λ stays 0 for them, also below a floor, and losses count N/C-fold with N the others."""
     for options in ({}, {"init": "size"}):
         algo = factory("drfa")(
-            gamma=0.01, snapshot="start", floor=0.05, examples=[2, 0, 2], **options
+            SGD, gamma=0.01, snapshot="start", floor=0.05, examples=[2, 0, 2], **options
         )
         server = algo.server_init(torch.zeros(2, dtype=D), 3)
         assert server["lambda"].tolist() == [0.5, 0.0, 0.5]

@@ -10,7 +10,7 @@ from tools import close, factory, federation, final, make, snapshots
 from toy_problems import DRAWN, FULL, UNIFORM
 
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import Optimizer, sgd
+from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.data.dataset import Rows
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.local_work import LocalWork
@@ -80,7 +80,7 @@ def test_clients_without_training_examples_do_not_count(name, options):
         test=Rows.of([alone.test.split()[0]] * 5), names=tuple("abcde"),
     )  # fmt: skip
     made = [
-        factory(name)(**options, examples=data.train.counts.tolist())
+        factory(name)(SGD, **options, examples=data.train.counts.tolist())
         for data in (alone, with_others)
     ]
     runs = [
