@@ -43,7 +43,11 @@ def adafed(
     """
     probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         f = cohort.probe[probe].abs()  # [C] float64
         if normalize_loss == "mean":
             f = f / f.mean().clamp_min(torch.finfo(torch.float64).tiny)

@@ -13,7 +13,11 @@ from fedbench.core.types import ClientInfo, Need, State, lengths
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
 _FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks
 # updates that step by η, not η χ
-_PLAIN_STEPS = {"one": float("inf"), "certainty": 0, "certainty_after_6": 6}
+_PLAIN_STEPS = {
+    "one": float("inf"),
+    "certainty": 0,
+    "certainty_after_6": 6,
+}
 
 
 def adafedadam(
@@ -65,7 +69,12 @@ def adafedadam(
             "floored": count,
         }
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         delta, grad = msg["w"] - local["w"], info.probe["grad"]
         moved, slope = lengths(delta).unsqueeze(1), lengths(grad).unsqueeze(1)
         alive = (moved > 0) & (slope > 0)
@@ -82,7 +91,11 @@ def adafedadam(
         omega = cohort.n * torch.where(top > 0, rate / top, 1.0) ** alpha
         return omega / omega.sum()
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         certainty, g = uploads["certainty"].squeeze(1), uploads["update"]
         chi = share(server, cohort) @ certainty.clamp_min(_FLOOR)
         b1, b2 = beta1**chi, beta2**chi

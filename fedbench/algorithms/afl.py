@@ -46,14 +46,28 @@ def afl(
         able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(
             w.device
         )
-        return {"w": w, "lambda": able / able.sum(), "mean": w, "t": w.new_zeros(())}
+        return {
+            "w": w,
+            "lambda": able / able.sum(),
+            "mean": w,
+            "t": w.new_zeros(()),
+        }
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         w = server["w"] - uploads["delta"]
         raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
         t = server["t"] + 1
         mean = torch.where(t > 1, server["mean"] + (w - server["mean"]) / t, w)
-        return {"w": w, "lambda": project_simplex(raised), "mean": mean, "t": t}
+        return {
+            "w": w,
+            "lambda": project_simplex(raised),
+            "mean": mean,
+            "t": t,
+        }
 
     return Algorithm(
         **descent(local),

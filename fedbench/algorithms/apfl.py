@@ -36,17 +36,31 @@ def apfl(
     """
     without(local, "apfl", "both of its models take plain steps")
 
-    def mixed(share: Tensor, personal: Tensor, x: Tensor) -> Tensor:
+    def mixed(
+        share: Tensor,
+        personal: Tensor,
+        x: Tensor,
+    ) -> Tensor:
         return share * personal + (1 - share) * x
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         x, v, share = local["w"], local["personal"], local["alpha"]
         if adaptive and batch.step == 0:
             slope = ((v - x) * oracle.grad(mixed(share, v, x), batch)).sum(-1, keepdim=True)
             share = (share - info.lr * slope).clamp(0, 1)
         g = oracle.grad(x, batch)
         g_mixed = oracle.grad(mixed(share, v, x), batch)
-        return {"w": x - info.lr * g, "personal": v - info.lr * share * g_mixed, "alpha": share}
+        return {
+            "w": x - info.lr * g,
+            "personal": v - info.lr * share * g_mixed,
+            "alpha": share,
+        }
 
     def deploy(server: State, clients: State) -> Tensor:
         v = clients["personal"]  # the states of many clients may be in host memory

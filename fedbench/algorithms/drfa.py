@@ -64,9 +64,21 @@ def drfa(
         able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
         first = n if init == "size" else able
         zero = n.new_zeros(())
-        return {"w": w, "lambda": first / first.sum(), "able": able, "t": zero, "steps": zero}
+        return {
+            "w": w,
+            "lambda": first / first.sum(),
+            "able": able,
+            "t": zero,
+            "steps": zero,
+        }
 
-    def raised(server: State, ids: Tensor, loss: Tensor, t: Tensor, steps: Tensor) -> Tensor:
+    def raised(
+        server: State,
+        ids: Tensor,
+        loss: Tensor,
+        t: Tensor,
+        steps: Tensor,
+    ) -> Tensor:
         rate = gamma * decay**t * steps * server["able"].sum() / len(ids)
         mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss))
         mixture = mixture.clamp_min(floor) * server["able"]
@@ -81,7 +93,11 @@ def drfa(
     def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
         return normalized(mixture(server, cohort)[cohort.id])
 
-    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def step(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         t, steps = server["t"] + 1, cohort.steps.double().mean()
         after = mixture(server, cohort)
         if snapshot == "start":
@@ -110,11 +126,19 @@ def drfa(
     if snapshot == "start" or late:
         return algo
 
-    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def propose(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         change = uploads["delta"].mean(0) if snapshot == "end" else uploads["snapshot"]
         return {"trials": (server["w"] - change).unsqueeze(0)}
 
-    algo = replace(algo, needs=set(), trials=Trials(propose, drawn=True))
+    algo = replace(
+        algo,
+        needs=set(),
+        trials=Trials(propose, drawn=True),
+    )
     if snapshot == "end":  # two averages of one upload, which is therefore not added up
         return replace(algo, update=algo.averaging.__call__)
     of_snapshot = shares if snapshot_weights == "lambda" else by_weight
@@ -132,7 +156,13 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
         draw = cohort.key.index_select(0, first)
         return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         new = algo.step(oracle, msg, local, batch, info)
         return {
             **new,

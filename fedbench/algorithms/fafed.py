@@ -51,30 +51,59 @@ def fafed(
     """
     solver = without(local, "fafed", "the method has its own", "momentum", "adaptive steps")
 
-    def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def begin(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()
         w = server["w"]
         if init_step != "none":
             w = w - rate(cohort.lr[0], decay_w, 0) * m / (
                 v.sqrt() + rho if init_step == "adaptive" else 1
             )
-        return {**server, "w": w, "m": m, "v": v}
+        return {
+            **server,
+            "w": w,
+            "m": m,
+            "v": v,
+        }
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         g, m = recursive_momentum(solver, oracle, local, batch, alpha, ext)
         v = beta * local["v"] + (1 - beta) * g.square()
         s = batch.step + 1
         w = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
         if variant != "code":
             w = torch.where(s >= info.steps, local["w"], w)
-        return {"w": w, "prev": local["w"], "m": m, "v": v}
+        return {
+            "w": w,
+            "prev": local["w"],
+            "m": m,
+            "v": v,
+        }
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         w, m, v = server["w"] - uploads["delta"], uploads["m"], uploads["v"]
         t = server["t"] + cohort.steps.double().mean()  # iterations
         if variant != "code":
             w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
-        return {"w": w, "m": m, "v": v, "t": t}
+        return {
+            "w": w,
+            "m": m,
+            "v": v,
+            "t": t,
+        }
 
     return Algorithm(
         server_init=lambda w, N: {
@@ -85,7 +114,11 @@ def fafed(
         },
         client_init=lambda w: {} if variant == "stateless" else {"prev": w},
         broadcast=lambda server: server,
-        start=lambda msg, client, info: {**msg, "prev": msg["w"], **client},
+        start=lambda msg, client, info: {
+            **msg,
+            "prev": msg["w"],
+            **client,
+        },
         step=step,
         finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),

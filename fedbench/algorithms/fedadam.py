@@ -32,7 +32,11 @@ def fedadagrad(
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """
     server = adagrad(beta1, tau, v0)
-    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+    return Algorithm(
+        **descent(local),
+        **server_descent(server, server_lr),
+        weights=weights,
+    )
 
 
 def fedadam(
@@ -68,7 +72,11 @@ def fedadam(
     Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
     """
     server = adam(beta1, beta2, tau, v0, bias_correction, eps_inside)
-    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+    return Algorithm(
+        **descent(local),
+        **server_descent(server, server_lr),
+        weights=weights,
+    )
 
 
 def fedyogi(
@@ -98,7 +106,11 @@ def fedyogi(
     Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
     """
     server = yogi(beta1, beta2, tau, v0)
-    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+    return Algorithm(
+        **descent(local),
+        **server_descent(server, server_lr),
+        weights=weights,
+    )
 
 
 def fedams(
@@ -131,5 +143,15 @@ def fedams(
 
     Identity: as long as no coordinate of v has fallen, option 2 is FedAdam with v0 = 0.
     """
-    server = amsgrad(beta1, beta2, tau, floor_inside=option == 1, bias_correction=bias_correction)
-    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+    server = amsgrad(
+        beta1,
+        beta2,
+        tau,
+        floor_inside=option == 1,
+        bias_correction=bias_correction,
+    )
+    return Algorithm(
+        **descent(local),
+        **server_descent(server, server_lr),
+        weights=weights,
+    )

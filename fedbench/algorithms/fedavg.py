@@ -5,7 +5,12 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
 
-def fedavg(local: Optimizer, *, server_lr: Positive = 1.0, weights: Weights = "size") -> Algorithm:
+def fedavg(
+    local: Optimizer,
+    *,
+    server_lr: Positive = 1.0,
+    weights: Weights = "size",
+) -> Algorithm:
     """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
 
     Args:
@@ -17,4 +22,8 @@ def fedavg(local: Optimizer, *, server_lr: Positive = 1.0, weights: Weights = "s
     Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate
     η_g η_l.
     """
-    return Algorithm(**descent(local), **server_descent(lr=server_lr), weights=weights)
+    return Algorithm(
+        **descent(local),
+        **server_descent(lr=server_lr),
+        weights=weights,
+    )

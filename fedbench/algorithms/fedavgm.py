@@ -29,4 +29,8 @@ def fedavgm(
     """
     # without momentum Nesterov's look-ahead is the direction itself
     server = sgd(momentum=beta, nesterov=nesterov and beta > 0)
-    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+    return Algorithm(
+        **descent(local),
+        **server_descent(server, server_lr),
+        weights=weights,
+    )

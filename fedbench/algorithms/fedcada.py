@@ -60,7 +60,13 @@ def fedcada(
 
     damping = ADJUST[adjust]
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         g, _ = solver.update(oracle.grad(local["w"], batch), local)
         t = local["t"] + (counter == "step")
         m = beta1 * local["m"] + (1 - beta1) * g
@@ -68,15 +74,34 @@ def fedcada(
         d1 = damping(beta1**t).to(g.dtype)
         d2 = damping(beta2**t).to(g.dtype)
         w = local["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps)
-        return {"w": w, "m": m, "v": v, "t": t}
+        return {
+            "w": w,
+            "m": m,
+            "v": v,
+            "t": t,
+        }
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
-        return {"w": w, "m": uploads["m"], "v": uploads["v"], "t": server["t"] + 1}
+        return {
+            "w": w,
+            "m": uploads["m"],
+            "v": uploads["v"],
+            "t": server["t"] + 1,
+        }
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = torch.zeros_like(w)
-        return {"w": w, "m": zeros, "v": zeros, "t": w.new_zeros(1, dtype=torch.float64)}
+        return {
+            "w": w,
+            "m": zeros,
+            "v": zeros,
+            "t": w.new_zeros(1, dtype=torch.float64),
+        }
 
     return Algorithm(
         server_init=server_init,
@@ -84,7 +109,11 @@ def fedcada(
             {} if counter == "round" else {"t": w.new_zeros(1, dtype=torch.float64)}
         ),
         broadcast=lambda server: server,
-        start=lambda msg, client, info: {**msg, "t": msg["t"] + 1, **client},
+        start=lambda msg, client, info: {
+            **msg,
+            "t": msg["t"] + 1,
+            **client,
+        },
         step=step,
         finish=upload_with("m", "v"),
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),

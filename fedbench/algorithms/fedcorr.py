@@ -143,7 +143,11 @@ def pulled_gradient(strength: float) -> Gradient:
     """
 
     def gradient(
-        oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
     ) -> Tensor:
         apart = local["w"] - msg["w"]
         length = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)

@@ -33,7 +33,11 @@ def fedexp(
     decay with the square of a decaying local rate.
     """
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         delta = uploads["delta"]
         d = weighted_sum(cohort.p, delta)
         floor = eps * len(cohort.id) if eps_per_client else eps
@@ -43,11 +47,19 @@ def fedexp(
         ).clamp_min(1.0)
         w = server["w"] - (rate * d).to(delta.dtype)
         mean = torch.where(server["t"] > 0, (server["w"] + w) / 2, w)
-        return {"w": w, "mean": mean, "t": server["t"] + 1}
+        return {
+            "w": w,
+            "mean": mean,
+            "t": server["t"] + 1,
+        }
 
     return Algorithm(
         **descent(local),
-        server_init=lambda w, N: {"w": w, "mean": w, "t": w.new_zeros(())},
+        server_init=lambda w, N: {
+            "w": w,
+            "mean": w,
+            "t": w.new_zeros(()),
+        },
         update=update,
         deploy=lambda server, clients: server["mean" if average else "w"],
         weights=weights,

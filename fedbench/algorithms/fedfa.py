@@ -58,11 +58,20 @@ def fedfa(
         "accuracy" if acc_at == "before" else "accuracy_after"
     )
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         count = client["count"] + 1
         return {"delta": msg["w"] - local["w"], "count": count}, {"count": count}
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         accuracy, count = cohort.probe[probe], uploads["count"].squeeze(1)
         a = torch.where(accuracy > 0, accuracy / accuracy.sum(), c)
         a = torch.where(accuracy.sum() > 0, a, 1 / len(a))
@@ -74,7 +83,11 @@ def fedfa(
         m, t = gamma_s * server["m"] + (1 - gamma_s) * change, server["t"] + 1
         rate = cohort.lr[0] if server_lr is None else server_lr
         step = torch.where(t % b == 0, server_sign * rate, 0.0).to(m.dtype) * m
-        return {"w": server["w"] + change + step, "m": m, "t": t}
+        return {
+            "w": server["w"] + change + step,
+            "m": m,
+            "t": t,
+        }
 
     return Algorithm(
         **descent(chain(local, sgd(momentum=gamma_c))),

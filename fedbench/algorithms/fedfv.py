@@ -55,7 +55,11 @@ def fedfv(
             state |= {"updates": w.new_zeros(num_clients, len(w)), "last": last}
         return state
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         delta, t = uploads["delta"], server["t"] + 1
         new: State = {"t": t}
         rows, age = delta, torch.zeros_like(cohort.id)
@@ -81,7 +85,11 @@ def fedfv(
 # an update that is not finite makes the direction NaN, and the run counts as diverged
 @np.errstate(invalid="ignore")
 def without_conflicts(
-    k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, ages: Sequence[int]
+    k: Tensor,
+    age: Tensor,
+    cohort: ClientInfo,
+    alpha: float,
+    ages: Sequence[int],
 ) -> Tensor:
     """Return FedFV's direction before it is scaled, as a combination [M] of the updates.
 
@@ -107,7 +115,11 @@ def without_conflicts(
     return torch.from_numpy(g).to(k)
 
 
-def _internal(k: np.ndarray, order: np.ndarray, alpha: float) -> np.ndarray:
+def _internal(
+    k: np.ndarray,
+    order: np.ndarray,
+    alpha: float,
+) -> np.ndarray:
     """Return each update without its parts along those that it conflicts with, as combinations [C, C]."""
     count = len(k)
     kept = count - ceil((count - 1) * (1 - alpha) - 1e-9) if alpha else 0

@@ -51,14 +51,23 @@ def fedheal(
         zeros = w.new_zeros(num_clients, dtype=torch.float64)
         return {"w": w, "increment": zeros, "gained": zeros}  # δ, and π - 1/C
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         delta, share, count = msg["w"] - local["w"], client["share"], client["count"]
         up = delta >= 0
         mask = (torch.where(up, share, 1 - share) > threshold) | (count == 0)
         upload = {"delta": delta * mask, "mask": packed(mask)}
         return upload, {"share": (share * count + up) / (count + 1), "count": count + 1}
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         delta = uploads["delta"]
         parts = [delta] if distance == "whole" else delta.split(tensors, 1)
         length = normalized(torch.stack([lengths(part) for part in parts]).sum(0))
@@ -88,13 +97,22 @@ def fedheal(
 def packed(mask: Tensor) -> Tensor:
     """Return the bits of a mask [C, P] bool as bytes [C, ceil(P/8)] uint8, the first in the lowest place."""
     bits = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8)).view(len(mask), -1, 8)
-    return (bits << torch.arange(8, dtype=torch.uint8, device=mask.device)).sum(
-        2, dtype=torch.uint8
-    )
+    return (
+        bits
+        << torch.arange(
+            8,
+            dtype=torch.uint8,
+            device=mask.device,
+        )
+    ).sum(2, dtype=torch.uint8)
 
 
 def unpacked(packs: Tensor, size: int) -> Tensor:
     """Return the mask [C, size] bool of ``packed`` bytes."""
-    places = torch.arange(8, dtype=torch.uint8, device=packs.device)
+    places = torch.arange(
+        8,
+        dtype=torch.uint8,
+        device=packs.device,
+    )
     bits = (packs.unsqueeze(2) >> places) & 1
     return bits.view(len(packs), -1)[:, :size].bool()

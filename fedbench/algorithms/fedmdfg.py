@@ -73,7 +73,11 @@ def fedmdfg(
             "last_id": w.new_zeros(0, dtype=torch.int64),
         }
 
-    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def propose(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         """Return the models to choose from, how they were made, and the server's records of the losses."""
         w, ids, loss = server["w"], cohort.id, cohort.probe["loss"]
         expected, count = server["expected"][ids], server["count"][ids]
@@ -94,7 +98,11 @@ def fedmdfg(
             "count": server["count"].index_copy(0, ids, count + 1),
         }
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         aimed = uploads if step == "search" else propose(server, uploads, cohort)
         live = aimed["live"]
         w = aimed["trials"][0]
@@ -103,10 +111,18 @@ def fedmdfg(
             losses, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
             w = aimed["trials"][chosen(losses, tried, decrease, aimed["fair"])]
 
-        new = {"w": w, "expected": aimed["expected"], "count": aimed["count"]}
+        new = {
+            "w": w,
+            "expected": aimed["expected"],
+            "count": aimed["count"],
+        }
         if not live.any():
             return {**server, **new}
-        return {**new, "last": aimed["rows"], "last_id": cohort.id[live]}
+        return {
+            **new,
+            "last": aimed["rows"],
+            "last_id": cohort.id[live],
+        }
 
     algo = Algorithm(
         **descent(local),
@@ -129,7 +145,13 @@ def fedmdfg(
 # ---- the direction with fair guidance, and the search for a step size
 
 
-def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tensor) -> State:
+def direction(
+    g: Tensor,
+    loss: Tensor,
+    kept: Tensor,
+    theta: float,
+    forced: Tensor,
+) -> State:
     """Return the shortest common descent direction of vectors of one length, with a row towards equal losses if needed.
 
     Args:
@@ -157,7 +179,11 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
     towards, angle = _towards_equal(loss, live)
     fair = (angle > theta) | forced
     used = torch.cat([live, live.new_ones(len(kept))])
-    mixing = torch.eye(len(k), dtype=k.dtype, device=k.device)[used]
+    mixing = torch.eye(
+        len(k),
+        dtype=k.dtype,
+        device=k.device,
+    )[used]
     if fair and towards.any():
         mixing = torch.cat([mixing, F.pad(towards, absent).unsqueeze(0)])
 
@@ -181,7 +207,11 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
 
 def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
     """Return h [C], the unit part of -1̂ normal to F̂ (0 if the losses are equal), and their angle in degrees."""
-    unit = F.normalize(loss * live, dim=0, eps=0.0).nan_to_num(0.0)
+    unit = F.normalize(
+        loss * live,
+        dim=0,
+        eps=0.0,
+    ).nan_to_num(0.0)
     ones = live / live.sum().clamp_min(1).double().sqrt()
     h = (ones @ unit) * unit - ones
     size = h.norm()
@@ -191,7 +221,12 @@ def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(known, h / size, 0.0), torch.where(known, angle, 0.0)
 
 
-def step_sizes(base: float, s: int, stretch: float, changed: bool) -> Tensor:
+def step_sizes(
+    base: float,
+    s: int,
+    stretch: float,
+    changed: bool,
+) -> Tensor:
     """Return the step sizes to try: from 2^s · base, or base if the cohort has changed, down to 2^-s base / stretch.
 
     Each is half of the one before. A direction of length 0 (``stretch`` 0) has nothing to try but
@@ -203,7 +238,12 @@ def step_sizes(base: float, s: int, stretch: float, changed: bool) -> Tensor:
     return torch.tensor(sizes, dtype=torch.float64)
 
 
-def chosen(before: Tensor, tried: Tensor, least: Tensor, fair: Tensor) -> Tensor:
+def chosen(
+    before: Tensor,
+    tried: Tensor,
+    least: Tensor,
+    fair: Tensor,
+) -> Tensor:
     """Return the position of the step size to take.
 
     That is the first that decreases every loss enough and, under guidance, brings the losses nearer

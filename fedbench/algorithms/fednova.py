@@ -8,7 +8,10 @@ from fedbench.core.types import ClientInfo, State
 
 
 def fednova(
-    local: Optimizer, *, server_momentum: HalfOpenUnit = 0.0, weights: Weights = "size"
+    local: Optimizer,
+    *,
+    server_momentum: HalfOpenUnit = 0.0,
+    weights: Weights = "size",
 ) -> Algorithm:
     """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
 
@@ -35,7 +38,12 @@ def fednova(
             "fednova needs a local solver that is linear in the gradients; use plain or momentum SGD"
         )
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         a = passes(info.steps)  # [C, 1]
         return {"unit": (msg["w"] - local["w"]) / a, "a": a}, client
 
@@ -45,4 +53,10 @@ def fednova(
         direction=lambda uploads, cohort: (cohort.p @ uploads["a"].squeeze(1)) * uploads["unit"],
         averaged={"unit": by_weight},
     )
-    return Algorithm(**descent(local), **server, finish=finish, weights=weights, kinds=("numbers",))
+    return Algorithm(
+        **descent(local),
+        **server,
+        finish=finish,
+        weights=weights,
+        kinds=("numbers",),
+    )

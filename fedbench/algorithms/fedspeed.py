@@ -47,7 +47,11 @@ def fedspeed(
     without(local, "fedspeed", "the u_k settle at the clients' gradients only under plain SGD")
 
     def gradient(
-        oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
     ) -> Tensor:
         g, uphill_g = uphill(oracle, local["w"], batch, rho)
         return (1 - alpha) * g + alpha * uphill_g + prox * (local["w"] - msg["w"] + local["drift"])
@@ -56,7 +60,12 @@ def fedspeed(
     if server == "all":
         return algo
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
         drift = client["drift"] - delta
         return {"delta": delta - drift}, {"drift": drift}

@@ -9,7 +9,11 @@ from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedsps(
-    local: Optimizer, *, c: Positive = 0.5, gamma_b: Positive = 1.0, l_star: float = 0.0
+    local: Optimizer,
+    *,
+    c: Positive = 0.5,
+    gamma_b: Positive = 1.0,
+    l_star: float = 0.0,
 ) -> Algorithm:
     """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
 
@@ -27,9 +31,20 @@ def fedsps(
     """
     without(local, "fedsps", "its step size comes from the batch's own loss and gradient")
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         loss, g = oracle.loss_and_grad(local["w"], batch)
-        square = torch.linalg.vector_norm(g, dim=-1, keepdim=True, dtype=torch.float64).square()
+        square = torch.linalg.vector_norm(
+            g,
+            dim=-1,
+            keepdim=True,
+            dtype=torch.float64,
+        ).square()
         size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(
             gamma_b
         )

@@ -51,7 +51,11 @@ def gifair(
         rank = ((loss.unsqueeze(1) - loss).sign() * known).sum(1) * known
         return share * cohort.p.double().min() / max(1, len(rank) - 1) * rank
 
-    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def step(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         return {
             "w": server["w"] - uploads["delta"],
             "loss": server["loss"].index_copy(0, cohort.id, cohort.probe["loss"]),

@@ -57,9 +57,21 @@ def mimelite(
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = torch.zeros_like(w)
-        return {"w": w, "m": zeros, "v": zeros} if adam else {"w": w, "m": zeros}
+        return (
+            {
+                "w": w,
+                "m": zeros,
+                "v": zeros,
+            }
+            if adam
+            else {"w": w, "m": zeros}
+        )
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         c = uploads["grad"]
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
         new = {"w": w, "m": beta1 * server["m"] + (1 - beta1) * c}

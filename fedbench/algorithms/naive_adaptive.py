@@ -10,7 +10,10 @@ from fedbench.core.types import State
 
 
 def naive_adaptive(
-    local: Optimizer, *, beta: HalfOpenUnit = 0.5, eps: NonNegative = 0.0
+    local: Optimizer,
+    *,
+    beta: HalfOpenUnit = 0.5,
+    eps: NonNegative = 0.0,
 ) -> Algorithm:
     """FedAvg with each client's own second moment (Wu et al., AAAI 2023, Alg. 1: their counter-example).
 

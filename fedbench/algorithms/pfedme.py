@@ -43,7 +43,13 @@ def pfedme(
     """
     without(local, "pfedme", "its local steps are proximal ones")
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         x, theta = local["w"], local["personal" if start == "warm" else "w"]
         for _ in range(inner):
             theta = theta - personal_lr * (oracle.grad(theta, batch) + lam * (theta - x))

@@ -41,10 +41,18 @@ def propfair(
     below = 1 / eps if tail == "huber" else 1 / M
 
     def gradient(
-        oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
     ) -> Tensor:
         loss, g = oracle.loss_and_grad(local["w"], batch)
         utility = M - loss  # [A, 1]
         return g * torch.where(utility >= eps, 1 / utility, below).to(g.dtype)
 
-    return Algorithm(**descent(local, gradient), **server_descent(lr=server_lr), weights=weights)
+    return Algorithm(
+        **descent(local, gradient),
+        **server_descent(lr=server_lr),
+        weights=weights,
+    )

@@ -11,7 +11,12 @@ from fedbench.core.types import ClientInfo, State, lengths
 _OFFSET = 1e-10  # added to every loss, as the authors' code does
 
 
-def qfedavg(local: Optimizer, *, q: NonNegative = 1.0, L: Positive | None = None) -> Algorithm:
+def qfedavg(
+    local: Optimizer,
+    *,
+    q: NonNegative = 1.0,
+    L: Positive | None = None,
+) -> Algorithm:
     """q-FedAvg (Li et al., ICLR 2020, Alg. 2), for the objective Σ F_k^{q+1}/(q+1).
 
     G_k = L Δ_k; D_k = F_k^q G_k; h_k = q F_k^{q-1} ||G_k||² + L F_k^q; w <- w - Σ D_k / Σ h_k. F_k

@@ -49,7 +49,12 @@ def scaffold(
         variables=lambda msg, client, info: {"shift": msg["c"] - client["c"]},
     )
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
         if option == 1:  # line 12
             change = info.probe["grad"] - client["c"]
@@ -57,7 +62,11 @@ def scaffold(
             change = torch.addcmul(-msg["c"], delta, 1 / (info.steps * info.lr))
         return {"delta": delta, "c": change}, {"c": client["c"] + change}  # lines 13-14
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)  # line 17
         return {
             **server,

@@ -39,23 +39,49 @@ def stem(
     """
     solver = without(local, "stem", "the method has its own", "momentum", "adaptive steps")
 
-    def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def begin(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         w, m = server["w"], uploads["g"]
         if init_step == "plain":
             w = w - rate(cohort.lr[0], decay_w, 0) * m
         return {**server, "w": w, "m": m}
 
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
         _, m = recursive_momentum(solver, oracle, local, batch, alpha)
         w = local["w"] - rate(info.lr, decay_w, msg["t"] + batch.step + 1) * m
-        return {"w": w, "prev": local["w"], "m": m}
+        return {
+            "w": w,
+            "prev": local["w"],
+            "m": m,
+        }
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         t = server["t"] + cohort.steps.double().mean()  # iterations
-        return {"w": server["w"] - uploads["delta"], "m": uploads["m"], "t": t}
+        return {
+            "w": server["w"] - uploads["delta"],
+            "m": uploads["m"],
+            "t": t,
+        }
 
     return Algorithm(
-        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": counter(w)},
+        server_init=lambda w, N: {
+            "w": w,
+            "m": torch.zeros_like(w),
+            "t": counter(w),
+        },
         client_init=lambda w: {"prev": w},
         broadcast=lambda server: server,
         start=lambda msg, client, info: {**msg, "prev": client["prev"]},

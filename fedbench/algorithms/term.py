@@ -35,4 +35,9 @@ def term(
         return omega / omega.sum()
 
     server = server_descent(lr=server_lr, averaged={"delta": tilted})
-    return Algorithm(**descent(local), **server, needs={"loss"}, weights=weights)
+    return Algorithm(
+        **descent(local),
+        **server,
+        needs={"loss"},
+        weights=weights,
+    )

@@ -55,7 +55,11 @@ _REFUSED: dict[str, dict[Demand, Reason]] = {
     "numbers": {"privacy": Reason.NUMBERS},
     "weights": {"rule": Reason.OWN_WEIGHTS, "privacy": Reason.NUMBERS},
     "every": {"rule": Reason.EVERY_UPLOAD, "privacy": Reason.NUMBERS},
-    "several": {"rule": Reason.UNITS, "norm_clip": Reason.UNITS, "privacy": Reason.UNITS},
+    "several": {
+        "rule": Reason.UNITS,
+        "norm_clip": Reason.UNITS,
+        "privacy": Reason.UNITS,
+    },
     "masks": {"rule": Reason.OWN_WEIGHTS, "up": Reason.MASKS},
     "integrates": dict.fromkeys(("rule", "norm_clip", "privacy", "unsent"), Reason.DRIFT),
     "replaces": {"up": Reason.REPLACED},
@@ -116,7 +120,12 @@ def _kind_of_step(stage: Stage, own: bool) -> str:
     return "weights" if len(weightings) == 1 else "several"
 
 
-def refuse(name: str, stage: Stage, needs: Mapping[Demand, str], own: bool = False) -> None:
+def refuse(
+    name: str,
+    stage: Stage,
+    needs: Mapping[Demand, str],
+    own: bool = False,
+) -> None:
     """Refuse scenarios that a method does not allow, or that exclude each other.
 
     Args:

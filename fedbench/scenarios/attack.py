@@ -164,14 +164,30 @@ class Attack(Layer, Attackers):
         own = Measurements(measurements.task, measurements.engine)
         data = replace(data, validation=None)
 
-        attackers = evaluate(own, data, models(self.who), train=False, ids=self.who)
+        attackers = evaluate(
+            own,
+            data,
+            models(self.who),
+            train=False,
+            ids=self.who,
+        )
         columns = {"attackers_accuracy": attackers.summary()["accuracy_mean"]}
         if self.source is None or self.target is None or data.y.dim() > 1:
             return columns
 
         of_source = data.test.where((data.y == self.source).numpy(force=True))
-        as_target = replace(data, y=torch.full_like(data.y, self.target), test=of_source)
-        taken = evaluate(own, as_target, models(judged), train=False, ids=judged).test
+        as_target = replace(
+            data,
+            y=torch.full_like(data.y, self.target),
+            test=of_source,
+        )
+        taken = evaluate(
+            own,
+            as_target,
+            models(judged),
+            train=False,
+            ids=judged,
+        ).test
         examples = taken.n.sum()
         success = float(taken.correct.sum() / examples) if examples else float("nan")
         return columns | {"attack_success": success}
@@ -201,7 +217,12 @@ class Attack(Layer, Attackers):
         return replace(algo, deliver=deliver)
 
     def _forged(
-        self, rows: Tensor, attackers: Tensor, cohort: ClientInfo, place: int, plan: RoundPlan
+        self,
+        rows: Tensor,
+        attackers: Tensor,
+        cohort: ClientInfo,
+        place: int,
+        plan: RoundPlan,
     ) -> Tensor:
         """Return the vectors that the attackers send instead of their own, [a, P].
 
@@ -259,9 +280,18 @@ class Attack(Layer, Attackers):
         if algo.deliver is not None:
             rule = _observed(algo.averaging, attacks)
             algo = replace(algo, update=replace(algo.averaging, rule=rule))
-        return replace(plan, algorithm=algo, notes=plan.notes | notes, reported=self._reported)
+        return replace(
+            plan,
+            algorithm=algo,
+            notes=plan.notes | notes,
+            reported=self._reported,
+        )
 
-    def _reported(self, ids: np.ndarray, probe: State) -> State:
+    def _reported(
+        self,
+        ids: np.ndarray,
+        probe: State,
+    ) -> State:
         """Return measurements at the clients ``ids`` [C], the attackers' losses times ``loss_scale``."""
         scale = np.where(np.isin(ids, self.who), self.loss_scale, 1.0)
         reported = dict(probe)
@@ -292,7 +322,11 @@ def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
     that a rule chose.
     """
 
-    def observed(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def observed(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         sums = averaging.summed(server, uploads, cohort)
         mask = to_device(attacks, cohort.p.device)
         honest = (~mask).double() / (~mask).sum()

@@ -70,7 +70,12 @@ class Availability(Layer):
             needs["weights"] = f"availability.weights={self.weights}"
         return needs
 
-    def reachable(self, seed: int, round: int, able: np.ndarray) -> np.ndarray:
+    def reachable(
+        self,
+        seed: int,
+        round: int,
+        able: np.ndarray,
+    ) -> np.ndarray:
         """Return the numbers of training examples ``able`` [N] with 0 for clients that cannot be reached."""
         if self.chances is None:
             return able
@@ -95,7 +100,11 @@ class Availability(Layer):
         """Return the method whose server counts results, with the weights of the clients whose results arrive."""
 
         def server_init(w: torch.Tensor, num_clients: int) -> State:
-            zeros = torch.zeros(num_clients, dtype=torch.int64, device=w.device)
+            zeros = torch.zeros(
+                num_clients,
+                dtype=torch.int64,
+                device=w.device,
+            )
             return algo.server_init(w, num_clients) | {REPORTS: zeros, EMPTY_ROUNDS: zeros.sum()}
 
         counting = replace(algo, server_init=server_init)
@@ -126,7 +135,11 @@ class Availability(Layer):
             "reported": len(plan.ids),
             "reachable": int((plan.able > 0).sum()),
         }
-        return replace(plan, notes=plan.notes | notes, kept=plan.kept | counts)
+        return replace(
+            plan,
+            notes=plan.notes | notes,
+            kept=plan.kept | counts,
+        )
 
 
 def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Availability:
@@ -192,7 +205,11 @@ def clients(
     return Availability(p, weights, lambda round: chances)
 
 
-def _scaled(log_s: np.ndarray, mean: float, floor: float) -> np.ndarray:
+def _scaled(
+    log_s: np.ndarray,
+    mean: float,
+    floor: float,
+) -> np.ndarray:
     """Return clip(c · s, floor, 1) with the c whose mean is ``mean``, from the logarithms of s.
 
     Raises:
@@ -304,7 +321,11 @@ def stragglers(
     planned = work.steps or sum(work.epochs) / 2 * work.per_epoch(n[n > 0])
     limit = deadline * max(1.0, float(np.mean(planned)))
 
-    def by_speed(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
+    def by_speed(
+        round: int,
+        ids: np.ndarray,
+        tau: np.ndarray,
+    ) -> Late:
         lasting = normal(torch.from_numpy(traits(seed, ids, 2))).numpy()
         of_round = normal(torch.from_numpy(hashes(key(seed, Purpose.JITTER, round), ids))).numpy()
         speed = np.exp(sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2)
@@ -312,7 +333,11 @@ def stragglers(
         time = np.minimum(tau / speed, limit).max(initial=0.0)
         return feasible < tau, np.minimum(feasible, tau).astype(np.int64), {"time": float(time)}
 
-    def by_share(round: int, ids: np.ndarray, tau: np.ndarray) -> Late:
+    def by_share(
+        round: int,
+        ids: np.ndarray,
+        tau: np.ndarray,
+    ) -> Late:
         count = int(share * len(ids) + 0.5)
         slow = np.isin(ids, shuffled(key(seed, Purpose.STRAGGLERS, round), ids)[:count])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])

@@ -168,7 +168,11 @@ class Codec:
         return received, states, torch.stack(errors).mean(0)
 
     def decoded(
-        self, x: Tensor, draw: int, at: tuple[Tensor, ...], factors: Tensor | None
+        self,
+        x: Tensor,
+        draw: int,
+        at: tuple[Tensor, ...],
+        factors: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the vectors decoded from the messages for x [c, P], and the factors of ``power``.
 
@@ -241,12 +245,21 @@ class Compression(Layer):
         return plan if self.down is None else _sent_down(plan, self.down)
 
 
-def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
+def _compressed(
+    algo: Algorithm,
+    codec: Codec,
+    plan: RoundPlan,
+) -> Algorithm:
     """Return the method whose uploads are decoded from compressed ones."""
     averaging, names = algo.averaging, _sent(algo)
     draw = key(plan.seed, Purpose.UPLINK, plan.round)
 
-    def send(msg: State, uploads: State, states: State, ids: Tensor) -> tuple[State, State]:
+    def send(
+        msg: State,
+        uploads: State,
+        states: State,
+        ids: Tensor,
+    ) -> tuple[State, State]:
         sent = vectors(uploads, msg["w"].shape)
         if list(sent) != names:
             fault = f"compression.up expects the vectors {', '.join(names)}, and the method sends {', '.join(sent)}"
@@ -254,7 +267,11 @@ def _compressed(algo: Algorithm, codec: Codec, plan: RoundPlan) -> Algorithm:
         received, kept, error = codec.passed(sent, states, draw, ids.unsqueeze(1))
         return uploads | received | {_ERROR: error.unsqueeze(1)}, states | kept
 
-    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def step(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         if _ERROR in uploads:  # an upload has arrived
             uploads = uploads | {_ERROR: uploads[_ERROR].mean()}
         return averaging.step(server, uploads, cohort)
@@ -287,7 +304,12 @@ def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
         size += int((behind * codec.size(len(v), v.element_size())).clamp(max=v.nbytes).sum())
     kept[_MISSED] = missed.index_fill(0, torch.from_numpy(plan.receivers), 0)
     algo = replace(plan.algorithm, broadcast=lambda server: message)
-    return replace(plan, algorithm=algo, bytes_down=lambda message, receivers: size, kept=kept)
+    return replace(
+        plan,
+        algorithm=algo,
+        bytes_down=lambda message, receivers: size,
+        kept=kept,
+    )
 
 
 def _sent(algo: Algorithm) -> list[str]:
@@ -296,7 +318,10 @@ def _sent(algo: Algorithm) -> list[str]:
 
 
 def compression(
-    *, up: Mapping[str, Any], down: Mapping[str, Any], population: Population
+    *,
+    up: Mapping[str, Any],
+    down: Mapping[str, Any],
+    population: Population,
 ) -> Compression:
     """Return the layer that sends vectors of uploads and of the broadcast in fewer bytes.
 
@@ -309,7 +334,11 @@ def compression(
     return Compression(_codec("up", up, population), _codec("down", down, population))
 
 
-def _codec(side: str, options: Mapping[str, Any], population: Population) -> Codec | None:
+def _codec(
+    side: str,
+    options: Mapping[str, Any],
+    population: Population,
+) -> Codec | None:
     component = Component(f"{__name__}.Codec", dict(options))
     codec: Codec = call(component, f"compression.{side}", side=side, population=population)
     return None if codec.kind == "none" else codec

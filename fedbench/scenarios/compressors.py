@@ -20,7 +20,12 @@ def top_k(x: Tensor, k: int) -> Tensor:
     return torch.where(_largest(size, k), x, 0)
 
 
-def random_k(x: Tensor, k: int, hashes: Tensor, unbiased: bool) -> Tensor:
+def random_k(
+    x: Tensor,
+    k: int,
+    hashes: Tensor,
+    unbiased: bool,
+) -> Tensor:
     """Return the k values of each row with the smallest hashes in their places (Stich et al., NeurIPS 2018).
 
     Args:
@@ -41,7 +46,14 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
         sizes: Numbers of values that share a scale.
     """
     scales = [
-        part.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype).expand_as(part)
+        part.abs()
+        .mean(
+            1,
+            keepdim=True,
+            dtype=torch.float64,
+        )
+        .to(x.dtype)
+        .expand_as(part)
         for part in x.split(sizes, 1)
     ]
     scale = torch.cat(scales, 1)
@@ -49,7 +61,12 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def qsgd(
-    x: Tensor, levels: int, bucket: int, norm: Literal["l2", "max"], hashes: Tensor, unbiased: bool
+    x: Tensor,
+    levels: int,
+    bucket: int,
+    norm: Literal["l2", "max"],
+    hashes: Tensor,
+    unbiased: bool,
 ) -> Tensor:
     """Return values rounded at random to levels of their bucket's norm (Alistarh et al., NeurIPS 2017, Sec. 3.1).
 
@@ -82,7 +99,10 @@ def qsgd(
 
 
 def power(
-    x: Tensor, matrices: Sequence[tuple[int, int, int]], draw: int, last: Tensor | None
+    x: Tensor,
+    matrices: Sequence[tuple[int, int, int]],
+    draw: int,
+    last: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """Return matrices of low rank by one step of the power method (PowerSGD; Vogels et al., NeurIPS 2019, Alg. 1).
 

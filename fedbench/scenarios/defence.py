@@ -23,7 +23,12 @@ from fedbench.simulation.scenario import OWN, RoundPlan
 _CENTRE = f"{OWN}centre"  # of the server: the centre of clipping [P]
 _LOWERED = f"{OWN}lowered"  # rounds with too few vectors for ``f``
 _NONFINITE = f"{OWN}nonfinite"  # vectors that were not finite
-_BEFORE = {"none": (), "bucketing": ("bucketing",), "nnm": ("nnm",), "both": ("bucketing", "nnm")}
+_BEFORE = {
+    "none": (),
+    "bucketing": ("bucketing",),
+    "nnm": ("nnm",),
+    "both": ("bucketing", "nnm"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +127,23 @@ class Defence(Layer):
             return sending(whole if self.radius == "median" else algo, self._clipped)
 
         def server_init(w: Tensor, num_clients: int) -> State:
-            zero = torch.zeros((), dtype=torch.int64, device=w.device)
-            state = {_CENTRE: torch.zeros_like(w), _LOWERED: zero, _NONFINITE: zero}
+            zero = torch.zeros(
+                (),
+                dtype=torch.int64,
+                device=w.device,
+            )
+            state = {
+                _CENTRE: torch.zeros_like(w),
+                _LOWERED: zero,
+                _NONFINITE: zero,
+            }
             return algo.server_init(w, num_clients) | state
 
-        def rule(server: State, uploads: State, cohort: ClientInfo) -> State:
+        def rule(
+            server: State,
+            uploads: State,
+            cohort: ClientInfo,
+        ) -> State:
             (name,) = algo.averaging.weights
             drawn = hashes(key(plan.seed, Purpose.BUCKETS, plan.round), plan.ids)
             vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[_CENTRE])
@@ -135,10 +152,18 @@ class Defence(Layer):
             sums |= {counter: server[counter] + count for counter, count in counts.items()}
             return sums if chosen is None else sums | {f"{OWN}chosen": chosen}
 
-        return replace(whole, server_init=server_init, update=replace(algo.averaging, rule=rule))
+        return replace(
+            whole,
+            server_init=server_init,
+            update=replace(algo.averaging, rule=rule),
+        )
 
     def _clipped(
-        self, state: State, uploads: State, states: State, ids: Tensor
+        self,
+        state: State,
+        uploads: State,
+        states: State,
+        ids: Tensor,
     ) -> tuple[State, State]:
         """Return the uploads with vectors of at most the radius, and the clients' states."""
         clipped = dict(uploads)
@@ -149,7 +174,11 @@ class Defence(Layer):
         return clipped, states
 
     def aggregate(
-        self, rows: Tensor, p: Tensor, drawn: np.ndarray, centre: Tensor
+        self,
+        rows: Tensor,
+        p: Tensor,
+        drawn: np.ndarray,
+        centre: Tensor,
     ) -> tuple[Tensor, Tensor | None, dict[str, int]]:
         """Apply the rule to the vectors of a cohort.
 
@@ -174,7 +203,11 @@ class Defence(Layer):
             rows, p, drawn = rows[finite], p[finite], drawn[finite.numpy(force=True)]
 
         # weights of clients in each row
-        members = torch.eye(clients, dtype=torch.float64, device=rows.device)[finite]
+        members = torch.eye(
+            clients,
+            dtype=torch.float64,
+            device=rows.device,
+        )[finite]
         if "bucketing" in self.parts:
             groups = to_device(rules.buckets(drawn, self.bucket), rows.device)
             rows, members = weighted_sum(groups, rows), groups @ members
@@ -189,7 +222,11 @@ class Defence(Layer):
         return vector, None if chosen is None else members[chosen].any(0), counts
 
     def _ruled(
-        self, rows: Tensor, p: Tensor, f: int, centre: Tensor
+        self,
+        rows: Tensor,
+        p: Tensor,
+        f: int,
+        centre: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the result of the rule on finite rows [P] float64, and the rows that were chosen, if it chooses."""
         count = len(rows)

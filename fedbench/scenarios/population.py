@@ -85,6 +85,10 @@ def shuffled(base: int, ids: np.ndarray) -> np.ndarray:
     return ordered
 
 
-def traits(seed: int, ids: np.ndarray, number: int) -> np.ndarray:
+def traits(
+    seed: int,
+    ids: np.ndarray,
+    number: int,
+) -> np.ndarray:
     """Return hashes of the clients for one of their traits, which stay the same over the run."""
     return fold_in(key(seed, Purpose.TRAITS), torch.from_numpy(ids), torch.tensor(number)).numpy()

@@ -151,7 +151,11 @@ class Privacy(Layer):
         relation = "REPLACE_ONE" if self.sampling == "fixed" else "ADD_OR_REMOVE_ONE"
         return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation[relation])
 
-    def event(self, z: float, rounds: int = 1) -> Any:
+    def event(
+        self,
+        z: float,
+        rounds: int = 1,
+    ) -> Any:
         """Return the event of some rounds with noise multiplier z, for the accountant."""
         if self.sampling == "fixed":
             # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
@@ -198,7 +202,11 @@ class Privacy(Layer):
     def sampler(self, sampler: Sampler) -> Sampler:
         """Return a sampler that draws every client with the same probability, or the run's for cohorts of one size."""
 
-        def poisson(round: int, able: np.ndarray, seed: int) -> np.ndarray:
+        def poisson(
+            round: int,
+            able: np.ndarray,
+            seed: int,
+        ) -> np.ndarray:
             ids = np.flatnonzero(able)
             drawn = uniform(hashes(key(seed, Purpose.POISSON, round), ids))
             return ids[drawn < self.rate]
@@ -225,11 +233,19 @@ class Privacy(Layer):
                 uploads[_SHARE] = (norm <= bound).to(v.dtype)
             return uploads, states
 
-        def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+        def step(
+            server: State,
+            uploads: State,
+            cohort: ClientInfo,
+        ) -> State:
             uploads = uploads | {name: self._noisy(uploads[name], bound, plan)}
             if adaptive:
                 share, next_bound = self._adapted(uploads[_SHARE], bound, plan)
-                uploads |= {_SHARE: share, _BOUND: next_bound, f"{OWN}clip": bound[0]}
+                uploads |= {
+                    _SHARE: share,
+                    _BOUND: next_bound,
+                    f"{OWN}clip": bound[0],
+                }
             return algo.averaging.step(server, uploads, cohort)
 
         def server_init(w: Tensor, num_clients: int) -> State:
@@ -252,7 +268,12 @@ class Privacy(Layer):
             sending(algo, clipped), update=update, server_init=server_init, remarks=remarks
         )
 
-    def _noisy(self, mean: Tensor, bound: Any, plan: RoundPlan) -> Tensor:
+    def _noisy(
+        self,
+        mean: Tensor,
+        bound: Any,
+        plan: RoundPlan,
+    ) -> Tensor:
         """Return the mean update [P] with noise."""
         if not self.multiplier:
             return mean
@@ -261,7 +282,12 @@ class Privacy(Layer):
         noisy: Tensor = mean.double() + self.of_sum * bound / self.size * xi
         return noisy.to(mean.dtype)
 
-    def _adapted(self, unclipped: Tensor, bound: Tensor, plan: RoundPlan) -> tuple[Tensor, Tensor]:
+    def _adapted(
+        self,
+        unclipped: Tensor,
+        bound: Tensor,
+        plan: RoundPlan,
+    ) -> tuple[Tensor, Tensor]:
         """Return the noisy share b̃ of unclipped updates, from b_k [C], and the bound of the next round [1]."""
         zeta = normal(
             torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=bound.device)
@@ -277,7 +303,11 @@ class Privacy(Layer):
 
         def idle(server: State) -> State:
             w = server["w"]
-            none = torch.zeros(0, dtype=torch.int64, device=w.device)
+            none = torch.zeros(
+                0,
+                dtype=torch.int64,
+                device=w.device,
+            )
             uploads = {_SHARE: none, **{name: torch.zeros_like(w) for name in averaging.weights}}
             nobody = ClientInfo(
                 id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none

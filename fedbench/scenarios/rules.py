@@ -22,7 +22,11 @@ _BOUNDS = {
 _STILL = 1e-9
 
 
-def allowed(f: int, count: int, parts: Sequence[str]) -> int:
+def allowed(
+    f: int,
+    count: int,
+    parts: Sequence[str],
+) -> int:
     """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors; perhaps below 0."""
     bounds = [_BOUNDS[part] for part in parts if part in _BOUNDS]
     return min([f, *((count - b) // a for a, b in bounds)])
@@ -101,7 +105,12 @@ def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
     return weights
 
 
-def geometric_median(squared: Tensor, p: Tensor, iterations: int, nu: float) -> Tensor:
+def geometric_median(
+    squared: Tensor,
+    p: Tensor,
+    iterations: int,
+    nu: float,
+) -> Tensor:
     """Return weights b [C] for which z = Σ b_k v_k is the argmin of Σ p_k ‖v_k - z‖.
 
     Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which need no vectors: as Σ
@@ -129,7 +138,10 @@ def geometric_median(squared: Tensor, p: Tensor, iterations: int, nu: float) -> 
 
 
 def centered_clipping(
-    rows: Tensor, centre: Tensor, radius: float | Tensor | Literal["median"], steps: int
+    rows: Tensor,
+    centre: Tensor,
+    radius: float | Tensor | Literal["median"],
+    steps: int,
 ) -> Tensor:
     """Return the centre [P] after ``steps`` steps by the mean of the clipped differences (Karimireddy et al., 2021).
 

@@ -73,7 +73,11 @@ class ScenarioStack(Scenario):
         )
         return self._wrapped(plan)
 
-    def reachable(self, round: int, able: np.ndarray) -> np.ndarray:
+    def reachable(
+        self,
+        round: int,
+        able: np.ndarray,
+    ) -> np.ndarray:
         """Return ``able`` [N] with 0 for clients that cannot be reached in this round."""
         return self.availability.reachable(self.population.seed, round, able)
 
@@ -123,7 +127,12 @@ def build_scenarios(
     for group in _ORDER:
         if group in choices:
             attackers = len(stack.attackers.who)
-            layer: Layer = call(choices[group], group, population=population, attackers=attackers)
+            layer: Layer = call(
+                choices[group],
+                group,
+                population=population,
+                attackers=attackers,
+            )
             stack = replace(stack, layers=[*stack.layers, layer])
 
     target = str(algo.target)
@@ -145,11 +154,20 @@ def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
     """
     update = algo.averaging
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         uploads, states = algo.finish(msg, shown(client), local, info)
         return uploads, hidden(client) | states if first else states
 
-    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def step(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         new = {k: v for k, v in hidden(uploads).items() if k in server or not v.dim()}
         return update.step(shown(server), shown(uploads), cohort) | hidden(server) | new
 

@@ -47,7 +47,12 @@ def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
 
 def squared_distances(rows: Tensor) -> Tensor:
     """Return the squared distances between rows, [C, C] float64 and exactly symmetric."""
-    upper = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    upper = torch.zeros(
+        len(rows),
+        len(rows),
+        dtype=torch.float64,
+        device=rows.device,
+    )
     i, j = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
     for block in columns(rows):
         upper[i, j] += torch.pdist(rows[:, block].double()).square()

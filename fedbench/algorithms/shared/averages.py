@@ -38,17 +38,36 @@ def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
 
     def server_init(w: Tensor, num_clients: int) -> State:
         count = w.new_full((), participants(num_clients, examples))
-        return {"w": w, "mean": w, "drift": torch.zeros_like(w), "clients": count}
+        return {
+            "w": w,
+            "mean": w,
+            "drift": torch.zeros_like(w),
+            "clients": count,
+        }
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
         return {"delta": delta}, {"drift": client["drift"] - delta}
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         delta = uploads["delta"]
         mean = server["w"] - delta
         drift = server["drift"] - delta * (len(cohort.id) / server["clients"])
-        return {**server, "w": mean + drift, "mean": mean, "drift": drift}
+        return {
+            **server,
+            "w": mean + drift,
+            "mean": mean,
+            "drift": drift,
+        }
 
     return Algorithm(
         server_init=server_init,
@@ -79,13 +98,21 @@ def blended(share: float) -> LocalPart:
     )
 
 
-def with_mean_gradient(solver: LocalPart, server_lr: float, weights: Weights) -> Algorithm:
+def with_mean_gradient(
+    solver: LocalPart,
+    server_lr: float,
+    weights: Weights,
+) -> Algorithm:
     """Return the method with this local solver and FedCM's server, which sends the mean gradient m to the clients.
 
     w <- w - η_g Σ p_k Δ_k, m <- Σ p_k Δ_k / (η_l τ_k), from 0.
     """
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def update(
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         # two sums of one upload, which is therefore held
         delta, p = uploads["delta"], cohort.p.double()
         d = weighted_sum(p, delta).to(delta.dtype)

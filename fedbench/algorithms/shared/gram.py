@@ -22,7 +22,11 @@ def gram(g: Tensor) -> Tensor:
     return total
 
 
-def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def shortest_combination(
+    k: Tensor,
+    low: Tensor,
+    high: Tensor,
+) -> Tensor:
     """Return argmin λᵀ K λ over Σ λ = 1, low <= λ <= high.
 
     Args:
@@ -78,7 +82,11 @@ def _mean_square(k: np.ndarray) -> float:
     return max(float(np.trace(k)) / len(k), float(np.finfo(np.float64).tiny))
 
 
-def _quadratic_program(k: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _quadratic_program(
+    k: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> np.ndarray:
     """Return the weights of ``shortest_combination``."""
     import daqp
 
@@ -99,7 +107,11 @@ def _quadratic_program(k: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.n
         problem = (k_unit + _PROXIMAL * np.eye(size), pull, np.ones((1, size)), upper, lower, kind)
         x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE)
         if status != 1:  # from its own start it can cycle if there are more vectors than dimensions
-            x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE, primal_start=before)
+            x, _, status, _ = daqp.solve(
+                *problem,
+                primal_tol=_TOLERANCE,
+                primal_start=before,
+            )
         if status == 1 and _PROXIMAL * np.abs(x - before).max() < 1e-12:
             break
         if status != 1:

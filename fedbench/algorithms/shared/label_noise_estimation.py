@@ -34,7 +34,11 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
 
 
 def note_visit(
-    server: State, ids: np.ndarray, y: Tensor, predict_fn: PredictFn, neighbours: int
+    server: State,
+    ids: np.ndarray,
+    y: Tensor,
+    predict_fn: PredictFn,
+    neighbours: int,
 ) -> State:
     """Return the server's state with the score and losses of the one client that the model has just visited.
 
@@ -45,7 +49,14 @@ def note_visit(
     score = mean_lid(outputs, neighbours).view(1)
     # softmax outputs are taken as logits, as in the authors' code; only the order matters
     losses = F.cross_entropy(outputs.double(), predictions.y, reduction="none")
-    loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
+    loss = server.get(
+        "loss",
+        torch.zeros(
+            len(y),
+            dtype=torch.float64,
+            device=y.device,
+        ),
+    )
     return {
         **server,
         "lid": server["lid"].index_add(0, to_device(ids, y.device), score),
@@ -53,7 +64,11 @@ def note_visit(
     }
 
 
-def estimate_levels(server: State, y: Tensor, predict_fn: PredictFn) -> State:
+def estimate_levels(
+    server: State,
+    y: Tensor,
+    predict_fn: PredictFn,
+) -> State:
     """Return the server's state with "level" [N], the share of wrong labels of each client; 0 for a clean one.
 
     Noisy are the clients in the component of the higher scores; those without a score (fewer than
@@ -76,7 +91,11 @@ def nearly_clean(server: State) -> np.ndarray:
 
 
 def corrected(
-    server: State, y: Tensor, predict_fn: PredictFn, confidence: float, share: float | None = None
+    server: State,
+    y: Tensor,
+    predict_fn: PredictFn,
+    confidence: float,
+    share: float | None = None,
 ) -> Tensor:
     """Return the labels [T] with those of confident examples of noisy clients replaced by the model's prediction.
 
@@ -96,7 +115,11 @@ def corrected(
         replaced = probability > confidence
         if share is not None:
             count = int(len(rows) * level[k] * share)
-            largest = torch.argsort(server["loss"][rows], descending=True, stable=True)[:count]
+            largest = torch.argsort(
+                server["loss"][rows],
+                descending=True,
+                stable=True,
+            )[:count]
             replaced &= torch.zeros_like(replaced).index_fill(0, largest, True)
         y = y.index_copy(0, rows, torch.where(replaced, prediction, labels))
     return y

@@ -30,7 +30,11 @@ class MixupOracle:
         """Return the gradients [A, P]."""
         return self.loss_and_grad(w, batch)[1]
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         share, one, other = self.mix(batch)
         loss, g = self.oracle.loss_and_grad(w, one)

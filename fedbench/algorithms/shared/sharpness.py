@@ -6,7 +6,12 @@ from torch import Tensor
 from fedbench.core.types import Batch, Oracle
 
 
-def uphill(oracle: Oracle, w: Tensor, batch: Batch, rho: float) -> tuple[Tensor, Tensor]:
+def uphill(
+    oracle: Oracle,
+    w: Tensor,
+    batch: Batch,
+    rho: float,
+) -> tuple[Tensor, Tensor]:
     """Return g = ∇F_k(w; batch) and the gradient on the same batch at w + ρ g/||g||, [A, P] each.
 
     The length is that of the whole vector of each client; where g = 0 both gradients are at w.

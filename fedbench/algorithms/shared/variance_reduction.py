@@ -11,7 +11,12 @@ SAMPLED = "a client that skips a round keeps an outdated iterate and momentum"
 
 
 def recursive_momentum(
-    solver: Optimizer, oracle: Oracle, local: State, batch: Batch, alpha: float, ext: float = 1.0
+    solver: Optimizer,
+    oracle: Oracle,
+    local: State,
+    batch: Batch,
+    alpha: float,
+    ext: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)): two iterates, one batch, [A, P].
 
@@ -23,7 +28,11 @@ def recursive_momentum(
     return g, torch.add(g, local["m"] - ext * g_prev, alpha=1 - alpha)
 
 
-def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
+def rate(
+    lr: Tensor,
+    decay: float | None,
+    t: Tensor | int,
+) -> Tensor:
     """Return η_t: η_l, or η_l / (decay + t)^(1/3) in iteration t."""
     return lr if decay is None else (lr / (decay + t) ** (1 / 3)).to(lr.dtype)
 
