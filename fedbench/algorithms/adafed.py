@@ -21,7 +21,9 @@ def adafed(
     loss_at: Literal["before", "after"] = "before",
     normalize_loss: Literal["none", "mean"] = "none",
 ) -> Algorithm:
-    """AdaFed (Hamidi & Yang, TMLR 2024, Alg. 1): the direction along which every client descends ∝ its loss^γ.
+    """AdaFed: the direction along which every client descends ∝ its loss^γ.
+
+    Source: Hamidi & Yang, TMLR 2024, Alg. 1.
 
     The paper orthogonalises the updates g_k = Δ_k one after another (Eqs. 5-6) and averages them by
     inverse squared length (Eq. 14). The point it reaches is d = Gᵀa / (sᵀa), K a = s, K = G Gᵀ, s_k
@@ -74,8 +76,11 @@ def adafed(
 
     def remarks(server: State) -> list[str]:
         rounds = int(server["dependent"])
-        why = "dependent updates (as always of more clients than parameters), solved by least squares: not all descend"
-        return [f"adafed: {rounds} rounds had {why}"] if rounds else []
+        remark = (
+            f"adafed: {rounds} rounds had dependent updates (as always of more clients than "
+            "parameters), solved by least squares: not all descend"
+        )
+        return [remark] if rounds else []
 
     return Algorithm(
         **descent(local),

@@ -31,7 +31,9 @@ def adafedadam(
     step_scale: Literal["one", "certainty", "certainty_after_6"] = "certainty",
     inverse_rate: Literal["ratio", "loss"] = "loss",
 ) -> Algorithm:
-    """AdaFedAdam (Ju et al., 2023, Algs. 1-2): Adam on updates rescaled to the length of the local gradient.
+    """AdaFedAdam: Adam on updates rescaled to the length of the local gradient.
+
+    Source: Ju et al., 2023, Algs. 1-2.
 
     Client: r_k = ||Δ_k|| / ||∇F_k(w)||, U_k = Δ_k / r_k, certainty χ_k = ln(r_k/η_l) + 1. Server:
     ω_k ∝ n_k I_k^α, g = Σ ω_k U_k, χ = Σ ω_k χ_k; Adam with β1^χ, β2^χ, the running products of
@@ -75,12 +77,15 @@ def adafedadam(
         local: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        delta, grad = msg["w"] - local["w"], info.probe["grad"]
-        moved, slope = lengths(delta).unsqueeze(1), lengths(grad).unsqueeze(1)
+        delta = msg["w"] - local["w"]
+        grad = info.probe["grad"]
+        moved = lengths(delta).unsqueeze(1)
+        slope = lengths(grad).unsqueeze(1)
         alive = (moved > 0) & (slope > 0)
         r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l is certainty 1
         unit = torch.where(alive, 1 / r, 0.0).to(delta.dtype)
-        return {"update": delta * unit, "certainty": torch.log(r / info.lr) + 1}, client
+        certainty = torch.log(r / info.lr) + 1
+        return {"update": delta * unit, "certainty": certainty}, client
 
     def share(server: State, cohort: ClientInfo) -> Tensor:  # ω [C], float64
         rate = cohort.probe["loss"] + (0.0 if alpha % 1 == 0 else _OFFSET)
@@ -103,9 +108,9 @@ def adafedadam(
         m = b1 * server["m"] + (1 - b1) * g
         v = b2 * server["v"] + (1 - b2) * g.square()
         scale = torch.where(server["t"] < _PLAIN_STEPS[step_scale], 1.0, chi)
-        step = scale * server_lr * (m / (1 - c_m)) / ((v / (1 - c_v)).sqrt() + eps)
+        m_hat, v_hat = m / (1 - c_m), v / (1 - c_v)
         return {
-            "w": server["w"] - step,
+            "w": server["w"] - scale * server_lr * m_hat / (v_hat.sqrt() + eps),
             "m": m,
             "v": v,
             "c_m": c_m,

@@ -22,7 +22,9 @@ def afl(
     partial: bool = False,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """AFL (Mohri et al., ICML 2019): minimax over mixtures λ of all N clients.
+    """AFL: minimax over mixtures λ of all N clients.
+
+    Source: Mohri et al., ICML 2019.
 
     w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), F_k = F_k(w) before the step, Π the Euclidean projection
     on the simplex; λ starts at 1/N.
@@ -43,9 +45,8 @@ def afl(
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        able = torch.tensor([n > 0 for n in examples or [1] * num_clients], dtype=torch.float64).to(
-            w.device
-        )
+        counts = torch.tensor(examples or [1] * num_clients, device=w.device)
+        able = (counts > 0).double()
         return {
             "w": w,
             "lambda": able / able.sum(),
@@ -59,9 +60,11 @@ def afl(
         cohort: ClientInfo,
     ) -> State:
         w = server["w"] - uploads["delta"]
-        raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
+        loss = cohort.probe["loss"]
+        raised = server["lambda"].index_add(0, cohort.id, loss, alpha=lr_lambda)
         t = server["t"] + 1
-        mean = torch.where(t > 1, server["mean"] + (w - server["mean"]) / t, w)
+        mean = server["mean"]
+        mean = torch.where(t > 1, mean + (w - mean) / t, w)
         return {
             "w": w,
             "lambda": project_simplex(raised),
@@ -69,12 +72,13 @@ def afl(
             "t": t,
         }
 
+    def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
+        return normalized(server["lambda"][cohort.id])
+
     return Algorithm(
         **descent(local),
         server_init=server_init,
-        update=Averaging(
-            update, {"delta": lambda server, cohort: normalized(server["lambda"][cohort.id])}
-        ),
+        update=Averaging(update, {"delta": shares}),
         deploy=lambda server, clients: server["mean" if average else "w"],
         needs={"loss"},
         weights="uniform",

@@ -15,7 +15,9 @@ def apfl(
     adaptive: bool = False,
     weights: Weights = "size",
 ) -> Algorithm:
-    """APFL (Deng, Kamani & Mahdavi, 2020): FedAvg, and on every client a mixture with a model v_k of its own.
+    """APFL: FedAvg, and on every client a mixture with a model v_k of its own.
+
+    Source: Deng, Kamani & Mahdavi, 2020.
 
     A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the
     moving local model; x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k ∇F_k(y; batch). v_k starts
@@ -52,7 +54,8 @@ def apfl(
     ) -> State:
         x, v, share = local["w"], local["personal"], local["alpha"]
         if adaptive and batch.step == 0:
-            slope = ((v - x) * oracle.grad(mixed(share, v, x), batch)).sum(-1, keepdim=True)
+            g = oracle.grad(mixed(share, v, x), batch)
+            slope = ((v - x) * g).sum(-1, keepdim=True)
             share = (share - info.lr * slope).clamp(0, 1)
         g = oracle.grad(x, batch)
         g_mixed = oracle.grad(mixed(share, v, x), batch)

@@ -13,7 +13,9 @@ def ditto(
     personal_epochs: Count | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
-    """Ditto (Li et al., ICML 2021, Alg. 1): FedAvg, and a personal model v_k on every client that is drawn to it.
+    """Ditto: FedAvg, and a personal model v_k on every client that is drawn to it.
+
+    Source: Li et al., ICML 2021, Alg. 1.
 
     A client of the cohort also runs epochs of v <- v - η_p (∇F_k(v; batch) + λ (v - w^t)) on its
     v_k, which starts at w^0 and never leaves it. The anchor is the broadcast model. Clients are

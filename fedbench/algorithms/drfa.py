@@ -26,7 +26,9 @@ def drfa(
     decay: PositiveShare = 1.0,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """DRFA (Deng, Kamani & Mahdavi, NeurIPS 2020, Alg. 1): minimax over mixtures λ with several local steps.
+    """DRFA: minimax over mixtures λ with several local steps.
+
+    Source: Deng, Kamani & Mahdavi, NeurIPS 2020, Alg. 1.
 
     w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ decay^t τ̄ F(w')), t = 1, 2, ..., τ̄ the mean number of local
     steps, Π the projection on the simplex, w' = Σ λ_k w_k^(t') the average of the iterates after t'
@@ -60,8 +62,8 @@ def drfa(
     late = snapshot == "end" and snapshot_weights == "lambda"
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64).to(w.device)
-        able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
+        n = torch.tensor(examples or [1] * num_clients, device=w.device).double()
+        able = (n > 0).double()  # clients without training examples are never drawn
         first = n if init == "size" else able
         zero = n.new_zeros(())
         return {
@@ -147,14 +149,20 @@ def drfa(
 
 
 def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
-    """Return the method with clients that also upload w - w_k after a number of steps, or a "random" one."""
+    """Return the method whose clients also upload w - w_k after a number of steps.
+
+    Args:
+        algo: The method.
+        snapshot: The number, or "random".
+    """
 
     def instruct(server: State, cohort: ClientInfo) -> State:
         if snapshot != "random":
             return {"stop": torch.full_like(cohort.key, int(snapshot))}
         first = cohort.id.argmin().view(1)  # so that the draw is the same in any order of clients
         draw = cohort.key.index_select(0, first)
-        return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
+        stop = 1 + draw % cohort.steps.max().long()
+        return {"stop": stop.expand(len(cohort.id))}
 
     def step(
         oracle: Oracle,
@@ -164,10 +172,8 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
         info: ClientInfo,
     ) -> State:
         new = algo.step(oracle, msg, local, batch, info)
-        return {
-            **new,
-            "snapshot": torch.where(batch.step < info.probe["stop"], new["w"], local["snapshot"]),
-        }
+        goes_on = batch.step < info.probe["stop"]
+        return {**new, "snapshot": torch.where(goes_on, new["w"], local["snapshot"])}
 
     return replace(
         algo,

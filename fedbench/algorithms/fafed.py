@@ -27,7 +27,9 @@ def fafed(
     init_step: Literal["plain", "adaptive", "none"] = "plain",
     ext: float = 1.0,
 ) -> Algorithm:
-    """FAFED (Wu et al., AAAI 2023, Alg. 2): variance-reduced momentum m and a shared adaptive matrix A = √v + ρ.
+    """FAFED: variance-reduced momentum m and a shared adaptive matrix A = √v + ρ.
+
+    Source: Wu et al., AAAI 2023, Alg. 2.
 
     Step t: one batch, two gradients g = ∇F_k(x_t), g' = ∇F_k(x_{t-1}); m_k <- g + (1-α)(m_k - g');
     v_k <- β v_k + (1-β) g²; x_k <- x_k - η_t m_k / A, A of the last exchange. The last step of a
@@ -56,7 +58,8 @@ def fafed(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()
+        g = uploads["g"]
+        m, v = cohort.p @ g, cohort.p @ g.square()
         w = server["w"]
         if init_step != "none":
             w = w - rate(cohort.lr[0], decay_w, 0) * m / (
@@ -79,7 +82,8 @@ def fafed(
         g, m = recursive_momentum(solver, oracle, local, batch, alpha, ext)
         v = beta * local["v"] + (1 - beta) * g.square()
         s = batch.step + 1
-        w = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
+        lr = rate(info.lr, decay_w, msg["t"] + s)
+        w = local["w"] - lr * m / (msg["v"].sqrt() + rho)
         if variant != "code":
             w = torch.where(s >= info.steps, local["w"], w)
         return {
@@ -94,10 +98,12 @@ def fafed(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        w, m, v = server["w"] - uploads["delta"], uploads["m"], uploads["v"]
+        w = server["w"] - uploads["delta"]
+        m, v = uploads["m"], uploads["v"]
         t = server["t"] + cohort.steps.double().mean()  # iterations
         if variant != "code":
-            w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
+            lr = rate(cohort.lr[0], decay_w, t)
+            w = w - lr * m / (v.sqrt() + rho)
         return {
             "w": w,
             "m": m,

@@ -16,7 +16,9 @@ def fedadagrad(
     v0: NonNegative | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedAdagrad (Reddi et al., ICLR 2021, Alg. 2): Adagrad on d = Σ p_k Δ_k.
+    """FedAdagrad: Adagrad on d = Σ p_k Δ_k.
+
+    Source: Reddi et al., ICLR 2021, Alg. 2.
 
     m <- β1 m + (1-β1) d; v <- v + d²; w <- w - η_g m / (√v + τ).
 
@@ -51,7 +53,9 @@ def fedadam(
     eps_inside: bool = False,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedAdam (Reddi et al., ICLR 2021, Alg. 2): Adam on d = Σ p_k Δ_k, without bias correction, v from τ².
+    """FedAdam: Adam on d = Σ p_k Δ_k, without bias correction, v from τ².
+
+    Source: Reddi et al., ICLR 2021, Alg. 2.
 
     m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d²; w <- w - η_g m / (√v + τ). Two other methods have
     the same name: ``torch.optim.Adam`` on d (AdaFedAdam paper: server_lr=1e-3 beta2=.999 tau=1e-8
@@ -89,7 +93,9 @@ def fedyogi(
     v0: NonNegative | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedYogi (Reddi et al., ICLR 2021, Alg. 2): Yogi on d = Σ p_k Δ_k, without bias correction.
+    """FedYogi: Yogi on d = Σ p_k Δ_k, without bias correction.
+
+    Source: Reddi et al., ICLR 2021, Alg. 2.
 
     m <- β1 m + (1-β1) d; v <- v - (1-β2) d² sign(v - d²); w <- w - η_g m / (√v + τ).
 
@@ -124,7 +130,9 @@ def fedams(
     bias_correction: bool = False,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedAMS (Wang, Lin & Chen, ICML 2022, Alg. 1): Adam on d = Σ p_k Δ_k with a denominator that never falls.
+    """FedAMS: Adam on d = Σ p_k Δ_k with a denominator that never falls.
+
+    Source: Wang, Lin & Chen, ICML 2022, Alg. 1.
 
     m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d², both from 0. Option 1: v̂ <- max(v̂, v, τ), w <- w
     - η_g m / √v̂. Option 2 (FedAMSGrad, Tong et al.): v̂ <- max(v̂, v), w <- w - η_g m / (√v̂ + τ).

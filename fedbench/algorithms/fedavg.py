@@ -11,7 +11,9 @@ def fedavg(
     server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
+    """FedAvg: w <- w - η_g Σ p_k Δ_k.
+
+    Source: McMahan et al., AISTATS 2017, Alg. 1.
 
     Args:
         local: The local solver.

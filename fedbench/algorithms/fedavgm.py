@@ -13,7 +13,9 @@ def fedavgm(
     nesterov: bool = False,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedAvgM (Hsu, Qi & Brown, 2019): v <- β v + Σ p_k Δ_k; w <- w - η_g v.
+    """FedAvgM: v <- β v + Σ p_k Δ_k; w <- w - η_g v.
+
+    Source: Hsu, Qi & Brown, 2019.
 
     There is no factor 1-β: the stationary step is 1/(1-β) times FedAvg's.
 

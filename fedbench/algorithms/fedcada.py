@@ -32,7 +32,9 @@ def fedcada(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedCAda (Zhou et al., 2024, Alg. 2): local Adam whose moments are averaged and sent along, early steps damped.
+    """FedCAda: local Adam whose moments are averaged and sent along, early steps damped.
+
+    Source: Zhou et al., 2024, Alg. 2.
 
     m, v start at the server's M, V; m <- β1 m + (1-β1) g; v <- β2 v + (1-β2) g²; w <- w - η_l
     m̂/(√v̂ + ε) with m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M, V the same

@@ -13,7 +13,9 @@ def fedcm(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedCM (Xu et al., 2021): every local step goes partly along the mean gradient m of the round before.
+    """FedCM: every local step goes partly along the mean gradient m of the round before.
+
+    Source: Xu et al., 2021.
 
     Local: w <- w - η_l (α ∇F_k(w; batch) + (1-α) m). Server: m <- Σ p_k Δ_k / (η_l τ_k), from 0;
     w <- w - η_g Σ p_k Δ_k.

@@ -39,7 +39,9 @@ def fedcorr(
     mixup: bool = True,
     server: Algorithm | None = None,
 ) -> list[Stage]:
-    """FedCorr (Xu et al., CVPR 2022, Alg. 1; authors' code): find noisy clients, correct their labels, then train.
+    """FedCorr: training after noisy clients are found and their labels corrected.
+
+    Source: Xu et al., CVPR 2022, Alg. 1; authors' code.
 
     Stage 1, ``iterations`` times: the model visits every client once, one a round; local loss F_k +
     β μ_k ||w - w^t|| (not squared; without it in the first batch of an epoch). Scores and losses
@@ -71,8 +73,9 @@ def fedcorr(
     second = max(0, rounds - first) // 2 if rounds1 is None else rounds1
     if first + second > rounds:
         raise RequestError(
-            f"rounds={rounds} is too few for fedcorr: {turns} iterations of a round for each of {clients} clients and "
-            f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
+            f"rounds={rounds} is too few for fedcorr: {turns} iterations of a round for each of "
+            f"{clients} clients and rounds1={second} make {first + second}; raise rounds, "
+            "or lower data.clients or algo.iterations"
         )
     sampler = None if frac2 is None else sample_cohort(frac2)
     # reported now and not in the middle of a run; importing it takes seconds
@@ -137,9 +140,10 @@ def fedcorr(
 
 
 def pulled_gradient(strength: float) -> Gradient:
-    """Return the gradient of F_k(w) + strength · μ_k ||w - w^t|| (not squared); μ_k is the local variable "mu".
+    """Return the gradient of F_k(w) + strength · μ_k ||w - w^t|| (not squared).
 
-    The first batch of every epoch has no pull, as in the code of FedCorr's authors.
+    μ_k is the local variable "mu". The first batch of every epoch has no pull, as in the code of
+    FedCorr's authors.
     """
 
     def gradient(
@@ -152,8 +156,7 @@ def pulled_gradient(strength: float) -> Gradient:
         apart = local["w"] - msg["w"]
         length = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
         weight = strength * local["mu"] * (batch.step % info.per_epoch > 0)
-        return (
-            oracle.grad(local["w"], batch) + weight / torch.where(length > 0, length, 1.0) * apart
-        )
+        pull = weight / torch.where(length > 0, length, 1.0) * apart
+        return oracle.grad(local["w"], batch) + pull
 
     return gradient

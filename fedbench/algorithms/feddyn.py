@@ -19,7 +19,9 @@ def feddyn(
     deploy: Literal["server", "mean"] = "server",
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """FedDyn (Acar et al., ICLR 2021, Alg. 1): a dynamic regulariser that makes local optima agree with the global one.
+    """FedDyn: a dynamic regulariser that makes local optima agree with the global one.
+
+    Source: Acar et al., ICLR 2021, Alg. 1.
 
     Local gradient: ∇F_k(w; batch) + α (w - w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0 (the
     paper's ∇_k is -α u_k, its h is -α ū). Server: ū <- ū - (1/N) Σ Δ_k, w <- w - (1/C) Σ Δ_k + ū.

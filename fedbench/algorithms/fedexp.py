@@ -16,7 +16,9 @@ def fedexp(
     average: bool = True,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedExP (Jhunjhunwala, Wang & Joshi, ICLR 2023): a server rate that grows as the updates disagree.
+    """FedExP: a server rate that grows as the updates disagree.
+
+    Source: Jhunjhunwala, Wang & Joshi, ICLR 2023.
 
     d = Σ p_k Δ_k; η_g = max(1, Σ p_k ||Δ_k||² / (2 (||d||² + ε))); w <- w - η_g d.
 
@@ -42,9 +44,8 @@ def fedexp(
         d = weighted_sum(cohort.p, delta)
         floor = eps * len(cohort.id) if eps_per_client else eps
         below = 2 * (d @ d + floor)
-        rate = torch.where(
-            below > 0, cohort.p.double() @ lengths(delta).square() / below, 1.0
-        ).clamp_min(1.0)
+        above = cohort.p.double() @ lengths(delta).square()
+        rate = torch.where(below > 0, above / below, 1.0).clamp_min(1.0)
         w = server["w"] - (rate * d).to(delta.dtype)
         mean = torch.where(server["t"] > 0, (server["w"] + w) / 2, w)
         return {

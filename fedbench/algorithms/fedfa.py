@@ -25,7 +25,9 @@ def fedfa(
     server_sign: Literal[-1, 1] = -1,
     c: OpenUnit = 1e-6,
 ) -> Algorithm:
-    """FedFa (Huang et al., 2020): double momentum, weights by training accuracy and frequency of participation.
+    """FedFa: double momentum, weights by training accuracy and frequency of participation.
+
+    Source: Huang et al., 2020.
 
     a_k = Acc_k/Σ Acc, φ_k = f_k/Σ f (f_k: rounds taken part in); A ∝ -log2 a, B ∝ -log2(1-φ), each
     of sum 1; ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s m + (1-γ_s)(w̄ - w); w <- w̄ - η m in
@@ -51,7 +53,8 @@ def fedfa(
     """
     if abs(alpha + beta - 1) > 1e-9 and alpha + beta > 0:
         raise RequestError(
-            f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)"
+            f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; "
+            "set both (both 0: uniform)"
         )
     local = without(local, "fedfa", "its clients' momentum is algo.gamma_c", "momentum")
     probe: Literal["accuracy", "accuracy_after"] = (
@@ -72,17 +75,22 @@ def fedfa(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        accuracy, count = cohort.probe[probe], uploads["count"].squeeze(1)
+        accuracy = cohort.probe[probe]
+        count = uploads["count"].squeeze(1)
         a = torch.where(accuracy > 0, accuracy / accuracy.sum(), c)
         a = torch.where(accuracy.sum() > 0, a, 1 / len(a))
         rest = 1 - count / count.sum()
         uniform = (1 - alpha - beta) / len(a)
         rest = torch.where(rest > 0, rest, c)
-        omega = alpha * normalized(-torch.log2(a)) + beta * normalized(-torch.log2(rest)) + uniform
+        by_accuracy = normalized(-torch.log2(a))
+        by_frequency = normalized(-torch.log2(rest))
+        omega = alpha * by_accuracy + beta * by_frequency + uniform
         change = -(omega.to(uploads["delta"].dtype) @ uploads["delta"])
-        m, t = gamma_s * server["m"] + (1 - gamma_s) * change, server["t"] + 1
+        m = gamma_s * server["m"] + (1 - gamma_s) * change
+        t = server["t"] + 1
         rate = cohort.lr[0] if server_lr is None else server_lr
-        step = torch.where(t % b == 0, server_sign * rate, 0.0).to(m.dtype) * m
+        rate = torch.where(t % b == 0, server_sign * rate, 0.0)
+        step = rate.to(m.dtype) * m
         return {
             "w": server["w"] + change + step,
             "m": m,

@@ -25,7 +25,9 @@ def fedfv(
     history: Literal["code", "paper"] = "code",
     server_lr: Positive = 1.0,
 ) -> Algorithm:
-    """FedFV (Wang et al., IJCAI 2021): updates that conflict are projected onto each other's normal planes.
+    """FedFV: updates that conflict are projected onto each other's normal planes.
+
+    Source: Wang et al., IJCAI 2021.
 
     Internal: in the order of rising F_k(w), every update but those of the share α of clients with
     the highest losses loses its part along each Δ_j that it conflicts with; g = (1/C) Σ h_k.
@@ -65,12 +67,15 @@ def fedfv(
         rows, age = delta, torch.zeros_like(cohort.id)
         if remembers:
             new["updates"] = server["updates"].index_copy(0, cohort.id, delta)
-            new["last"] = server["last"].index_copy(0, cohort.id, t.expand(len(delta)))
-            known = (server["last"] >= 0) & (new["last"] < t) & (t - new["last"] <= max(ages))
+            last = server["last"]
+            new["last"] = last.index_copy(0, cohort.id, t.expand(len(delta)))
+            absent = (last >= 0) & (new["last"] < t)
+            known = absent & (t - last <= max(ages))
             rows = torch.cat([delta, server["updates"][known]])
-            age = torch.cat([age, t - server["last"][known]])
+            age = torch.cat([age, t - last[known]])
         k = gram(rows)
-        d = weighted_sum(without_conflicts(k, age, cohort, alpha, ages if t >= tau else ()), rows)
+        against = ages if t >= tau else ()
+        d = weighted_sum(without_conflicts(k, age, cohort, alpha, against), rows)
         mean = delta.mean(0, dtype=torch.float64)
         length = d.norm()
         moves = length > _STILL * k.diagonal().max().sqrt()
@@ -78,7 +83,11 @@ def fedfv(
         return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
 
     return Algorithm(
-        **descent(local), server_init=server_init, update=update, needs={"loss"}, weights="uniform"
+        **descent(local),
+        server_init=server_init,
+        update=update,
+        needs={"loss"},
+        weights="uniform",
     )
 
 
@@ -100,13 +109,16 @@ def without_conflicts(
         alpha: Share of its clients, those with the highest losses, whose updates are kept.
         ages: Ages of the updates that it is held against, in their order.
     """
-    products, ages_of_rows = k.numpy(force=True), age.numpy(force=True)
-    loss, ids = cohort.probe["loss"].numpy(force=True), cohort.id.numpy(force=True)
+    products = k.numpy(force=True)
+    ages_of_rows = age.numpy(force=True)
+    loss = cohort.probe["loss"].numpy(force=True)
+    ids = cohort.id.numpy(force=True)
     count = len(ids)
     # of equal losses the client with the smaller number comes first
     order = np.lexsort((ids, loss))
     g = np.zeros(len(products))
-    g[:count] = _internal(products[:count, :count], order, alpha).mean(0)
+    h = _internal(products[:count, :count], order, alpha)
+    g[:count] = h.mean(0)
     for a in ages:
         s = ((ages_of_rows == a) & (products @ g < 0)).astype(float)
         along, square = s @ products @ g, s @ products @ s
@@ -120,7 +132,10 @@ def _internal(
     order: np.ndarray,
     alpha: float,
 ) -> np.ndarray:
-    """Return each update without its parts along those that it conflicts with, as combinations [C, C]."""
+    """Return each update without its parts along the updates that it conflicts with.
+
+    They are combinations of the updates, [C, C].
+    """
     count = len(k)
     kept = count - ceil((count - 1) * (1 - alpha) - 1e-9) if alpha else 0
     h, moving = np.eye(count), np.ones(count)

@@ -23,7 +23,9 @@ def fedheal(
     distance: Literal["whole", "tensor"] = "whole",
     tensors: Sequence[int] | None = None,
 ) -> Algorithm:
-    """FedHEAL (Chen et al., CVPR 2024): parameters with consistent signs alone, weighted by the length of the updates.
+    """FedHEAL: parameters with consistent signs alone, weighted by the length of the updates.
+
+    Source: Chen et al., CVPR 2024.
 
     Client: s_k [P] is the share of its earlier participations with Δ_k >= 0; from the second on it
     sends the coordinates where the share of the present sign is above the threshold (mask m_k).
@@ -57,11 +59,13 @@ def fedheal(
         local: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        delta, share, count = msg["w"] - local["w"], client["share"], client["count"]
+        delta = msg["w"] - local["w"]
+        share, count = client["share"], client["count"]
         up = delta >= 0
         mask = (torch.where(up, share, 1 - share) > threshold) | (count == 0)
         upload = {"delta": delta * mask, "mask": packed(mask)}
-        return upload, {"share": (share * count + up) / (count + 1), "count": count + 1}
+        share = (share * count + up) / (count + 1)
+        return upload, {"share": share, "count": count + 1}
 
     def update(
         server: State,
@@ -70,7 +74,8 @@ def fedheal(
     ) -> State:
         delta = uploads["delta"]
         parts = [delta] if distance == "whole" else delta.split(tensors, 1)
-        length = normalized(torch.stack([lengths(part) for part in parts]).sum(0))
+        distances = torch.stack([lengths(part) for part in parts])
+        length = normalized(distances.sum(0))
         increment = (1 - beta) * server["increment"][cohort.id] + beta * length
         gained = server["gained"][cohort.id] + increment
         p = normalized(1 / len(delta) + gained)
@@ -95,8 +100,9 @@ def fedheal(
 
 
 def packed(mask: Tensor) -> Tensor:
-    """Return the bits of a mask [C, P] bool as bytes [C, ceil(P/8)] uint8, the first in the lowest place."""
-    bits = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8)).view(len(mask), -1, 8)
+    """Return a mask [C, P] bool as bytes [C, ceil(P/8)] uint8, the first bit lowest."""
+    padded = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8))
+    bits = padded.view(len(mask), -1, 8)
     return (
         bits
         << torch.arange(

@@ -31,7 +31,9 @@ def fedmdfg(
     armijo: NonNegative = 1e-4,
     server_lr: Positive = 1.0,
 ) -> Algorithm:
-    """FedMDFG (Pan et al., AAAI 2023): the shortest common descent direction, with a guidance towards equal losses.
+    """FedMDFG: the shortest common descent direction, with a guidance towards equal losses.
+
+    Source: Pan et al., AAAI 2023.
 
     Ĝ_k are the clients' vectors at their mean length. d is the shortest point of the convex hull of
     the Ĝ_k, those of the last round's clients that are absent, and, while the losses are further
@@ -78,7 +80,7 @@ def fedmdfg(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        """Return the models to choose from, how they were made, and the server's records of the losses."""
+        """Return the models to choose from, their making, and the server's records of losses."""
         w, ids, loss = server["w"], cohort.id, cohort.probe["loss"]
         expected, count = server["expected"][ids], server["count"][ids]
         rose = (loss > expected) & (count > 0)
@@ -89,11 +91,13 @@ def fedmdfg(
 
         base = server_lr * float(cohort.lr[0]) if gradients else server_lr
         stretch = float(aimed["stretch"]) if step == "search" else 0.0
-        sizes = step_sizes(base, s, stretch, bool(absent.any())).to(w.device)
+        changed = bool(absent.any())
+        sizes = step_sizes(base, s, stretch, changed).to(w.device)
+        models = [w - (size * aimed["d"]).to(w.dtype) for size in sizes]
         return {
             **aimed,
             "sizes": sizes,
-            "trials": torch.stack([w - (size * aimed["d"]).to(w.dtype) for size in sizes]),
+            "trials": torch.stack(models),
             "expected": server["expected"].index_copy(0, ids, mean),
             "count": server["count"].index_copy(0, ids, count + 1),
         }
@@ -108,7 +112,8 @@ def fedmdfg(
         w = aimed["trials"][0]
         if step == "search":
             decrease = armijo * aimed["slope"][live].unsqueeze(1) * aimed["sizes"]
-            losses, tried = cohort.probe["loss"][live], cohort.probe["loss_trials"][live]
+            losses = cohort.probe["loss"][live]
+            tried = cohort.probe["loss_trials"][live]
             w = aimed["trials"][chosen(losses, tried, decrease, aimed["fair"])]
 
         new = {
@@ -152,7 +157,9 @@ def direction(
     theta: float,
     forced: Tensor,
 ) -> State:
-    """Return the shortest common descent direction of vectors of one length, with a row towards equal losses if needed.
+    """Return the shortest common descent direction of vectors of one length.
+
+    A row towards equal losses is among the vectors if the guidance is active.
 
     Args:
         g: The clients' vectors [C, P].
@@ -168,12 +175,14 @@ def direction(
         with the vectors; "live" [C], which clients moved; "fair", whether the guidance is active;
         "rows" [L, P], the vectors of those that moved, at their mean length.
     """
-    count, rows = len(g), torch.cat([g, kept])
+    count = len(g)
+    rows = torch.cat([g, kept])
     k = gram(rows)
     size = k.diagonal()[:count].sqrt()
     live = (size > _ZERO * size.max()) & (size > 0)
     absent = (0, len(kept))
-    scale = F.pad(torch.where(live, size[live].mean() / size, 0.0), absent, value=1)
+    to_mean_length = torch.where(live, size[live].mean() / size, 0.0)
+    scale = F.pad(to_mean_length, absent, value=1)
     k = k * scale * scale.unsqueeze(1)
 
     towards, angle = _towards_equal(loss, live)
@@ -201,12 +210,15 @@ def direction(
         "slope": stretch * (k @ weight)[:count],
         "live": live,
         "fair": fair,
-        "rows": g[live] * scale[:count][live].unsqueeze(1).to(g.dtype),
+        "rows": g[live] * to_mean_length[live].unsqueeze(1).to(g.dtype),
     }
 
 
 def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
-    """Return h [C], the unit part of -1̂ normal to F̂ (0 if the losses are equal), and their angle in degrees."""
+    """Return h [C], the unit part of -1̂ normal to F̂, and the angle of 1̂ and F̂ in degrees.
+
+    Both are 0 if the losses are equal.
+    """
     unit = F.normalize(
         loss * live,
         dim=0,
@@ -227,10 +239,10 @@ def step_sizes(
     stretch: float,
     changed: bool,
 ) -> Tensor:
-    """Return the step sizes to try: from 2^s · base, or base if the cohort has changed, down to 2^-s base / stretch.
+    """Return the step sizes to try, each half of the one before.
 
-    Each is half of the one before. A direction of length 0 (``stretch`` 0) has nothing to try but
-    base.
+    They go from 2^s · base, or base if the cohort has changed, down to 2^-s base / stretch. A
+    direction of length 0 (``stretch`` 0) has nothing to try but base.
     """
     sizes = [base if changed or not stretch else 2.0**s * base]
     while stretch and sizes[-1] / 2 >= 2.0**-s * base / stretch:
@@ -258,9 +270,12 @@ def chosen(
     enough = (before.unsqueeze(1) - tried >= least).all(0)
     even = _evenness(tried) > _evenness(before)
     total = tried.sum(0).nan_to_num(torch.inf)
-    good, lower = enough & (even | ~fair), total < before.sum()
-    best = torch.where(lower.any(), lower.int().argmax(), total.argmin())
-    return torch.where(good.any(), good.int().argmax(), best)
+    good = enough & (even | ~fair)
+    lower = total < before.sum()
+    first_lower = lower.int().argmax()
+    first_good = good.int().argmax()
+    best = torch.where(lower.any(), first_lower, total.argmin())
+    return torch.where(good.any(), first_good, best)
 
 
 def _evenness(loss: Tensor) -> Tensor:

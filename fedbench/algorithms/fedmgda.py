@@ -19,7 +19,9 @@ def fedmgda(
     normalize: bool = True,
     prior: Weights = "size",
 ) -> Algorithm:
-    """FedMGDA+ (Hu et al., IEEE TNSE 2022, Alg. 1): the shortest mixture of unit updates near the prior weights.
+    """FedMGDA+: the shortest mixture of unit updates near the prior weights.
+
+    Source: Hu et al., IEEE TNSE 2022, Alg. 1.
 
     ḡ_k = Δ_k / ||Δ_k||; λ* = argmin ||Σ λ_k ḡ_k||² over the simplex with |λ_k - λ0_k| <= ε; w <- w
     - η_g Σ λ*_k ḡ_k. The step is not scaled back: it is at most η_g long.
@@ -46,7 +48,9 @@ def fedmgda(
         high = (start + eps).clamp_max(1) * moved
         # if no client moved all vectors are 0, and any weights are right
         high = torch.where(moved.any(), high, 1.0)
-        weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high) if eps else start
+        weight = start
+        if eps:
+            weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high)
         return (weight * scale).to(uploads["delta"].dtype) @ uploads["delta"]
 
     return Algorithm(

@@ -1,5 +1,7 @@
 """FedNova."""
 
+from torch import Tensor
+
 from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer, sgd
@@ -13,7 +15,9 @@ def fednova(
     server_momentum: HalfOpenUnit = 0.0,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
+    """FedNova: an average of steps of unit length, of which τ_eff are taken.
+
+    Source: Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1.
 
     a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,
     [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k /
@@ -35,7 +39,8 @@ def fednova(
     passes = local.passes
     if passes is None:
         raise RequestError(
-            "fednova needs a local solver that is linear in the gradients; use plain or momentum SGD"
+            "fednova needs a local solver that is linear in the gradients; "
+            "use plain or momentum SGD"
         )
 
     def finish(
@@ -47,10 +52,13 @@ def fednova(
         a = passes(info.steps)  # [C, 1]
         return {"unit": (msg["w"] - local["w"]) / a, "a": a}, client
 
+    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
+        tau_eff = cohort.p @ uploads["a"].squeeze(1)
+        return tau_eff * uploads["unit"]
+
     server = server_descent(
         sgd(momentum=server_momentum),
-        # τ_eff first
-        direction=lambda uploads, cohort: (cohort.p @ uploads["a"].squeeze(1)) * uploads["unit"],
+        direction=direction,
         averaged={"unit": by_weight},
     )
     return Algorithm(

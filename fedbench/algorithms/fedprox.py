@@ -12,7 +12,9 @@ def fedprox(
     server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedProx (Li et al., MLSys 2020, Alg. 2): clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
+    """FedProx: clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
+
+    Source: Li et al., MLSys 2020, Alg. 2.
 
     Args:
         local: The local solver; clipping, decay and momentum act on the whole gradient, proximal
@@ -26,5 +28,7 @@ def fedprox(
         kind=share and late=partial.
     """
     return Algorithm(
-        **descent(local, extra=ProximalTerm(mu)), **server_descent(lr=server_lr), weights=weights
+        **descent(local, extra=ProximalTerm(mu)),
+        **server_descent(lr=server_lr),
+        weights=weights,
     )

@@ -14,7 +14,9 @@ def fedsam(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedSAM (Qu et al., ICML 2022): local steps with the gradient at a nearby point of higher loss.
+    """FedSAM: local steps with the gradient at a nearby point of higher loss.
+
+    Source: Qu et al., ICML 2022.
 
     ŵ = w + ρ g/||g||, g = ∇F_k(w; batch) as one vector; w <- w - η_l ∇F_k(ŵ; batch), the same
     batch. g = 0: ŵ = w.
@@ -42,7 +44,9 @@ def mofedsam(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """MoFedSAM (Qu et al., ICML 2022): FedSAM whose local steps go partly along the mean gradient m of the last round.
+    """MoFedSAM: FedSAM whose local steps go partly along the mean gradient m of the last round.
+
+    Source: Qu et al., ICML 2022.
 
     ŵ = w + ρ g/||g||, g = ∇F_k(w; batch); w <- w - η_l (α ∇F_k(ŵ; batch) + (1-α) m), the same
     batch. Server: m <- Σ p_k Δ_k / (η_l τ_k), from 0; w <- w - η_g Σ p_k Δ_k.

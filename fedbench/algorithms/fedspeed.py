@@ -23,7 +23,9 @@ def fedspeed(
     server: Literal["cohort", "all"] = "cohort",
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """FedSpeed (Sun et al., ICLR 2023): FedDyn's corrected proximal term, with gradients at a nearby point.
+    """FedSpeed: FedDyn's corrected proximal term, with gradients at a nearby point.
+
+    Source: Sun et al., ICLR 2023.
 
     ŵ = w + ρ g/||g||, g = ∇F_k(w; batch). Local gradient: (1-α) g + α ∇F_k(ŵ; batch) + prox (w -
     w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0. Server: w <- (1/C) Σ (w_k + u_k), with the
@@ -54,7 +56,8 @@ def fedspeed(
         info: ClientInfo,
     ) -> Tensor:
         g, uphill_g = uphill(oracle, local["w"], batch, rho)
-        return (1 - alpha) * g + alpha * uphill_g + prox * (local["w"] - msg["w"] + local["drift"])
+        pull = prox * (local["w"] - msg["w"] + local["drift"])
+        return (1 - alpha) * g + alpha * uphill_g + pull
 
     algo = with_mean_drift(Descent(gradient=gradient), examples)
     if server == "all":

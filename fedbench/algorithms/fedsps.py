@@ -15,7 +15,9 @@ def fedsps(
     gamma_b: Positive = 1.0,
     l_star: float = 0.0,
 ) -> Algorithm:
-    """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
+    """FedSPS: local steps of the stochastic Polyak size, averaged uniformly.
+
+    Source: Mukherjee et al., 2023, Alg. 1.
 
     Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²),
     γ_b); w <- w - γ ∇F_k. ``local.lr`` is not used.
@@ -45,9 +47,8 @@ def fedsps(
             keepdim=True,
             dtype=torch.float64,
         ).square()
-        size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(
-            gamma_b
-        )
+        polyak = (loss - l_star).clamp_min(0) / (c * square)
+        size = torch.where(square > 0, polyak, 0.0).clamp_max(gamma_b)
         return {"w": torch.addcmul(local["w"], size.to(g.dtype), g, value=-1)}
 
     return Algorithm(step=step, weights="uniform")

@@ -19,7 +19,9 @@ def gifair(
     rank_at: Literal["before", "last"] = "before",
     weights: Weights = "size",
 ) -> Algorithm:
-    """GIFAIR-FL (Yue, Nouiehed & Al Kontar, 2022), for the objective Σ p_k F_k + λ Σ_{i<j} |F_i - F_j|.
+    """GIFAIR-FL: objective Σ p_k F_k + λ Σ_{i<j} |F_i - F_j|.
+
+    Source: Yue, Nouiehed & Al Kontar, 2022.
 
     Its gradient weighs clients by p_k + λ r_k, r_k = Σ_j sign(F_k - F_j) the rank of client k; λ =
     share · min p_k / (C-1) keeps the weights positive. Every client is a group of its own; ranks,
@@ -47,9 +49,12 @@ def gifair(
         loss = cohort.probe["loss"]
         known = torch.ones_like(loss)
         if rank_at == "last":
-            loss, known = server["loss"][cohort.id], server["known"][cohort.id]
-        rank = ((loss.unsqueeze(1) - loss).sign() * known).sum(1) * known
-        return share * cohort.p.double().min() / max(1, len(rank) - 1) * rank
+            loss = server["loss"][cohort.id]
+            known = server["known"][cohort.id]
+        signs = (loss.unsqueeze(1) - loss).sign()
+        rank = (signs * known).sum(1) * known
+        lam = share * cohort.p.double().min() / max(1, len(rank) - 1)
+        return lam * rank
 
     def step(
         server: State,

@@ -23,7 +23,9 @@ def local_adam(
     state: Literal["persist", "reset"] = "persist",
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedAvg whose local solver is Adam with moments of each client's own (FedCAda paper, Alg. 1: its baseline).
+    """FedAvg whose local solver is Adam, with moments of each client's own.
+
+    Source: FedCAda paper, Alg. 1: its baseline.
 
     Args:
         local: Clipping and weight decay of the gradient; momentum is refused.

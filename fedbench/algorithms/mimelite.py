@@ -22,7 +22,9 @@ def mimelite(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """MimeLite (Karimireddy et al., 2021): the clients' steps use the server's optimizer state, frozen for the round.
+    """MimeLite: the clients' steps use the server's optimizer state, frozen for the round.
+
+    Source: Karimireddy et al., 2021.
 
     Local: w <- w - η_l ((1-β1) ∇F_k(w; batch) + β1 m), for base "adam" divided by √v + ε. Server: c
     = Σ p_k ∇F_k(w^t) on all training examples; m <- β1 m + (1-β1) c, v <- β2 v + (1-β2) c², from 0,

@@ -15,7 +15,9 @@ def naive_adaptive(
     beta: HalfOpenUnit = 0.5,
     eps: NonNegative = 0.0,
 ) -> Algorithm:
-    """FedAvg with each client's own second moment (Wu et al., AAAI 2023, Alg. 1: their counter-example).
+    """FedAvg with each client's own second moment.
+
+    Source: Wu et al., AAAI 2023, Alg. 1: their counter-example.
 
     v_k <- β v_k + (1-β) g², kept between rounds and never shared, from 0; w <- w - η_l g / (√v_k +
     ε), without bias correction or first moment; uniform averages.
@@ -34,7 +36,8 @@ def naive_adaptive(
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         v = beta * state["v"] + (1 - beta) * g.square()
-        return torch.where(v > 0, g / (v.sqrt() + eps), 0.0), {"v": v}
+        direction = torch.where(v > 0, g / (v.sqrt() + eps), 0.0)
+        return direction, {"v": v}
 
     solver = chain(local, Optimizer(lambda w: {"v": torch.zeros_like(w)}, update))
     return Algorithm(

@@ -18,7 +18,9 @@ def pfedme(
     start: Literal["warm", "reset"] = "warm",
     weights: Weights = "size",
 ) -> Algorithm:
-    """The method pFedMe (Dinh, Tran & Nguyen, NeurIPS 2020): personal models θ_k near x_k, which averages to w.
+    """Personal models θ_k near x_k, which averages to w (pFedMe).
+
+    Source: Dinh, Tran & Nguyen, NeurIPS 2020.
 
     x = θ = w^t; every local step takes one batch, K times θ <- θ - η_p (∇F_k(θ; batch) + λ (θ -
     x)), and then x <- x - η_l λ (x - θ). Server: w <- (1-β) w + β Σ p_k x_k. Clients are judged on

@@ -20,7 +20,9 @@ def propfair(
     server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
-    """PropFair (Zhang et al., TMLR 2023): proportional fairness, the objective Σ p_k (-log(M - F_k)).
+    """PropFair: proportional fairness, the objective Σ p_k (-log(M - F_k)).
+
+    Source: Zhang et al., TMLR 2023.
 
     Local steps descend along c ∇F_k(w; batch), c = 1/(M - F_k(w; batch)) with the loss of the same
     batch; where M - F_k < ε the logarithm is continued in another way (``tail``). The server is

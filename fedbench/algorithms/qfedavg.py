@@ -17,7 +17,9 @@ def qfedavg(
     q: NonNegative = 1.0,
     L: Positive | None = None,
 ) -> Algorithm:
-    """q-FedAvg (Li et al., ICLR 2020, Alg. 2), for the objective Σ F_k^{q+1}/(q+1).
+    """Weights by powers of the losses (q-FedAvg), for the objective Σ F_k^{q+1}/(q+1).
+
+    Source: Li et al., ICLR 2020, Alg. 2.
 
     G_k = L Δ_k; D_k = F_k^q G_k; h_k = q F_k^{q-1} ||G_k||² + L F_k^q; w <- w - Σ D_k / Σ h_k. F_k
     is the loss at the broadcast model on all training examples. p_k does not appear: the authors'
@@ -44,5 +46,8 @@ def qfedavg(
         return weight.to(uploads["delta"].dtype) @ uploads["delta"]
 
     return Algorithm(
-        **descent(local), **server_descent(direction=direction), needs={"loss"}, weights="uniform"
+        **descent(local),
+        **server_descent(direction=direction),
+        needs={"loss"},
+        weights="uniform",
     )

@@ -19,7 +19,9 @@ def scaffold(
     option: Literal[1, 2] = 2,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """SCAFFOLD (Karimireddy et al., ICML 2020, Alg. 1): local gradients corrected by control variates c, c_k.
+    """SCAFFOLD: local gradients corrected by control variates c, c_k.
+
+    Source: Karimireddy et al., ICML 2020, Alg. 1.
 
     Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all
     training examples; option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l), τ_k the number of steps. Server:

@@ -23,7 +23,9 @@ def stem(
     decay_w: Positive | None = None,
     init_step: Literal["plain", "none"] = "plain",
 ) -> Algorithm:
-    """STEM (Khanduri et al., NeurIPS 2021, Alg. 1): local steps along a variance-reduced momentum d.
+    """STEM: local steps along a variance-reduced momentum d.
+
+    Source: Khanduri et al., NeurIPS 2021, Alg. 1.
 
     Step t: one batch, two gradients; d_k <- ∇F_k(x_t) + (1-α)(d_k - ∇F_k(x_{t-1})); x_k <- x_k -
     η_t d_k. After the steps of a round x and d are averaged, with uniform weights.
@@ -57,7 +59,8 @@ def stem(
         info: ClientInfo,
     ) -> State:
         _, m = recursive_momentum(solver, oracle, local, batch, alpha)
-        w = local["w"] - rate(info.lr, decay_w, msg["t"] + batch.step + 1) * m
+        lr = rate(info.lr, decay_w, msg["t"] + batch.step + 1)
+        w = local["w"] - lr * m
         return {
             "w": w,
             "prev": local["w"],

@@ -15,7 +15,9 @@ def term(
     weights: Weights = "uniform",
     server_lr: Positive = 1.0,
 ) -> Algorithm:
-    """Federated TERM (Li et al., ICLR 2021): tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
+    """Federated TERM: tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
+
+    Source: Li et al., ICLR 2021.
 
     Args:
         local: The local solver.

@@ -19,7 +19,7 @@ from fedbench.core.types import ClientInfo, State, Step, weighted_sum
 
 
 def participants(num_clients: int, examples: Sequence[int] | None) -> int:
-    """Return the number of clients that can take part: those with training examples, all if these are not known."""
+    """Return the number of clients with training examples; all if these are not known."""
     return num_clients if examples is None else sum(n > 0 for n in examples)
 
 
@@ -82,8 +82,9 @@ def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
 
 
 def blended(share: float) -> LocalPart:
-    """Return the local solver w <- w - η_l (share · ∇F_k(w; batch) + (1-share) m), m in the message.
+    """Return the local solver w <- w - η_l (share · ∇F_k(w; batch) + (1-share) m).
 
+    m is in the message.
     It is written as a step of rate share · η_l along ∇F_k + m (1-share)/share, which compiled code
     knows. With share 0, m must be 0.
     """
@@ -103,9 +104,10 @@ def with_mean_gradient(
     server_lr: float,
     weights: Weights,
 ) -> Algorithm:
-    """Return the method with this local solver and FedCM's server, which sends the mean gradient m to the clients.
+    """Return the method with this local solver and FedCM's server.
 
-    w <- w - η_g Σ p_k Δ_k, m <- Σ p_k Δ_k / (η_l τ_k), from 0.
+    The server sends the mean gradient m to the clients: w <- w - η_g Σ p_k Δ_k, m <- Σ p_k Δ_k /
+    (η_l τ_k), from 0.
     """
 
     def update(

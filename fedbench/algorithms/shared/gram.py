@@ -1,4 +1,4 @@
-"""Small problems on the vectors of a cohort, in float64: Gram matrices, projections, quadratic programs."""
+"""Gram matrices of the vectors of a cohort, and quadratic programs on them, in float64."""
 
 import numpy as np
 import torch
@@ -41,12 +41,15 @@ def shortest_combination(
     Raises:
         ArithmeticError: If the solver finds no solution.
     """
-    weights = _quadratic_program(k.numpy(force=True), low.numpy(force=True), high.numpy(force=True))
-    return torch.from_numpy(weights).to(k)
+    on_host = [v.numpy(force=True) for v in (k, low, high)]
+    return torch.from_numpy(_quadratic_program(*on_host)).to(k)
 
 
 def shortest_in_hull(k: Tensor) -> Tensor:
-    """Return the weights [C] of the shortest point of the convex hull of vectors with inner products K [C, C], float64.
+    """Return the weights [C] of the shortest point of the convex hull of vectors.
+
+    Args:
+        k: Inner products of the vectors [C, C], float64.
 
     The quadratic program ends at a small residual, which for nearly equal vectors is far from a
     small error. Between the vectors that it finds, the weights are those of a linear system, where
@@ -64,7 +67,9 @@ def shortest_in_hull(k: Tensor) -> Tensor:
     system[:-1, :-1] = products[np.ix_(used, used)] / _mean_square(products)
     system[-1, :-1] = system[:-1, -1] = 1
     exact = np.zeros(size)
-    exact[used] = np.linalg.lstsq(system, np.append(np.zeros(len(used)), 1.0), rcond=None)[0][:-1]
+    constants = np.append(np.zeros(len(used)), 1.0)
+    solution, *_ = np.linalg.lstsq(system, constants, rcond=None)
+    exact[used] = solution[:-1]
     if (exact >= 0).all() and _unevenness(products @ exact, used) <= _unevenness(
         products @ weights, used
     ):
@@ -79,7 +84,8 @@ def _unevenness(slope: np.ndarray, used: np.ndarray) -> float:
 
 def _mean_square(k: np.ndarray) -> float:
     """Return the mean squared length of the vectors, above 0."""
-    return max(float(np.trace(k)) / len(k), float(np.finfo(np.float64).tiny))
+    tiny = float(np.finfo(np.float64).tiny)
+    return max(float(np.trace(k)) / len(k), tiny)
 
 
 def _quadratic_program(

@@ -1,4 +1,4 @@
-"""Estimating which labels are wrong, from a model's outputs (FedCorr: Xu et al., CVPR 2022, and the authors' code)."""
+"""Estimates of wrong labels from a model's outputs (FedCorr, Xu et al., CVPR 2022; their code)."""
 
 import numpy as np
 import torch
@@ -11,7 +11,9 @@ _ROWS = 1024  # rows of the distance matrix computed at once
 
 
 def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
-    """Return the mean local intrinsic dimension of n softmax outputs [n, K], [] float64; 0 for fewer than three.
+    """Return the mean local intrinsic dimension of n softmax outputs [n, K].
+
+    [] float64; 0 for fewer than three outputs.
 
     Per example -k / Σ_j ln(r_j / (r_k + 1e-6)) over the distances r_1 <= ... <= r_k to its k
     nearest others; k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the
@@ -29,7 +31,8 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
         distance = torch.cdist(part, p, compute_mode="donot_use_mm_for_euclid_dist")
         itself = torch.arange(start, start + len(part), device=p.device).unsqueeze(1)
         nearest = distance.scatter(1, itself, torch.inf).topk(k, largest=False).values  # ascending
-        scores.append(-k / (nearest / (nearest[:, -1:] + 1e-6)).log().sum(1))
+        ratios = nearest / (nearest[:, -1:] + 1e-6)
+        scores.append(-k / ratios.log().sum(1))
     return torch.cat(scores).mean()
 
 
@@ -40,7 +43,7 @@ def note_visit(
     predict_fn: PredictFn,
     neighbours: int,
 ) -> State:
-    """Return the server's state with the score and losses of the one client that the model has just visited.
+    """Return the server's state with the score and losses of the client that was just visited.
 
     "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
     """
@@ -69,7 +72,7 @@ def estimate_levels(
     y: Tensor,
     predict_fn: PredictFn,
 ) -> State:
-    """Return the server's state with "level" [N], the share of wrong labels of each client; 0 for a clean one.
+    """Return the server's state with "level" [N], each client's share of wrong labels.
 
     Noisy are the clients in the component of the higher scores; those without a score (fewer than
     three examples) are clean. The level is the share of the client's losses in the higher component
@@ -80,7 +83,8 @@ def estimate_levels(
     level = np.zeros(len(scores))
     for k in able[high_component(scores[able])]:
         rows = predict_fn(server["w"], np.array([k]), y).rows
-        level[k] = high_component(server["loss"][rows].numpy(force=True)).mean()
+        losses = server["loss"][rows].numpy(force=True)
+        level[k] = high_component(losses).mean()
     return {**server, "level": torch.from_numpy(level).to(server["lid"])}
 
 
@@ -97,7 +101,7 @@ def corrected(
     confidence: float,
     share: float | None = None,
 ) -> Tensor:
-    """Return the labels [T] with those of confident examples of noisy clients replaced by the model's prediction.
+    """Return the labels [T], those of confident examples of noisy clients predicted by the model.
 
     Args:
         server: State of the server: "w" is the model that predicts, "level" is above 0 for noisy
@@ -126,9 +130,9 @@ def corrected(
 
 
 def high_component(values: np.ndarray) -> np.ndarray:
-    """Return which values [n] belong to the component with the larger mean of a mixture of two Gaussians.
+    """Return whether values [n] belong to the higher component of a mixture of two Gaussians.
 
-    Fewer than two distinct values: none.
+    That is the component with the larger mean. Fewer than two distinct values: none.
     """
     if len(np.unique(values)) < 2:
         return np.zeros(len(values), dtype=bool)
@@ -136,5 +140,6 @@ def high_component(values: np.ndarray) -> np.ndarray:
 
     column = values.reshape(-1, 1)
     fitted = GaussianMixture(n_components=2, random_state=0).fit(column)
-    high: np.ndarray = fitted.predict(column) == int(np.argmax(fitted.means_[:, 0]))
+    higher = int(np.argmax(fitted.means_[:, 0]))
+    high: np.ndarray = fitted.predict(column) == higher
     return high

@@ -11,10 +11,11 @@ def normalized(v: Tensor) -> Tensor:
 
 
 def project_simplex(v: Tensor) -> Tensor:
-    """Return the point of the simplex {λ >= 0, Σ λ = 1} that is nearest to v [N] (Duchi et al., ICML 2008, Fig. 1).
+    """Return the point of the simplex {λ >= 0, Σ λ = 1} that is nearest to v [N].
 
-    θ = (Σ_{i<=r} u_i - 1)/r with u sorted downwards and r the last position where u_r > (Σ_{i<=r}
-    u_i - 1)/r; the sum includes the entry itself. Values that are not finite give NaN.
+    Duchi et al. (ICML 2008, Fig. 1): θ = (Σ_{i<=r} u_i - 1)/r with u sorted downwards and r the
+    last position where u_r > (Σ_{i<=r} u_i - 1)/r; the sum includes the entry itself. Values that
+    are not finite give NaN.
     """
     u = v.sort(descending=True).values
     theta = (u.cumsum(0) - 1) / torch.arange(

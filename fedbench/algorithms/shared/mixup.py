@@ -12,7 +12,9 @@ from fedbench.core.types import Batch, Oracle
 
 @dataclass(frozen=True)
 class MixupOracle:
-    """An oracle on mixed examples: a loss of mixed labels is a mixture of two losses with hard labels.
+    """An oracle on mixed examples.
+
+    A loss of mixed labels is a mixture of two losses with hard labels.
 
     The examples are x̃ = λ x + (1-λ) x[π], the loss λ ℓ(x̃, y) + (1-λ) ℓ(x̃, y[π]); λ ~ U(0, 1) =
     Beta(1, 1). λ and the permutation π of a batch are pure functions of the client's key and the
@@ -39,17 +41,21 @@ class MixupOracle:
         share, one, other = self.mix(batch)
         loss, g = self.oracle.loss_and_grad(w, one)
         other_loss, other_g = self.oracle.loss_and_grad(w, other)
-        return share * loss + (1 - share) * other_loss, share * g + (1 - share) * other_g
+        mixed_loss = share * loss + (1 - share) * other_loss
+        mixed_g = share * g + (1 - share) * other_g
+        return mixed_loss, mixed_g
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes] of plain examples."""
         return self.oracle.logits(w, x)
 
     def mix(self, batch: Batch) -> tuple[Tensor, Batch, Batch]:
-        """Return λ [A, 1], and the mixed examples with the labels of the first and of the second of a pair."""
+        """Return λ [A, 1], and the mixed examples with the labels of either of a pair."""
         step = torch.full_like(self.key, batch.step)
-        share = (fold_in(0, self.key, step).double() / 2.0**63).to(batch.weight.dtype)
-        order = fold_in(1, self.key, step, torch.arange(batch.y.shape[1], device=batch.y.device))
+        drawn = fold_in(0, self.key, step)
+        share = (drawn.double() / 2.0**63).to(batch.weight.dtype)
+        place = torch.arange(batch.y.shape[1], device=batch.y.device)
+        order = fold_in(1, self.key, step, place)
         # padding stays behind
         order = torch.where(batch.weight > 0, order, torch.iinfo(torch.int64).max)
         pair = torch.argsort(order, dim=1, stable=True)

@@ -18,4 +18,5 @@ def uphill(
     """
     g = oracle.grad(w, batch)
     length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
-    return g, oracle.grad(w + g * torch.where(length > 0, rho / length, 0.0), batch)
+    scale = torch.where(length > 0, rho / length, 0.0)
+    return g, oracle.grad(w + g * scale, batch)

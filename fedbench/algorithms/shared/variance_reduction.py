@@ -1,4 +1,4 @@
-"""Parts of variance-reduced methods: recursive momentum, a decaying rate, and the exchange before the first round."""
+"""Parts of variance-reduced methods: recursive momentum, a decaying rate, a first exchange."""
 
 import torch
 from torch import Tensor
@@ -18,10 +18,10 @@ def recursive_momentum(
     alpha: float,
     ext: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)): two iterates, one batch, [A, P].
+    """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)), [A, P] each.
 
-    (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``solver`` act on both
-    gradients.
+    Two iterates, one batch (STORM: Cutkosky & Orabona, NeurIPS 2019). Clipping and weight decay of
+    ``solver`` act on both gradients.
     """
     g, _ = solver.update(oracle.grad(local["w"], batch), {"w": local["w"]})
     g_prev, _ = solver.update(oracle.grad(local["prev"], batch), {"w": local["prev"]})
@@ -34,11 +34,16 @@ def rate(
     t: Tensor | int,
 ) -> Tensor:
     """Return η_t: η_l, or η_l / (decay + t)^(1/3) in iteration t."""
-    return lr if decay is None else (lr / (decay + t) ** (1 / 3)).to(lr.dtype)
+    if decay is None:
+        return lr
+    return (lr / (decay + t) ** (1 / 3)).to(lr.dtype)
 
 
 def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
-    """Return the exchange before the first round: every client uploads its gradient on one batch as "g"."""
+    """Return the exchange before the first round: every client uploads a gradient as "g".
+
+    The gradient is that of one batch.
+    """
     return Algorithm(
         step=lambda oracle, msg, local, batch, info: {
             "g": solver.update(oracle.grad(local["w"], batch), local)[0]
