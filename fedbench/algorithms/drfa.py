@@ -12,7 +12,7 @@ from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, des
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import HalfOpenUnit, Natural, NonNegative, PositiveShare
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.types import Batch, ClientInfo, Oracle, State, Weighting
 
 
 def drfa(
@@ -83,8 +83,7 @@ def drfa(
     ) -> Tensor:
         rate = gamma * decay**t * steps * server["able"].sum() / len(ids)
         mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss))
-        mixture = mixture.clamp_min(floor) * server["able"]
-        return mixture / mixture.sum() if floor else mixture
+        return _floored(mixture, server["able"], floor)
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:  # λ [N] of this round
         if not late:
@@ -100,14 +99,15 @@ def drfa(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        t, steps = server["t"] + 1, cohort.steps.double().mean()
-        after = mixture(server, cohort)
-        if snapshot == "start":
-            after = raised(server, cohort.id, cohort.probe["loss"], t, steps)
-        elif not late:
-            after = raised(
-                server, cohort.probe["trial_id"], cohort.probe["loss_trials"][:, 0], t, steps
-            )
+        t = server["t"] + 1
+        steps = cohort.steps.double().mean()
+        probe = cohort.probe
+        if late:
+            after = mixture(server, cohort)
+        elif snapshot == "start":
+            after = raised(server, cohort.id, probe["loss"], t, steps)
+        else:
+            after = raised(server, probe["trial_id"], probe["loss_trials"][:, 0], t, steps)
         return {
             **server,
             "w": server["w"] - uploads["delta"],
@@ -128,6 +128,25 @@ def drfa(
     if snapshot == "start" or late:
         return algo
 
+    of_snapshot = shares if snapshot_weights == "lambda" else by_weight
+    return _on_second_cohort(algo, snapshot, of_snapshot)
+
+
+def _floored(mixture: Tensor, able: Tensor, floor: float) -> Tensor:
+    """Return the mixture [N] with λ_k >= floor before it is divided by its sum."""
+    mixture = mixture.clamp_min(floor) * able
+    return mixture / mixture.sum() if floor else mixture
+
+
+def _on_second_cohort(algo: Algorithm, snapshot: int | str, weighting: Weighting) -> Algorithm:
+    """Return the method for which a second cohort measures the losses at w'.
+
+    Args:
+        algo: The method.
+        snapshot: The step t', not 0.
+        weighting: Weights of w'.
+    """
+
     def propose(
         server: State,
         uploads: State,
@@ -141,11 +160,11 @@ def drfa(
         needs=set(),
         trials=Trials(propose, drawn=True),
     )
+    update = algo.averaging
     if snapshot == "end":  # two averages of one upload, which is therefore not added up
-        return replace(algo, update=algo.averaging.__call__)
-    of_snapshot = shares if snapshot_weights == "lambda" else by_weight
-    algo = replace(algo, update=Averaging(step, {"delta": shares, "snapshot": of_snapshot}))
-    return _with_snapshot(algo, snapshot)
+        return replace(algo, update=update.__call__)
+    weights = {**update.weights, "snapshot": weighting}
+    return _with_snapshot(replace(algo, update=replace(update, weights=weights)), snapshot)
 
 
 def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
@@ -175,14 +194,20 @@ def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
         goes_on = batch.step < info.probe["stop"]
         return {**new, "snapshot": torch.where(goes_on, new["w"], local["snapshot"])}
 
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
+        w = msg["w"]
+        return {"delta": w - local["w"], "snapshot": w - local["snapshot"]}, client
+
     return replace(
         algo,
         instruct=instruct,
         start=lambda msg, client, info: {**algo.start(msg, client, info), "snapshot": msg["w"]},
         step=step,
-        finish=lambda msg, client, local, info: (
-            {"delta": msg["w"] - local["w"], "snapshot": msg["w"] - local["snapshot"]},
-            client,
-        ),
+        finish=finish,
         kinds=(*algo.kinds, "replaces"),
     )
