@@ -85,11 +85,12 @@ def drfa(
         mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss))
         return _floored(mixture, server["able"], floor)
 
-    def mixture(server: State, cohort: ClientInfo) -> Tensor:  # λ [N] of this round
-        if not late:
-            return server["lambda"]
+    def raised_late(server: State, cohort: ClientInfo) -> Tensor:  # by the losses at the last w'
         after = raised(server, cohort.id, cohort.probe["loss"], server["t"], server["steps"])
         return torch.where(server["t"] > 0, after, server["lambda"])
+
+    # λ [N] of this round
+    mixture: Weighting = raised_late if late else lambda server, cohort: server["lambda"]
 
     def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
         return normalized(mixture(server, cohort)[cohort.id])
