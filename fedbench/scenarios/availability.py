@@ -19,7 +19,7 @@ from fedbench.core.options import (
     UnitInterval,
 )
 from fedbench.core.randomness import DataPurpose, Purpose, data_generator, hashes, key
-from fedbench.core.types import State, Weighting
+from fedbench.core.types import ClientInfo, State, to_device
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, shuffled, traits, uniform
@@ -76,16 +76,19 @@ class Availability(Layer):
         round: int,
         able: np.ndarray,
     ) -> np.ndarray:
-        """Return the numbers of training examples ``able`` [N] with 0 for clients that cannot be reached."""
+        """Return numbers of training examples [N] with 0 for clients that cannot be reached."""
         if self.chances is None:
             return able
-        drawn = uniform(hashes(key(seed, Purpose.REACHED, round), np.arange(len(able))))
+        base = key(seed, Purpose.REACHED, round)
+        drawn = uniform(hashes(base, np.arange(len(able))))
         return able * (drawn < self.chances(round))
 
     def arrivals(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round without the clients whose results do not arrive, given the one in which all do."""
-        arrived = uniform(hashes(key(plan.seed, Purpose.LOST, plan.round), plan.ids)) >= self.lost
-        steps, notes = plan.tau, dict[str, float]()
+        """Return the round without the clients whose results do not arrive."""
+        base = key(plan.seed, Purpose.LOST, plan.round)
+        arrived = uniform(hashes(base, plan.ids)) >= self.lost
+        steps = plan.tau
+        notes: dict[str, float] = {}
         if self.late is not None:
             late, steps, notes = self.late(plan.round, plan.ids, steps)
             if self.partial:
@@ -93,11 +96,15 @@ class Availability(Layer):
             else:
                 arrived &= ~late
         return replace(
-            plan, ids=plan.ids[arrived], tau=steps[arrived], steps=int(steps.sum()), notes=notes
+            plan,
+            ids=plan.ids[arrived],
+            tau=steps[arrived],
+            steps=int(steps.sum()),
+            notes=notes,
         )
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """Return the method whose server counts results, with the weights of the clients whose results arrive."""
+        """Return the method whose server counts results, and weighs those that arrive."""
 
         def server_init(w: torch.Tensor, num_clients: int) -> State:
             zeros = torch.zeros(
@@ -112,22 +119,24 @@ class Availability(Layer):
             return counting
 
         weight = plan.able if algo.weights == "size" else np.ones(len(plan.able))
-        factor = float(weight[plan.ids].sum() / weight[plan.receivers].sum())
+        arrived, sampled = weight[plan.ids].sum(), weight[plan.receivers].sum()
+        factor = float(arrived / sampled)
         if self.weights == "inverse":
             factor /= 1 - self.lost
 
-        def scaled(weighting: Weighting) -> Weighting:
-            return lambda server, cohort: weighting(server, cohort) * factor
+        def weighting(server: State, cohort: ClientInfo) -> torch.Tensor:
+            return cohort.p * factor
 
-        weights = {name: scaled(weighting) for name, weighting in algo.averaging.weights.items()}
-        return replace(counting, update=replace(algo.averaging, weights=weights))
+        update = algo.averaging
+        weights = dict.fromkeys(update.weights, weighting)
+        return replace(counting, update=replace(update, weights=weights))
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round with the counts of clients and results."""
         reports = plan.server[REPORTS]
-        arrivals = torch.from_numpy(np.isin(np.arange(len(plan.able)), plan.ids)).to(reports.device)
+        arrivals = np.bincount(plan.ids, minlength=len(plan.able))
         counts = {
-            REPORTS: reports + arrivals,
+            REPORTS: reports + to_device(arrivals, reports.device),
             EMPTY_ROUNDS: plan.server[EMPTY_ROUNDS] + (not len(plan.ids)),
         }
         notes = {
@@ -143,7 +152,7 @@ class Availability(Layer):
 
 
 def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Availability:
-    """Return the availability of results that are lost with probability p, independently of everything else.
+    """Return the availability of results that are lost independently, with probability p.
 
     Args:
         p: Probability, in [0, 1).
@@ -166,7 +175,9 @@ def clients(
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
-    """Return the availability of clients with a probability of being reached, the same in all rounds.
+    """Return the availability of clients with a probability of being reached.
+
+    It is the same in all rounds.
 
     Args:
         by: ``beta``: drawn from Beta(a, b); ``size``: grows with n_k^power; ``labels``: by the
@@ -234,7 +245,10 @@ def _scaled(
         )
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if scaled(middle).mean() < mean else (low, middle)
+        if scaled(middle).mean() < mean:
+            low = middle
+        else:
+            high = middle
     return scaled(high)
 
 
@@ -250,7 +264,9 @@ def cyclic(
     spread: UnitInterval = 1.0,
     population: Population,
 ) -> Availability:
-    """Return availability that changes over the rounds: groups in turn (Cho et al., ICML 2023), or day and night.
+    """Return availability that changes over the rounds.
+
+    Groups are reached in turn (Cho et al., ICML 2023), or there is day and night.
 
     Args:
         pattern: ``groups`` or ``sine``.
@@ -282,7 +298,8 @@ def cyclic(
     if assign == "random":
         order = shuffled(key(seed, Purpose.TRAITS), able)
     elif assign == "label":
-        order = able[np.argsort(population.labels()[able].argmax(1), kind="stable")]
+        most_frequent = population.labels()[able].argmax(1)
+        order = able[np.argsort(most_frequent, kind="stable")]
     else:
         order = able
     cuts = [int(j * len(able) / groups + 0.5) for j in range(1, groups)]
@@ -318,7 +335,8 @@ def stragglers(
         population: All clients.
     """
     seed, work, n = population.seed, population.work, population.n
-    planned = work.steps or sum(work.epochs) / 2 * work.per_epoch(n[n > 0])
+    mean_epochs = sum(work.epochs) / 2
+    planned = work.steps or mean_epochs * work.per_epoch(n[n > 0])
     limit = deadline * max(1.0, float(np.mean(planned)))
 
     def by_speed(
@@ -326,12 +344,13 @@ def stragglers(
         ids: np.ndarray,
         tau: np.ndarray,
     ) -> Late:
-        lasting = normal(torch.from_numpy(traits(seed, ids, 2))).numpy()
-        of_round = normal(torch.from_numpy(hashes(key(seed, Purpose.JITTER, round), ids))).numpy()
+        lasting = _normal(traits(seed, ids, 2))
+        of_round = _normal(hashes(key(seed, Purpose.JITTER, round), ids))
         speed = np.exp(sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2)
         feasible = np.floor(limit * speed + 1e-9)
         time = np.minimum(tau / speed, limit).max(initial=0.0)
-        return feasible < tau, np.minimum(feasible, tau).astype(np.int64), {"time": float(time)}
+        steps = np.minimum(feasible, tau).astype(np.int64)
+        return feasible < tau, steps, {"time": float(time)}
 
     def by_share(
         round: int,
@@ -339,7 +358,8 @@ def stragglers(
         tau: np.ndarray,
     ) -> Late:
         count = int(share * len(ids) + 0.5)
-        slow = np.isin(ids, shuffled(key(seed, Purpose.STRAGGLERS, round), ids)[:count])
+        order = shuffled(key(seed, Purpose.STRAGGLERS, round), ids)
+        slow = np.isin(ids, order[:count])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])
         drawn = hashes(key(seed, Purpose.JITTER, round), ids) % (tau // unit)
         return slow, np.where(slow, unit * (1 + drawn), tau), {}
@@ -347,3 +367,8 @@ def stragglers(
     return Availability(
         weights=weights, late=by_speed if kind == "speed" else by_share, partial=late == "partial"
     )
+
+
+def _normal(h: np.ndarray) -> np.ndarray:
+    """Return numbers from the standard normal distribution from 63-bit hashes."""
+    return normal(torch.from_numpy(h)).numpy()
