@@ -25,14 +25,23 @@ Demand: TypeAlias = Literal[
 
 
 class Reason(Enum):
-    """Reasons why a scenario does not go with a method; docs/scenarios.md numbers them in this order."""
+    """Reasons why a scenario does not go with a method.
 
-    NUMBERS = "it sends numbers (losses, accuracies, steps) or uses single updates, which the noise would not protect"
+    docs/scenarios.md numbers them in this order.
+    """
+
+    NUMBERS = (
+        "it sends numbers (losses, accuracies, steps) or uses single updates, "
+        "which the noise would not protect"
+    )
     OWN_WEIGHTS = "the rule would replace the weights that define the method"
     MASKS = "its uploads are masked already, and residuals would fall outside the mask"
     EVERY_UPLOAD = "the server's step needs the update of every client, not one vector"
     DRIFT = "the server's mean of client states would drift away from them"
-    UNITS = "vectors of different units per client: one selection, radius or budget for all of them is not defined"
+    UNITS = (
+        "vectors of different units per client: "
+        "one selection, radius or budget for all of them is not defined"
+    )
     MOMENTS = "second moments could become negative"
     REPLACED = "uploads replace the server's values, so residuals would belong to old values"
     EVERYONE = "all clients must take part"

@@ -1,4 +1,4 @@
-"""Attacks: clients with false labels, false messages or false losses, and what a run reports of them."""
+"""Attacks: clients with false labels, messages or losses, and what a run reports of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population, normal, shuffled
-from fedbench.scenarios.vectors import by_columns, columns, vectors
+from fedbench.scenarios.vectors import blocks, by_columns, vectors
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.scenario import OWN, Attackers, Models, RoundPlan
@@ -208,11 +208,11 @@ class Attack(Layer, Attackers):
             if attacks.all() or not attacks.any():
                 return uploads, states
             attackers = to_device(np.flatnonzero(attacks), cohort.id.device)
-            forged = {
-                name: v.index_copy(0, attackers, self._forged(v, attackers, cohort, place, plan))
-                for place, (name, v) in enumerate(vectors(uploads, server["w"].shape).items())
-            }
-            return uploads | forged, states
+            sent = vectors(uploads, server["w"].shape)
+            for place, (name, v) in enumerate(sent.items()):
+                forged = self._forged(v, attackers, cohort, place, plan)
+                sent[name] = v.index_copy(0, attackers, forged)
+            return uploads | sent, states
 
         return replace(algo, deliver=deliver)
 
@@ -250,8 +250,8 @@ class Attack(Layer, Attackers):
             ids = cohort.id[attackers][:, None]
             radii = (scale * lengths(own) / size**0.5)[:, None]
             noise = [
-                (radii * normal(fold_in(base, ids, coordinate[block]))).to(rows.dtype)
-                for block in columns(own)
+                (radii * normal(fold_in(base, ids, block))).to(rows.dtype)
+                for block in blocks(coordinate.expand_as(own))
             ]
             return torch.cat(noise, 1) + own * self.add
 
@@ -292,7 +292,7 @@ class Attack(Layer, Attackers):
         ids: np.ndarray,
         probe: State,
     ) -> State:
-        """Return measurements at the clients ``ids`` [C], the attackers' losses times ``loss_scale``."""
+        """Return measurements at clients ``ids``, the attackers' losses times ``loss_scale``."""
         scale = np.where(np.isin(ids, self.who), self.loss_scale, 1.0)
         reported = dict(probe)
         for name, v in probe.items():
@@ -316,10 +316,10 @@ def supported(n: int, m: int) -> float:
 
 
 def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
-    """Return a rule with the same sums, and with how far they are from the mean of the clients that do not attack.
+    """Return a rule with the same sums, and the effect of the attackers on them.
 
-    That is ‖sum - μ‖/‖μ‖, of several vectors the largest, and the share of attackers among those
-    that a rule chose.
+    That is the distance ‖sum - μ‖/‖μ‖ from the mean μ of the honest clients, of several vectors the
+    largest, and the share of attackers among the clients that a rule chose.
     """
 
     def observed(
@@ -333,7 +333,8 @@ def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
         deviations = []
         for name in averaging.weights:
             mean = weighted_sum(honest, uploads[name])
-            deviations.append((sums[name].double() - mean).norm() / mean.norm())
+            distance = (sums[name].double() - mean).norm()
+            deviations.append(distance / mean.norm())
         if deviations:
             sums[f"{OWN}deviation"] = torch.stack(deviations).max()
         if (chosen := sums.get(f"{OWN}chosen")) is not None:

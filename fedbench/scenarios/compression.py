@@ -82,7 +82,10 @@ class Codec:
 
     @property
     def memory(self) -> str:
-        """The state of a vector: none, what was lost ("ef"), or all that has arrived ("ef21", a reference)."""
+        """The state of a vector.
+
+        "none", what was lost ("ef"), or all that has arrived ("ef21", a reference).
+        """
         if self.side == "down":
             return "ef21"
         if self.feedback != "auto":
@@ -96,21 +99,29 @@ class Codec:
         for shape in self.population.shapes:
             n, m = prod(shape[:1]), prod(shape[1:])
             rank = min(self.rank, n, m)
-            matrices.append((n, m, rank if rank * (n + m) < n * m else 0))
+            if rank * (n + m) >= n * m:
+                rank = 0
+            matrices.append((n, m, rank))
         return matrices
 
     def fresh(self, known: State) -> State:
         """Return the first state of vectors, of which the receiver knows ``known``."""
         state: State = {}
+        factors = sum(m * r for _, m, r in self.matrices)
         for name, v in known.items():
             if self.memory != "none":
                 state[_HELD + name] = v
             if self.kind == "power" and self.warm:
-                state[_FACTORS + name] = v.new_zeros(sum(m * r for _, m, r in self.matrices))
+                state[_FACTORS + name] = v.new_zeros(factors)
         return state
 
     def size(self, count: int, b: int) -> int:
-        """Return the size of a message in bytes, for a vector of ``count`` values of ``b`` bytes each."""
+        """Return the size of a message in bytes, for a vector of ``count`` values.
+
+        Args:
+            count: Number of values.
+            b: Bytes of a value.
+        """
         values, bits = self.entries(count), 0  # both sides know the hashes of random_k
         match self.kind:
             case "top_k" if values < count:  # indices, or a mask
@@ -131,7 +142,9 @@ class Codec:
 
     def _scales(self, count: int) -> list[int]:
         """Return the numbers of values that share a scale of ``sign``."""
-        return [n * m for n, m, _ in self.matrices] if self.per == "tensor" else [count]
+        if self.per == "vector":
+            return [count]
+        return [n * m for n, m, _ in self.matrices]
 
     def passed(
         self, sent: State, kept: State, draw: int, *at: Tensor
@@ -224,20 +237,23 @@ class Compression(Layer):
 
         def server_init(w: Tensor, num_clients: int) -> State:
             state = init(w, num_clients)
+            known = vectors(algo.broadcast(state), w.shape)
             missed = torch.full((num_clients,), inf, dtype=torch.float64)
-            return state | {_MISSED: missed} | down.fresh(vectors(algo.broadcast(state), w.shape))
+            return state | {_MISSED: missed} | down.fresh(known)
 
         return replace(algo, server_init=server_init)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the sizes of its messages, and with the broadcast that clients decode."""
+        """Return the round with the sizes of its messages and the broadcast as decoded."""
         if (up := self.up) is not None:
-            names, dense = _sent(plan.algorithm), plan.bytes_up
+            names = _sent(plan.algorithm)
+            dense = plan.bytes_up
 
             def bytes_up(uploads: State) -> int:
                 size = dense(uploads)
                 for v in (uploads[name] for name in names):
-                    size += len(v) * up.size(v.shape[1], v.element_size()) - v.nbytes
+                    compressed = up.size(v.shape[1], v.element_size())
+                    size += len(v) * compressed - v.nbytes
                 return size
 
             notes = {} if len(plan.ids) else {_ERROR.removeprefix(OWN): torch.nan}
@@ -262,8 +278,10 @@ def _compressed(
     ) -> tuple[State, State]:
         sent = vectors(uploads, msg["w"].shape)
         if list(sent) != names:
-            fault = f"compression.up expects the vectors {', '.join(names)}, and the method sends {', '.join(sent)}"
-            raise RequestError(f"{fault}; let its update be an Averaging of these")
+            raise RequestError(
+                f"compression.up expects the vectors {', '.join(names)}, and the method sends "
+                f"{', '.join(sent)}; let its update be an Averaging of these"
+            )
         received, kept, error = codec.passed(sent, states, draw, ids.unsqueeze(1))
         return uploads | received | {_ERROR: error.unsqueeze(1)}, states | kept
 
@@ -286,22 +304,29 @@ def _compressed(
 
 
 def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
-    """Return the round whose clients work from the reference after its message; an empty round has no message."""
-    message, kept = plan.algorithm.broadcast(plan.server), dict(plan.kept)
+    """Return the round whose clients work from the reference after its message.
+
+    An empty round has no message.
+    """
+    message = plan.algorithm.broadcast(plan.server)
+    kept = dict(plan.kept)
     missed = plan.server[_MISSED].cpu()
     sent = vectors(message, plan.server["w"].shape)
     if len(plan.ids):
         rows = {k: v.unsqueeze(0) for k, v in sent.items()}
         states = {k: v.unsqueeze(0) for k, v in plan.server.items()}
-        received, new, _ = codec.passed(rows, states, key(plan.seed, Purpose.DOWNLINK, plan.round))
+        draw = key(plan.seed, Purpose.DOWNLINK, plan.round)
+        received, new, _ = codec.passed(rows, states, draw)
         message = message | {k: v[0] for k, v in received.items()}
         kept |= {k: v[0] for k, v in new.items()}
         missed = missed + 1
 
     behind = missed[plan.receivers]
-    size = nbytes({k: v for k, v in message.items() if k not in sent}) * len(behind)
+    dense = {k: v for k, v in message.items() if k not in sent}
+    size = nbytes(dense) * len(behind)
     for v in sent.values():  # clients that have missed too much, or have nothing yet, get all of it
-        size += int((behind * codec.size(len(v), v.element_size())).clamp(max=v.nbytes).sum())
+        compressed = behind * codec.size(len(v), v.element_size())
+        size += int(compressed.clamp(max=v.nbytes).sum())
     kept[_MISSED] = missed.index_fill(0, torch.from_numpy(plan.receivers), 0)
     algo = replace(plan.algorithm, broadcast=lambda server: message)
     return replace(
@@ -313,7 +338,10 @@ def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
 
 
 def _sent(algo: Algorithm) -> list[str]:
-    """Return the names of the vectors that clients upload: those that the server sums, or the pseudo-gradient."""
+    """Return the names of the vectors that clients upload.
+
+    They are those that the server sums, or else the pseudo-gradient.
+    """
     return sorted(algo.averaging.weights) or ["delta"]
 
 

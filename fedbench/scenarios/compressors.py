@@ -1,4 +1,4 @@
-"""Compressors: what the receiver decodes from compressed vectors. Rows x are [c, P], a vector per sender."""
+"""Compressors of vectors, as the receiver decodes them. Rows x are [c, P], a vector per sender."""
 
 from collections.abc import Sequence
 from math import inf, sqrt
@@ -26,7 +26,9 @@ def random_k(
     hashes: Tensor,
     unbiased: bool,
 ) -> Tensor:
-    """Return the k values of each row with the smallest hashes in their places (Stich et al., NeurIPS 2018).
+    """Return the k values of each row with the smallest hashes in their places.
+
+    Source: Stich et al., NeurIPS 2018.
 
     Args:
         x: The vectors.
@@ -35,27 +37,25 @@ def random_k(
         unbiased: Whether to scale them by P/k.
     """
     kept = torch.where(_largest(-hashes, k), x, 0)
-    return (kept.double() * (x.shape[1] / k)).to(x.dtype) if unbiased else kept
+    if not unbiased:
+        return kept
+    scale = x.shape[1] / k
+    return (kept.double() * scale).to(x.dtype)
 
 
 def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return signs times mean absolute values (Karimireddy et al., ICML 2019, Alg. 1); 0 has the sign +.
+    """Return signs times mean absolute values; 0 has the sign +.
+
+    Source: Karimireddy et al., ICML 2019, Alg. 1.
 
     Args:
         x: The vectors.
         sizes: Numbers of values that share a scale.
     """
-    scales = [
-        part.abs()
-        .mean(
-            1,
-            keepdim=True,
-            dtype=torch.float64,
-        )
-        .to(x.dtype)
-        .expand_as(part)
-        for part in x.split(sizes, 1)
-    ]
+    scales = []
+    for part in x.split(sizes, 1):
+        mean = part.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype)
+        scales.append(mean.expand_as(part))
     scale = torch.cat(scales, 1)
     return torch.where(x >= 0, scale, -scale)
 
@@ -68,7 +68,9 @@ def qsgd(
     hashes: Tensor,
     unbiased: bool,
 ) -> Tensor:
-    """Return values rounded at random to levels of their bucket's norm (Alistarh et al., NeurIPS 2017, Sec. 3.1).
+    """Return values rounded at random to levels of their bucket's norm.
+
+    Source: Alistarh et al., NeurIPS 2017, Sec. 3.1.
 
     Args:
         x: The vectors.
@@ -81,15 +83,18 @@ def qsgd(
     count = x.shape[1]
 
     def buckets(values: Tensor) -> Tensor:  # [c, buckets, bucket]
-        return F.pad(values, (0, -count % bucket)).view(len(x), -1, bucket)
+        padded = F.pad(values, (0, -count % bucket))
+        return padded.view(len(x), -1, bucket)
 
     v = buckets(x.double())
     u = buckets((hashes.double() + 0.5) / 2.0**63)
     length = torch.linalg.vector_norm(v, 2 if norm == "l2" else inf, 2, keepdim=True)
     length = length.to(x.dtype).double()  # as it is sent
     r = torch.where(length > 0, levels * v.abs() / length, 0)
-    level = (r.floor() + (u < r - r.floor())).clamp(max=levels)
-    decoded: Tensor = (length * level * v.sign() / levels).flatten(1)[:, :count]
+    below = r.floor()
+    level = (below + (u < r - below)).clamp(max=levels)
+    rounded = length * level * v.sign() / levels
+    decoded: Tensor = rounded.flatten(1)[:, :count]
     if unbiased:
         return decoded.to(x.dtype)
     omega = bucket / (4 * levels**2)
@@ -104,7 +109,9 @@ def power(
     draw: int,
     last: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return matrices of low rank by one step of the power method (PowerSGD; Vogels et al., NeurIPS 2019, Alg. 1).
+    """Return matrices of low rank by one step of the power method.
+
+    Source: PowerSGD, Vogels et al., NeurIPS 2019, Alg. 1.
 
     Args:
         x: The vectors.
@@ -116,7 +123,8 @@ def power(
         The vectors, and the factors for the next round; None if they are not kept.
     """
     decoded = list(x.split([n * m for n, m, _ in matrices], 1))
-    before = None if last is None else last.double().split([m * r for _, m, r in matrices], 1)
+    sizes = [m * r for _, m, r in matrices]
+    before = None if last is None else last.double().split(sizes, 1)
     factors = []
     for place, (n, m, r) in enumerate(matrices):
         if not r:
@@ -131,7 +139,8 @@ def power(
         matrix = decoded[place].double().view(-1, n, m)
         basis = orthonormal(matrix @ q).to(x.dtype).double()
         factor = (matrix.mT @ basis).to(x.dtype)
-        decoded[place] = (basis @ factor.double().mT).flatten(1).to(x.dtype)
+        product = basis @ factor.double().mT
+        decoded[place] = product.flatten(1).to(x.dtype)
         factors.append(factor.flatten(1))
     return torch.cat(decoded, 1), None if last is None else torch.cat(factors, 1)
 
@@ -146,12 +155,17 @@ def _largest(values: Tensor, k: int) -> Tensor:
 
 
 def orthonormal(y: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns of y [c, n, r], with 0 for columns that depend on those before."""
-    least = _DEPENDENT * torch.linalg.vector_norm(y, dim=(1, 2)).view(-1, 1, 1)
+    """Return an orthonormal basis of the columns of y [c, n, r].
+
+    Columns that depend on those before become 0.
+    """
+    size = torch.linalg.vector_norm(y, dim=(1, 2))
+    least = _DEPENDENT * size.view(-1, 1, 1)
     basis = y[:, :, :0]
     for column in y.split(1, 2):
         for _ in range(2):  # once more for what rounding leaves
             column = column - basis @ (basis.mT @ column)
         length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
-        basis = torch.cat([basis, torch.where(length > least, column / length, 0)], 2)
+        unit = torch.where(length > least, column / length, 0)
+        basis = torch.cat([basis, unit], 2)
     return basis

@@ -1,4 +1,4 @@
-"""Defences of the server: a robust rule in the place of the mean, what comes before it, and clipping by norm."""
+"""Defences of the server: robust rules in the place of the mean, and clipping by norm."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,9 +62,16 @@ class Defence(Layer):
     population: Population
     attackers: int
     rule: Literal[
-        "mean", "median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping", "bulyan",
+        "mean",
+        "median",
+        "trimmed_mean",
+        "krum",
+        "multi_krum",
+        "geometric_median",
+        "centered_clipping",
+        "bulyan",
         "norm_clip",
-    ] = "mean"  # fmt: skip
+    ] = "mean"
     f: Natural | Literal["auto"] = "auto"
     m: Count | None = None
     iterations: Count = 100
@@ -80,8 +87,10 @@ class Defence(Layer):
                 "before", f"must be none for rule=norm_clip, got {self.before}; choose another rule"
             )
         count = -(-self.population.planned // (self.bucket if "bucketing" in self.parts else 1))
-        if (most := rules.allowed(self.assumed, count, self.parts)) < self.assumed:
-            fault = f"must be at most {most} for {' and '.join(self.parts)} of {count} vectors, got {self.assumed}"
+        most = rules.allowed(self.assumed, count, self.parts)
+        if most < self.assumed:
+            vectors_of = f"{' and '.join(self.parts)} of {count} vectors"
+            fault = f"must be at most {most} for {vectors_of}, got {self.assumed}"
             raise WrongValue("f", f"{fault}; lower it, or use a larger participation")
         if self.m is not None and self.m > count:
             raise WrongValue(
@@ -95,13 +104,13 @@ class Defence(Layer):
 
     @cached_property
     def assumed(self) -> int:
-        """The number of attackers in a round that the server assumes; by default their mean number, rounded up."""
-        everybody = len(self.population.able)
-        return (
-            -(-self.attackers * self.population.planned // everybody)
-            if self.f == "auto"
-            else self.f
-        )
+        """The number of attackers in a round that the server assumes.
+
+        By default it is their mean number, rounded up.
+        """
+        if self.f != "auto":
+            return self.f
+        return -(-self.attackers * self.population.planned // len(self.population.able))
 
     @property
     def needs(self) -> dict[Demand, str]:
@@ -146,8 +155,9 @@ class Defence(Layer):
         ) -> State:
             (name,) = algo.averaging.weights
             drawn = hashes(key(plan.seed, Purpose.BUCKETS, plan.round), plan.ids)
-            vector, chosen, counts = self.aggregate(uploads[name], cohort.p, drawn, server[_CENTRE])
-            vector = vector.to(uploads[name].dtype)
+            rows, centre = uploads[name], server[_CENTRE]
+            vector, chosen, counts = self.aggregate(rows, cohort.p, drawn, centre)
+            vector = vector.to(rows.dtype)
             sums = uploads | {name: vector, _CENTRE: vector}
             sums |= {counter: server[counter] + count for counter, count in counts.items()}
             return sums if chosen is None else sums | {f"{OWN}chosen": chosen}
@@ -200,7 +210,8 @@ class Defence(Layer):
         if nonfinite == clients:
             return torch.full_like(centre, torch.nan), None, {_LOWERED: 0, _NONFINITE: nonfinite}
         if nonfinite:
-            rows, p, drawn = rows[finite], p[finite], drawn[finite.numpy(force=True)]
+            rows, p = rows[finite], p[finite]
+            drawn = drawn[finite.numpy(force=True)]
 
         # weights of clients in each row
         members = torch.eye(
@@ -217,7 +228,8 @@ class Defence(Layer):
             rows = weighted_sum(rules.nearest_rows(squared_distances(rows), count - f), rows)
         p = p.double() if self.before == "none" else members.new_ones(count)
 
-        vector, chosen = self._ruled(rows, p / p.sum(), f, centre.double())
+        p = p / p.sum()
+        vector, chosen = self._ruled(rows, p, f, centre.double())
         counts = {_LOWERED: int(f < self.assumed), _NONFINITE: nonfinite}
         return vector, None if chosen is None else members[chosen].any(0), counts
 
@@ -228,7 +240,10 @@ class Defence(Layer):
         f: int,
         centre: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the result of the rule on finite rows [P] float64, and the rows that were chosen, if it chooses."""
+        """Return the result of the rule on finite rows [P] float64, and the rows that it chose.
+
+        They are None for rules that choose none.
+        """
         count = len(rows)
         match self.rule:
             case "median":
@@ -244,9 +259,9 @@ class Defence(Layer):
                 return rules.centered_clipping(rows, centre, self.radius, self.steps), None
             case "bulyan":
                 chosen = rules.bulyan(squared_distances(rows), f)
-                return by_columns(
-                    lambda block: rules.nearest_to_median(block, count - 4 * f), rows[chosen]
-                ), chosen
+                size = count - 4 * f
+                mean = by_columns(lambda block: rules.nearest_to_median(block, size), rows[chosen])
+                return mean, chosen
             case "krum" | "multi_krum":
                 size = 1 if self.rule == "krum" else self.m or count - f
                 chosen = rules.krum(squared_distances(rows), f)[:size].sort().values

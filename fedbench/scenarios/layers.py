@@ -1,4 +1,4 @@
-"""Layers: the scenarios around a method, and how they keep their states and messages apart from the method's."""
+"""Layers: the scenarios around a method, whose states and messages stay apart from the method's."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -43,15 +43,15 @@ class Layer:
         return algo
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with this layer's costs, its record, and its effect in a round without results."""
+        """Return the round with this layer's costs, record, and effect if no result arrives."""
         return plan
 
 
 def sending(algo: Algorithm, send: Send) -> Algorithm:
-    """Return the method whose messages pass ``send`` on their way to the server, with the senders' states.
+    """Return the method whose messages pass ``send`` on their way to the server.
 
-    Where a layer needs the messages of the whole cohort (``Algorithm.deliver``), they pass after
-    it; otherwise as each part of the cohort ends its work.
+    The senders' states pass it, too. Where a layer needs the messages of the whole cohort
+    (``Algorithm.deliver``), they pass after it; otherwise as each part of the cohort ends its work.
     """
     finish, deliver = algo.finish, algo.deliver
     if deliver is None:

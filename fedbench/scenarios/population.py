@@ -1,4 +1,7 @@
-"""The clients of a run, and the draws of scenarios: pure functions of (seed, purpose, coordinates)."""
+"""The clients of a run, and the draws of scenarios.
+
+A draw is a pure function of (seed, purpose, coordinates).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,9 +60,12 @@ class Population:
             RequestError: If examples have a class per token.
         """
         if self.data.y.dim() > 1:
-            fault = "need examples with a class each, and these have one per token; use by=size and assign=random"
-            raise RequestError(f"availability.by=labels and availability.assign=label {fault}")
-        return self.data.train.label_counts(self.data.y.numpy(force=True), self.data.classes)
+            raise RequestError(
+                "availability.by=labels and availability.assign=label need examples with a class "
+                "each, and these have one per token; use by=size and assign=random"
+            )
+        y = self.data.y.numpy(force=True)
+        return self.data.train.label_counts(y, self.data.classes)
 
 
 def uniform(h: np.ndarray) -> np.ndarray:
@@ -91,4 +97,5 @@ def traits(
     number: int,
 ) -> np.ndarray:
     """Return hashes of the clients for one of their traits, which stay the same over the run."""
-    return fold_in(key(seed, Purpose.TRAITS), torch.from_numpy(ids), torch.tensor(number)).numpy()
+    base = key(seed, Purpose.TRAITS)
+    return fold_in(base, torch.from_numpy(ids), torch.tensor(number)).numpy()

@@ -1,8 +1,8 @@
-"""Central differential privacy at the level of clients: clipped updates, Gaussian noise on their sum, and its cost.
+"""Central differential privacy at the level of clients.
 
-A trusted server releases the sequence of its models. What the harness measures is not covered, and
-draws come from a seeded hash: a run shows what the mechanism costs in accuracy and must not be
-deployed as one.
+Updates are clipped, and Gaussian noise is added to their sum. A trusted server releases the
+sequence of its models. What the harness measures is not covered, and draws come from a seeded
+hash: a run shows what the mechanism costs in accuracy and must not be deployed as one.
 
 Sources: McMahan et al., ICLR 2018 (DP-FedAvg, fixed denominator); Andrew et al., NeurIPS 2021, Alg.
 1 (adaptive clipping); Mironov, Talwar and Zhang 2019, and Canonne, Kamath and Steinke, NeurIPS 2020
@@ -45,7 +45,9 @@ logging.getLogger("absl").setLevel(logging.ERROR)
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy(Layer):
-    """D = (Σ_k v_k + z_Δ C ξ) / m̃ in the place of the mean update, v_k = Δ_k min(1, C/‖Δ_k‖), ξ ~ N(0, I).
+    """A noisy mean D = (Σ_k v_k + z_Δ C ξ) / m̃ of clipped updates in the place of the mean.
+
+    v_k = Δ_k min(1, C/‖Δ_k‖), ξ ~ N(0, I).
 
     Attributes:
         population: All clients.
@@ -89,8 +91,8 @@ class Privacy(Layer):
         validate("delta", self.failure, OpenUnit)
         z, limit = self.multiplier, 2 * self.deviation
         if z and self.clip == "adaptive" and limit <= z:
-            fault = f"must be below 2·count_noise = {limit:g}, got {z:g}; raise privacy.count_noise or the cohort"
-            raise WrongValue("noise", fault)
+            fault = f"must be below 2·count_noise = {limit:g}, got {z:g}"
+            raise WrongValue("noise", f"{fault}; raise privacy.count_noise or the cohort")
         if z and self.clip == math.inf:
             raise WrongValue(
                 "noise", f"needs a finite clip, got {z:g}; set privacy.clip to a number"
@@ -124,7 +126,10 @@ class Privacy(Layer):
 
     @cached_property
     def multiplier(self) -> float:
-        """The noise multiplier z; for ``epsilon`` the smallest one, to 1e-6, with which the planned rounds spend it."""
+        """The noise multiplier z.
+
+        For ``epsilon`` it is the smallest one, to 1e-6, with which the planned rounds spend it.
+        """
         if self.epsilon is None:
             return 1.0 if self.noise is None else self.noise
         planned = partial(self.event, rounds=max(1, self.population.rounds))
@@ -137,14 +142,19 @@ class Privacy(Layer):
                 )
             )
         except (ValueError, dp.mechanism_calibration.NoBracketIntervalFoundError) as error:
-            fault = f"must be what some noise >= 0.001 spends in {self.population.rounds} rounds, got {self.epsilon:g}"
-            raise WrongValue("epsilon", f"{fault}; set privacy.noise instead") from error
+            rounds = self.population.rounds
+            fault = f"must be what some noise >= 0.001 spends in {rounds} rounds"
+            given = f"got {self.epsilon:g}; set privacy.noise instead"
+            raise WrongValue("epsilon", f"{fault}, {given}") from error
 
     @property
     def of_sum(self) -> float:
         """The noise multiplier z_Δ of the sum, of which the noise on the count takes its share."""
         z = self.multiplier
-        return (z**-2 - (2 * self.deviation) ** -2) ** -0.5 if z and self.clip == "adaptive" else z
+        if not z or self.clip != "adaptive":
+            return z
+        of_sum: float = (z**-2 - (2 * self.deviation) ** -2) ** -0.5
+        return of_sum
 
     def accountant(self) -> Any:
         """Return an accountant that has spent nothing."""
@@ -168,16 +178,19 @@ class Privacy(Layer):
 
     @cached_property
     def _once(self) -> Any:
-        """The accountant after a round; Rényi divergences, which take up to 0.3 s, add up over the rounds."""
+        """The accountant after a round.
+
+        Rényi divergences, which take up to 0.3 s, add up over the rounds.
+        """
         return self.accountant().compose(self.event(self.multiplier))
 
     def spent(self, rounds: int) -> float:
         """Return ε of a number of rounds; infinite without noise."""
         if not self.multiplier:
             return math.inf
-        return float(
-            dp.rdp.compute_epsilon(self._once.orders, rounds * self._once.rdp, self.failure)[0]
-        )
+        once = self._once
+        epsilon, _ = dp.rdp.compute_epsilon(once.orders, rounds * once.rdp, self.failure)
+        return float(epsilon)
 
     @property
     def needs(self) -> dict[Demand, str]:
@@ -200,7 +213,10 @@ class Privacy(Layer):
         return {"guarantee": guarantee}
 
     def sampler(self, sampler: Sampler) -> Sampler:
-        """Return a sampler that draws every client with the same probability, or the run's for cohorts of one size."""
+        """Return a sampler that draws every client with the same probability.
+
+        For cohorts of one size it is that of the run.
+        """
 
         def poisson(
             round: int,
@@ -214,7 +230,7 @@ class Privacy(Layer):
         return poisson if self.sampling == "poisson" else sampler
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
-        """Return the method with its mean update clipped, over a fixed number of clients, and with noise."""
+        """Return the method with the noisy mean of clipped updates, over a fixed cohort size."""
         (name,) = algo.averaging.weights
         adaptive = self.clip == "adaptive"
         bound: Any = plan.server.get(_BOUND, self.clip)  # a number, or [1]
@@ -223,12 +239,12 @@ class Privacy(Layer):
             server: State, uploads: State, states: State, ids: Tensor
         ) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
-                raise RequestError(
-                    f"privacy covers one vector, and this method also uploads {', '.join(sorted(more))}"
-                )
+                also = f"this method also uploads {', '.join(sorted(more))}"
+                raise RequestError(f"privacy covers one vector, and {also}")
             v = uploads[name]
             norm = lengths(v)
-            uploads = uploads | {name: v * shrunk(norm, bound)[:, None].to(v.dtype)}
+            scale = shrunk(norm, bound)[:, None].to(v.dtype)
+            uploads = uploads | {name: v * scale}
             if adaptive:
                 uploads[_SHARE] = (norm <= bound).to(v.dtype)
             return uploads, states
@@ -256,7 +272,9 @@ class Privacy(Layer):
             return state
 
         def remarks(server: State) -> list[str]:
-            spent = f"ε = {float(server[_EPSILON]):.5g}, δ = {self.failure:.3g} ({_RELATION[self.sampling]})"
+            epsilon = float(server[_EPSILON])
+            relation = _RELATION[self.sampling]
+            spent = f"ε = {epsilon:.5g}, δ = {self.failure:.3g} ({relation})"
             if self.failure >= 1 / self.clients:
                 spent += f"; δ is not below 1/N = {1 / self.clients:.3g}"
             return [*algo.remarks(server), f"privacy: {spent}"]
@@ -288,17 +306,22 @@ class Privacy(Layer):
         bound: Tensor,
         plan: RoundPlan,
     ) -> tuple[Tensor, Tensor]:
-        """Return the noisy share b̃ of unclipped updates, from b_k [C], and the bound of the next round [1]."""
-        zeta = normal(
-            torch.tensor(key(plan.seed, Purpose.COUNT, plan.round) >> 1, device=bound.device)
-        )
-        share = 0.5 + ((unclipped.double() - 0.5).sum() + self.deviation * zeta) / self.size
-        return share, (bound * torch.exp(-self.clip_lr * (share - self.quantile))).clamp(
-            1e-20, 1e20
-        )
+        """Return the noisy share b̃ of unclipped updates, and the bound of the next round [1].
+
+        Args:
+            unclipped: Whether each update is unclipped, b_k [C].
+            bound: The bound of this round [1].
+            plan: The round.
+        """
+        draw = key(plan.seed, Purpose.COUNT, plan.round) >> 1
+        zeta = normal(torch.tensor(draw, device=bound.device))
+        total = (unclipped.double() - 0.5).sum()
+        share = 0.5 + (total + self.deviation * zeta) / self.size
+        factor = torch.exp(-self.clip_lr * (share - self.quantile))
+        return share, (bound * factor).clamp(1e-20, 1e20)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the ε spent after it, and with the noise alone if nothing arrives."""
+        """Return the round with the ε spent after it, and the noise alone if nothing arrives."""
         averaging = plan.algorithm.averaging
 
         def idle(server: State) -> State:
@@ -310,7 +333,13 @@ class Privacy(Layer):
             )
             uploads = {_SHARE: none, **{name: torch.zeros_like(w) for name in averaging.weights}}
             nobody = ClientInfo(
-                id=none, n=none, p=none, steps=none, lr=none, per_epoch=none, key=none
+                id=none,
+                n=none,
+                p=none,
+                steps=none,
+                lr=none,
+                per_epoch=none,
+                key=none,
             )
             return averaging.step(server, uploads, nobody)
 

@@ -1,4 +1,4 @@
-"""Robust rules: which of the vectors of C clients count, and how much. Rows are [C, P]; results are float64."""
+"""Robust rules for the vectors of C clients. Rows are [C, P]; results are float64."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import lengths, weighted_sum
-from fedbench.scenarios.vectors import columns, shrunk
+from fedbench.scenarios.vectors import blocks, shrunk
 
 # (a, b): among C vectors there may be f of attackers if C >= a f + b
 _BOUNDS = {
@@ -27,23 +27,35 @@ def allowed(
     count: int,
     parts: Sequence[str],
 ) -> int:
-    """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors; perhaps below 0."""
+    """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors.
+
+    It may be below 0.
+    """
     bounds = [_BOUNDS[part] for part in parts if part in _BOUNDS]
     return min([f, *((count - b) // a for a, b in bounds)])
 
 
 def trimmed_mean(rows: Tensor, f: int) -> Tensor:
-    """Return the mean per column without the f largest and the f smallest values, [P] (Yin et al., 2018, Def. 2)."""
+    """Return the mean per column without the f largest and the f smallest values, [P].
+
+    Source: Yin et al., ICML 2018, Def. 2.
+    """
     return _ranked(rows)[:, f : len(rows) - f].mean(1)
 
 
 def median(rows: Tensor) -> Tensor:
-    """Return the median per column, [P]; of two middle values their mean (Yin et al., ICML 2018, Def. 1)."""
+    """Return the median per column, [P]; of two middle values their mean.
+
+    Source: Yin et al., ICML 2018, Def. 1.
+    """
     return trimmed_mean(rows, (len(rows) - 1) // 2)
 
 
 def nearest_to_median(rows: Tensor, count: int) -> Tensor:
-    """Return the mean per column of the ``count`` values nearest to the median, [P]; ties go to lower values."""
+    """Return the mean per column of the ``count`` values nearest to the median, [P].
+
+    Ties go to lower values.
+    """
     ranked = _ranked(rows)
     distance = (ranked - median(rows)[:, None]).abs()
     nearest = distance.sort(dim=1, stable=True).indices[:, :count]
@@ -56,21 +68,26 @@ def _ranked(rows: Tensor) -> Tensor:
 
 
 def krum(squared: Tensor, f: int) -> Tensor:
-    """Return the rows in the order of Krum's scores [C]; ties go to the first (Blanchard et al., NeurIPS 2017, Sec. 4).
+    """Return the rows in the order of Krum's scores [C]; ties go to the first.
 
-    The score of a row is the sum of its max(1, C - f - 2) smallest squared distances to others.
+    Source: Blanchard et al., NeurIPS 2017, Sec. 4. The score of a row is the sum of its max(1, C -
+    f - 2) smallest squared distances to others.
 
     Args:
         squared: Squared distances between rows, [C, C].
         f: Number of attackers.
     """
     others = squared.clone().fill_diagonal_(torch.inf).sort(dim=1).values
-    scores = others[:, : max(1, len(others) - f - 2)].sum(1)
+    neighbours = max(1, len(others) - f - 2)
+    scores = others[:, :neighbours].sum(1)
     return scores.sort(stable=True).indices
 
 
 def bulyan(squared: Tensor, f: int) -> Tensor:
-    """Return the C - 2f rows that Krum chooses one by one (El Mhamdi et al., ICML 2018); arguments as of ``krum``."""
+    """Return the C - 2f rows that Krum chooses one by one (El Mhamdi et al., ICML 2018).
+
+    Arguments are those of ``krum``.
+    """
     squared = squared.cpu()  # every choice waits for the one before
     left, chosen = list(range(len(squared))), []
     for _ in range(len(squared) - 2 * f):
@@ -80,7 +97,7 @@ def bulyan(squared: Tensor, f: int) -> Tensor:
 
 
 def nearest_rows(squared: Tensor, count: int) -> Tensor:
-    """Return weights [C, C] that put the mean of the ``count`` nearest rows in the place of every row.
+    """Return weights [C, C] of the means of the ``count`` rows nearest to each row.
 
     A row is one of its own nearest ones; ties go to the first (NNM; Allouah et al., AISTATS 2023,
     Alg. 2).
@@ -90,9 +107,10 @@ def nearest_rows(squared: Tensor, count: int) -> Tensor:
 
 
 def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
-    """Return weights [B, C] of the means of random groups of ``size`` clients (Karimireddy et al., ICLR 2022, Alg. 1).
+    """Return weights [B, C] of the means of random groups of ``size`` clients.
 
-    Groups are in the order of their first clients; the one with the largest draws may be smaller.
+    Source: Karimireddy et al., ICLR 2022, Alg. 1. Groups are in the order of their first clients;
+    the one with the largest draws may be smaller.
 
     Args:
         drawn: A random number of each client [C].
@@ -100,7 +118,8 @@ def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
     """
     group = np.argsort(np.argsort(drawn, kind="stable")) // size
     together = group[:, None] == group  # [C, C]
-    members = together[together.argmax(1) == np.arange(len(group))].astype(np.float64)
+    first = together.argmax(1) == np.arange(len(group))
+    members = together[first].astype(np.float64)
     weights: np.ndarray = members / members.sum(1, keepdims=True)
     return weights
 
@@ -143,7 +162,9 @@ def centered_clipping(
     radius: float | Tensor | Literal["median"],
     steps: int,
 ) -> Tensor:
-    """Return the centre [P] after ``steps`` steps by the mean of the clipped differences (Karimireddy et al., 2021).
+    """Return the centre [P] after ``steps`` steps by the mean of the clipped differences.
+
+    Source: Karimireddy et al., ICML 2021, Alg. 2.
 
     Args:
         rows: The vectors.
@@ -152,9 +173,8 @@ def centered_clipping(
         steps: Number of steps.
     """
     for _ in range(steps):
-        parts = [
-            lengths(rows[:, block].double() - centre[block]).square() for block in columns(rows)
-        ]
+        pairs = zip(blocks(rows), blocks(centre.expand_as(rows)), strict=True)
+        parts = [lengths(block.double() - c).square() for block, c in pairs]
         apart = torch.stack(parts).sum(0).sqrt()
         radius = median(apart[:, None]) if isinstance(radius, str) else radius
         share = shrunk(apart, radius) / len(rows)

@@ -1,8 +1,8 @@
-"""The scenarios of a run around its method: one round in the order in which things happen to clients and messages.
+"""The scenarios of a run around its method.
 
-Reached, sampled, reported; broadcast; local work; messages of attackers; compression, after which
-the server sees decoded vectors; clipping; what is done before the sum; the rule in its place, or
-noise; the method's step.
+A round in the order in which things happen to clients and messages: reached, sampled, reported;
+broadcast; local work; messages of attackers; compression, after which the server sees decoded
+vectors; clipping; what is done before the sum; the rule in its place, or noise; the method's step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class ScenarioStack(Scenario):
         return {k: v for layer in self.layers for k, v in layer.facts.items()}
 
     def lasting(self, algo: Algorithm) -> Algorithm:
-        """Return the method with the states that the scenarios keep of the server and of every client."""
+        """Return the method with the states that the scenarios keep of server and clients."""
         none = np.arange(0)
         plan = RoundPlan(
             algorithm=algo,
@@ -143,7 +143,7 @@ def build_scenarios(
 
 
 def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
-    """Return the method, which neither sees nor loses the states that scenarios keep beside its own.
+    """Return the method, which neither sees nor loses the states of scenarios.
 
     Of what scenarios have added to the uploads, numbers and what is in the server's state get
     there.
@@ -168,8 +168,9 @@ def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        new = {k: v for k, v in hidden(uploads).items() if k in server or not v.dim()}
-        return update.step(shown(server), shown(uploads), cohort) | hidden(server) | new
+        added = hidden(uploads)
+        kept = {k: v for k, v in added.items() if k in server or not v.dim()}
+        return update.step(shown(server), shown(uploads), cohort) | hidden(server) | kept
 
     return replace(
         algo,

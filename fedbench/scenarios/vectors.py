@@ -15,11 +15,11 @@ _BLOCK = 2**20  # values that are converted to float64 at once
 
 
 def vectors(sent: State, shape: torch.Size) -> State:
-    """Return the vectors [P] or [c, P] of floating point among what is sent, in the order of their names.
+    """Return the vectors [P] or [c, P] among what is sent, in the order of their names.
 
     Args:
-        sent: A message or uploads; numbers are [c, 1], masks are packed, and entries of scenarios
-            are no vectors.
+        sent: A message or uploads. Numbers [c, 1], masks, which are packed, and entries of
+            scenarios are no vectors.
         shape: Shape [P] of the model.
     """
     return {
@@ -29,15 +29,15 @@ def vectors(sent: State, shape: torch.Size) -> State:
     }
 
 
-def columns(rows: Tensor) -> Iterator[slice]:
-    """Yield slices that cover the columns of rows, in blocks of a moderate size."""
-    width = max(1, _BLOCK // len(rows))
-    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
+def blocks(rows: Tensor) -> Iterator[Tensor]:
+    """Yield rows [C, P] in blocks of columns of a moderate size."""
+    yield from rows.split(max(1, _BLOCK // len(rows)), 1)
 
 
 def by_columns(f: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     """Return f(rows) for a function [C, n] -> [..., n] of float64 that treats all columns alike."""
-    return torch.cat([f(rows[:, block].double()) for block in columns(rows)], -1)
+    results = [f(block.double()) for block in blocks(rows)]
+    return torch.cat(results, -1)
 
 
 def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
@@ -54,6 +54,6 @@ def squared_distances(rows: Tensor) -> Tensor:
         device=rows.device,
     )
     i, j = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
-    for block in columns(rows):
-        upper[i, j] += torch.pdist(rows[:, block].double()).square()
+    for block in blocks(rows):
+        upper[i, j] += torch.pdist(block.double()).square()
     return upper + upper.T
