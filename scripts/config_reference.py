@@ -36,10 +36,10 @@ HEAD = """\
 
 This page is generated from the comments in `conf/` by `make docs`; edit those instead.
 
-Every key can be set on the command line as `key=value`; an unknown key is an error. A value on the command line takes
-precedence over an experiment, and an experiment over the defaults below. `fedbench --cfg job KEY=VALUE ...` prints the
-configuration that a command would run. `null` means that nothing is set, `???` that the key has no default and must be
-set.
+Every key can be set on the command line as `key=value`; unknown keys are errors. The command line
+takes precedence over an experiment, and an experiment over the defaults below.
+`fedbench --cfg job KEY=VALUE ...` prints the configuration of a run without running it. `null`
+means that nothing is set, `???` that the key has no default and must be set.
 """
 
 
@@ -93,7 +93,7 @@ def _wrapped(text: str, indent: str) -> str:
     escaped = text.replace("<-", "←").replace("<", "\\<") if "`" not in text else text
     return (
         textwrap.fill(
-            escaped, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            escaped, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         )
         + "\n"
     )

@@ -9,8 +9,9 @@ from fedbench.core.types import ClientInfo, State
 
 
 def median(local: Optimizer = SGD, *, server_lr: Positive = 1.0) -> Algorithm:
-    """W <- w - η_g median_k Δ_k, coordinate by coordinate; of an even number the lower of the middle two.
+    """W <- w - η_g median_k Δ_k, coordinate by coordinate.
 
+    Of an even number of updates, the lower of the two in the middle counts.
     Identity: a single client is FedAvg.
     """
 
