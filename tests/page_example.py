@@ -10,6 +10,7 @@ from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import Contradiction
 from fedbench.papers.registry import papers
+from fedbench.papers.schema import Tuning
 from fedbench.reports.page import Chapter, Content
 from fedbench.reports.paper import PaperReport
 from fedbench.reports.plots import DrawnFigure
@@ -62,7 +63,7 @@ def hostile_content(text=HOSTILE):
         contradictions={"x01": Contradiction(put(), put(), put())},
         setups=setups, methods=methods, tables={"table2": table},
     )  # fmt: skip
-    figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), ((put(), put()),))
+    figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), Tuning(put(), put()))
     printed = paper_table(table, Evidence(paper, []))
     first, *others = printed.blocks[0].lines
     broken = replace(

@@ -136,8 +136,8 @@ def _execute(
                 configs = [composer.config([*run.overrides, *common]) for run in chosen]
             executor.execute(RunBatch(configs, config_dir, results=results))
 
-    papers = list(dict.fromkeys(run.paper.id for run in runs))
-    text, left_out = write_report(folder, papers=papers, parts=parts)
+    papers = dict.fromkeys(run.paper.id for run in runs)
+    text, left_out = write_report(folder, parts=[*parts, *papers])
     print(f"\n{text}")
     every = outcomes(runs, faults, results, common)
     late = sum(result.status == "planned" for result in every) if over else 0

@@ -44,10 +44,7 @@ def execute(run: str | Path, plot: bool = False) -> CommandResult:
     if plot:
         from fedbench.reports import canvas, figures, plots  # which import matplotlib
 
-        measured = [
-            name for name in figures.OWN_FIELDS if loaded.last_round().get(name) is not None
-        ]
-        panels = figures.curve_panels([loaded], measured)
+        panels = figures.curve_panels([loaded], figures.measured_fields([loaded]))
         for file in canvas.draw(path / "curves.png", plots.curves, "", panels):
             print(f"written: {file}")
     return CommandResult()

@@ -1,4 +1,4 @@
-"""Checks of claims as data, a class per kind of check. ``fedbench.analysis.claims.judge`` runs them."""
+"""Checks of claims as data, a class per kind. ``fedbench.analysis.claims.judge`` runs them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class Compare(Entry):
 
 @dataclass(frozen=True)
 class Trend(Entry):
-    """A metric tends to rise, or to fall, over some steps: a rule of thumb, from which single steps may depart.
+    """A metric tends to rise, or to fall, over some steps.
+
+    It is a rule of thumb: single steps may go the other way.
 
     A comparison per method: the rank correlation of the metric with all steps.
 
@@ -105,7 +107,10 @@ class Side(Entry):
 
 @dataclass(frozen=True)
 class Averages(Entry):
-    """Averaged over rows, one side is better than the other by more than ``by``; rows are paired in their order."""
+    """Averaged over rows, one side is better than the other by more than ``by``.
+
+    Rows are paired in their order.
+    """
 
     label: str
     metric: MetricId
@@ -116,14 +121,15 @@ class Averages(Entry):
 
     def validate(self, known: Known) -> None:
         """Refuse sides of different sizes."""
-        better, worse = (len(side.setups) * len(side.algos) for side in (self.better, self.worse))
+        better = len(self.better.setups) * len(self.better.algos)
+        worse = len(self.worse.setups) * len(self.worse.algos)
         if better != worse:
             raise ValueError(f"both sides need as many rows; better has {better}, worse {worse}")
 
 
 @dataclass(frozen=True)
 class WithinBand(Entry):
-    """The mean of a row's metric is within a band: two one-sided tests over the seeds (equivalence).
+    """The mean of a row's metric is within a band (equivalence, by two one-sided tests over seeds).
 
     Attributes:
         low: Lower end in the printed unit.
@@ -176,7 +182,11 @@ class Selection(Entry):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_method(cls, value: Any, info: ValidationInfo) -> Any:
+    def _of_method(
+        cls,
+        value: Any,
+        info: ValidationInfo,
+    ) -> Any:
         """Read a method's id, ``others``, ``all`` or ``{algo: ID, <hyperparameter>: value}``."""
         given = value if isinstance(value, Mapping) else {"algo": value}
         known: Known = info.context or {}
@@ -251,7 +261,7 @@ class Curves(Entry):
     kind: Literal["curves"] = "curves"
 
     def validate(self, known: Known) -> None:
-        """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
+        """Refuse unknown fields, a missing threshold, a useless share, and empty selections."""
         for measure, name in product(self.measure, self.fields):
             if measure not in _OF_CLIENTS and not is_field(name):
                 raise ValueError(
@@ -264,10 +274,16 @@ class Curves(Entry):
             )
             if self.share is not None and more:
                 raise ValueError(
-                    f"share needs numbers of which less is better, such as rounds or a training loss; "
-                    f"got {measure} of {name}"
+                    "share needs numbers of which less is better, such as rounds or a training "
+                    f"loss; got {measure} of {name}"
                 )
-        _refuse_empty(known, self.figure, self.setups, better=self.better, worse=self.worse)
+        _refuse_empty(
+            known,
+            self.figure,
+            self.setups,
+            better=self.better,
+            worse=self.worse,
+        )
 
 
 @dataclass(frozen=True)
@@ -297,12 +313,22 @@ class Limit(Entry):
         if self.measure == "seconds_over" and self.reference is None:
             raise ValueError("seconds_over needs reference, the method whose seconds are compared")
         reference = () if self.reference is None else (self.reference,)
-        _refuse_empty(known, self.figure, (), methods=self.methods, reference=reference)
+        _refuse_empty(
+            known,
+            self.figure,
+            (),
+            methods=self.methods,
+            reference=reference,
+        )
 
 
 def _refuse_empty(
-    known: Known, name: str, setups: tuple[str, ...], **sides: tuple[Selection, ...]
+    known: Known,
+    name: str,
+    setups: tuple[str, ...],
+    **sides: tuple[Selection, ...],
 ) -> None:
+    """Refuse selections without a run of a figure in one of some setups, or of all its setups."""
     if "figures" not in known:
         return
     figure = known["figures"][name]
@@ -317,7 +343,11 @@ def _refuse_empty(
 
 @dataclass(frozen=True)
 class PropertyTest(Entry):
-    """A property of the method, shown or, by a counterexample, refuted by a test of the code, ``<file>::<test>``."""
+    """A property of the method that a test of the code shows, or refutes by a counterexample.
+
+    Attributes:
+        test: The test, as ``<file>::<test>``.
+    """
 
     test: str
     shows: Literal["holds", "fails"] = "holds"
@@ -326,7 +356,7 @@ class PropertyTest(Entry):
 
 @dataclass(frozen=True)
 class Function(Entry):
-    """A check by a function: the one in ``fedbench/analysis/claims/<paper>.py`` with the claim's id as its name."""
+    """A check by a function of ``fedbench/analysis/claims/<paper>.py``, named after the claim."""
 
     kind: Literal["function"] = "function"
 

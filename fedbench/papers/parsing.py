@@ -1,4 +1,7 @@
-"""Values of a YAML file as dataclasses, read by pydantic: a fault is reported with its place and what is allowed."""
+"""Values of a YAML file as dataclasses, read by pydantic.
+
+A fault is reported with its place and the allowed values.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -36,7 +39,11 @@ class Entry:
         """
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        cls,
+        source: Any,
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
         """Add ``validate`` to what pydantic checks."""
         return core_schema.with_info_after_validator_function(_validated, handler(source))
 
@@ -46,7 +53,12 @@ def _validated(entry: Any, info: ValidationInfo) -> Any:
     return entry
 
 
-def parse(kind: type[T], value: Any, where: str = "", known: Mapping[str, Any] | None = None) -> T:
+def parse(
+    kind: type[T],
+    value: Any,
+    where: str = "",
+    known: Mapping[str, Any] | None = None,
+) -> T:
     """Return a YAML value as an instance of a type.
 
     Args:

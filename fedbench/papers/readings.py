@@ -1,4 +1,4 @@
-"""The open points of a paper: readings that a verdict may depend on, gaps with what is adopted, and contradictions."""
+"""The open points of a paper: readings that a verdict may depend on, gaps, and contradictions."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Variant(Entry):
         """Refuse a variant that changes nothing."""
         if not all(self.methods.values()) or not (self.set or self.methods or self.algos):
             raise ValueError(
-                f"{self.id} needs set (config keys), methods (method: config keys) or algos (method: algorithm); "
-                "it changes nothing"
+                f"{self.id} changes nothing; it needs set (config keys), methods "
+                "(method: config keys) or algos (method: algorithm)"
             )
 
     def concerns(self, setup: str) -> bool:
@@ -90,7 +90,7 @@ class Variant(Entry):
         return not self.setups or setup in self.setups
 
     def changes(self, method: str) -> bool:
-        """Return whether runs of a method differ under this variant, in the setups that it concerns."""
+        """Return whether this variant changes the runs of a method in the setups it concerns."""
         return bool(self.set) or method in self.methods or method in self.algos
 
     def keys(self, method: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Variant(Entry):
 
 @dataclass(frozen=True)
 class Readings(Entry):
-    """The defensible readings of a paper besides the adopted one: for each axis, other values and why they are."""
+    """The defensible readings of a paper besides the adopted one, with reasons by axis and value."""
 
     weighting: dict[Literal["unweighted", "weighted"], str] = field(default_factory=dict)
     round: dict[Literal["last", "best"], str] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Readings(Entry):
 
 @dataclass(frozen=True)
 class Values(Entry):
-    """Rows whose hyperparameters are not the paper's, but a search's or a default; all others have the paper's.
+    """Rows whose hyperparameters are from a search or a default, where others have the paper's.
 
     Attributes:
         origin: ``searched`` here, or a ``default``.

@@ -1,6 +1,6 @@
 """The papers on record: a YAML file per paper in this folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,7 @@ class Home:
 
 
 def home_of(experiment: str | None) -> Home | None:
-    """Return the place of an experiment in the papers on record, or None if it belongs to none of them."""
+    """Return the place of an experiment in the papers on record; None if it belongs to no paper."""
     return None if experiment is None else _homes().get(experiment)
 
 
@@ -40,9 +40,12 @@ def _homes() -> dict[str, Home]:
     homes = {}
     for paper in papers().values():
         for setup in paper.setups.values():
-            tables = [t for t in paper.tables.values() if setup.id in t.setups]
-            named = [t for t in tables if setup.experiment.startswith(f"{paper.id}/{t.id}_")]
-            homes[setup.experiment] = Home(paper, setup, next(iter([*named, *tables]), None))
+            tables = [table for table in paper.tables.values() if setup.id in table.setups]
+            # the table that the experiment is named after comes first
+            tables.sort(
+                key=lambda table: not setup.experiment.startswith(f"{paper.id}/{table.id}_")
+            )
+            homes[setup.experiment] = Home(paper, setup, tables[0] if tables else None)
     return homes
 
 
@@ -53,7 +56,8 @@ def papers() -> dict[str, Paper]:
     Raises:
         RequestError: If a file is invalid.
     """
-    return {p.id: p for p in map(read_paper, sorted(Path(__file__).parent.glob("*.yaml")))}
+    files = sorted(Path(__file__).parent.glob("*.yaml"))
+    return {file.stem: read_paper(file) for file in files}
 
 
 def read_paper(path: Path) -> Paper:
@@ -74,25 +78,31 @@ def read_paper(path: Path) -> Paper:
 
 def curve_fields(paper: Paper) -> list[str]:
     """Return the keys that a paper reads at all rounds, in both weightings of the clients."""
-    named = {name for figure in paper.figures.values() for name in figure.fields}
-    named |= {name for claim in paper.claims.values() for name in _fields_of(claim.check)}
-    named |= {
-        m.field for m in paper.metrics.values() if m.target is not None or m.rounds is not None
-    }
-    both = {
-        twin
-        for name in named
-        for w in (True, False)
-        if (twin := weighted_or_not(name, w)) is not None
-    }
-    return sorted({key for name in both for key in metric_info(name).needs or (name,)})
+    named: set[str] = set()
+    for figure in paper.figures.values():
+        named.update(figure.fields)
+    for claim in paper.claims.values():
+        named.update(_fields_of(claim.check))
+    for metric in paper.metrics.values():
+        if metric.target is not None or metric.rounds is not None:
+            named.add(metric.field)
+
+    keys: set[str] = set()
+    for name in named:
+        for weighted in (True, False):
+            field = weighted_or_not(name, weighted)
+            if field is not None:
+                keys.update(metric_info(field).needs or (field,))
+    return sorted(keys)
 
 
-def _fields_of(check: Check | None) -> Iterator[str]:
-    if isinstance(check, Several):
-        for part in check.checks:
-            yield from _fields_of(part)
-    elif isinstance(check, Curves):
-        yield from check.fields
-    elif isinstance(check, Limit):
-        yield check.field
+def _fields_of(check: Check | None) -> Iterable[str]:
+    """Return the fields of the curves that a check reads."""
+    match check:
+        case Several(checks=checks):
+            return [field for part in checks for field in _fields_of(part)]
+        case Curves(fields=fields):
+            return fields
+        case Limit(field=field):
+            return (field,)
+    return ()

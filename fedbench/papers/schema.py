@@ -63,16 +63,20 @@ class Method(Entry):
     set: dict[str, Any] = field(default_factory=dict)
 
     def overrides(self, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the config keys that a row of this method sets; hyperparameters that are not printed set none."""
-        given = {
-            self.keys[k]: v for k, v in hyperparameters.items() if k in self.keys and v is not None
-        }
-        return {**self.set, **given}
+        """Return the config keys that a row of this method sets.
+
+        Hyperparameters that are not printed set none.
+        """
+        keys = dict(self.set)
+        for name, value in hyperparameters.items():
+            if name in self.keys and value is not None:
+                keys[self.keys[name]] = value
+        return keys
 
 
 @dataclass(frozen=True)
 class Reduction(Entry):
-    """How a profile reduces a setup: config keys, and the number of seeds, None to keep the paper's."""
+    """A reduction of a setup by a profile: config keys, and seeds, None for the paper's number."""
 
     set: dict[str, Any] = field(default_factory=dict)
     seeds: PositiveInt | None = None
@@ -126,7 +130,10 @@ class Reported(Entry):
 
 @dataclass(frozen=True)
 class Impossible(Entry):
-    """A contradiction between printed numbers of a row, if clients are unweighted (scripts/impossible_numbers.py)."""
+    """A contradiction between printed numbers of a row, if clients are unweighted.
+
+    ``scripts/impossible_numbers.py`` finds them.
+    """
 
     columns: tuple[MetricId, ...]
     why: str
@@ -156,14 +163,14 @@ class Row(Entry):
         for name in self.hyperparameters if self.algo in methods else ():
             if name not in methods[self.algo].keys:
                 raise ValueError(
-                    f"the hyperparameter {name} has no config key; add it to keys of the method {self.algo}, as in "
-                    "keys: {lr: local.lr}"
+                    f"the hyperparameter {name} has no config key; add it to keys of the method "
+                    f"{self.algo}, as in keys: {{lr: local.lr}}"
                 )
 
 
 @dataclass(frozen=True)
 class Tuning(Entry):
-    """The methods with tuned hyperparameters, one sentence each; the rows use the values that the paper states.
+    """Sentences on tuned hyperparameters; the rows use the values that the paper states.
 
     Attributes:
         paper: What the paper says that it tuned, and for which methods.
@@ -237,6 +244,16 @@ class Figure(Entry):
     runs: tuple[Row, ...] = ()
     tuning: Tuning | None = None
 
+    @property
+    def number(self) -> str:
+        """Its number in the paper."""
+        return self.id.removeprefix("figure").replace("_", "").upper()
+
+    @property
+    def drawn(self) -> bool:
+        """Whether fedbench draws it."""
+        return self.kind not in ("cka", "schematic")
+
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The runs in every setup."""
@@ -287,9 +304,12 @@ class Claim(Entry):
 
 @dataclass(frozen=True)
 class Head(Entry):
-    """Identity of a paper: ``id`` is the name of its file and of its experiments' folder, ``name`` its method's.
+    """Identity of a paper.
 
-    ``note`` is what a reader has to know before the counts.
+    Attributes:
+        id: Name of its file and of the folder of its experiments.
+        name: Name of its method.
+        note: A caveat to be read before the counts.
     """
 
     id: str

@@ -13,6 +13,7 @@ import colorsys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from fedbench.core.atomic_files import replacing
-from fedbench.core.config_values import from_yaml
 from fedbench.reports.filters import grouped
-from fedbench.reports.templates import ASSETS
+from fedbench.reports.templates import ASSETS, yaml_asset
 
 WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)
@@ -40,9 +40,14 @@ KINDS = {  # of files, with the metadata that would differ between machines and 
 }
 
 Dashes = str | tuple[float, tuple[float, ...]]
-_DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d")
-_COLOURS: dict[str, str] = from_yaml((ASSETS / "colours.yaml").read_text(encoding="utf-8"))
+_DASHES: tuple[Dashes, ...] = (
+    "solid",
+    (0, (5, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.5, 1.2, 1.5)),
+)
+_MARKERS = tuple("os^DvPX<>*phd")
+_COLOURS: dict[str, str] = yaml_asset("colours.yaml")
 
 Figure = Any  # its annotations differ between the supported versions of matplotlib
 
@@ -68,10 +73,20 @@ class Look:
     def line(self) -> dict[str, Any]:
         """The arguments of matplotlib for it."""
         on_top = {"linewidth": 1.9, "zorder": 3} if self.subject else {}
-        return {"color": self.colour, "linestyle": self.dashes, "marker": self.marker, **on_top}
+        return {
+            "color": self.colour,
+            "linestyle": self.dashes,
+            "marker": self.marker,
+            **on_top,
+        }
 
 
-def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any) -> list[Path]:
+def draw(
+    base: Path,
+    picture: Callable[..., Figure],
+    *args: Any,
+    **options: Any,
+) -> list[Path]:
     """Draw a picture in the style of this package, and return its files.
 
     Args:
@@ -84,17 +99,21 @@ def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any)
     Raises:
         NotWritten: If a file cannot be written.
     """
-    files = [base]
-    if base.suffix.removeprefix(".") not in KINDS:
-        files = [base.with_name(f"{base.name}.{kind}") for kind in ("png", "svg")]
+    kind = base.suffix.removeprefix(".")
+    files = {kind: base}
+    if kind not in KINDS:
+        files = {kind: base.with_name(f"{base.name}.{kind}") for kind in ("png", "svg")}
     base.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.style.context(STYLE, after_reset=True):
         figure = picture(*args, **options)
-        for file in files:
-            kind = file.suffix.removeprefix(".")
+        for kind, file in files.items():
             with replacing(file) as part:
-                figure.savefig(part, format=kind, metadata=dict.fromkeys(KINDS[kind]))
-    return files
+                figure.savefig(
+                    part,
+                    format=kind,
+                    metadata=dict.fromkeys(KINDS[kind]),
+                )
+    return [*files.values()]
 
 
 def sheet(
@@ -113,22 +132,28 @@ def sheet(
         reduced: Whether "reduced setting" is written in the corner.
         size: Width and height of a panel in inches.
     """
-    fields = len({panel.y_label for panel in panels})
     # the panels of a setting are in one row
+    fields = len({panel.y_label for panel in panels})
     columns = fields if fields in (2, 3) else min(3, len(panels))
     rows = ceil(len(panels) / columns)
-    width = columns * size[0]
+    panel_width, panel_height = size
+    width = columns * panel_width
     heading = wrap(title, width - 1.2, 10) or " "  # a blank reserves the row of the label
+
     longest = max((len(handle.get_label()) for handle in legend), default=0)
     entries = max(1, int(15 * width / (longest + 10)))  # in a row of the legend
     for handle in legend:
         handle.set_label(wrap(handle.get_label(), width - 0.7))
-    height = rows * size[1] + 0.2 * (heading.count("\n") + 1) + 0.17 * ceil(len(legend) / entries)
+
+    height = rows * panel_height
+    height += 0.2 * len(heading.splitlines())
+    height += 0.17 * ceil(len(legend) / entries)
     figure = matplotlib.figure.Figure(figsize=(width, height))
-    figure.suptitle(heading, x=0.05 / width, ha="left")
+    left = 0.05 / width
+    figure.suptitle(heading, x=left, ha="left")
     if reduced:
         figure.text(
-            1 - 0.05 / width,
+            1 - left,
             1 - 0.05 / height,
             "reduced setting",
             ha="right",
@@ -136,36 +161,51 @@ def sheet(
             style="italic",
         )
     if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=entries)
-    places = []
+        figure.legend(
+            handles=legend,
+            loc="outside lower center",
+            ncols=entries,
+        )
+
+    every_axes = []
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(rows, columns, number)
         axes.set(
-            title=wrap(panel.title, size[0] - 0.8, 9),
-            xlabel=wrap(panel.x_label, size[0] - 0.8),
-            ylabel=wrap(panel.y_label, size[1] - 0.5),
+            title=wrap(panel.title, panel_width - 0.8, 9),
+            xlabel=wrap(panel.x_label, panel_width - 0.8),
+            ylabel=wrap(panel.y_label, panel_height - 0.5),
         )
-        places.append(axes)
-    return figure, places
+        every_axes.append(axes)
+    return figure, every_axes
 
 
 def legend_lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]:
     """Return the lines of a legend, each once."""
-    return [
-        Line2D([], [], label=label, **{**look.line, **other})
-        for label, look in dict.fromkeys(entries)
-    ]
+    lines = []
+    for label, look in dict.fromkeys(entries):
+        lines.append(Line2D([], [], label=label, **{**look.line, **other}))
+    return lines
 
 
-def wrap(text: str, inches: float, size: float = 8) -> str:
+def wrap(
+    text: str,
+    inches: float,
+    size: float = 8,
+) -> str:
     """Return text with line breaks such that it fits a width at a font size."""
-    return textwrap.fill(text, max(8, int(72 * inches / (0.58 * size))), break_on_hyphens=False)
+    columns = int(72 * inches / (0.58 * size))
+    return textwrap.fill(
+        text,
+        max(8, columns),
+        break_on_hyphens=False,
+    )
 
 
 def plain_numbers(axis: Any) -> None:
     """Label a logarithmic axis with plain numbers, since small exponents are illegible."""
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
+    digits = (1, 2, 5) if high < 30 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=digits))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
@@ -183,8 +223,13 @@ def method_look(algo: str) -> Look:
         colour = _COLOURS[algo]
     else:
         number = crc32(algo.encode())
-        colour = to_hex(colorsys.hls_to_rgb(number % 360 / 360, 0.4, 0.75)).upper()
-    return Look(colour, _DASHES[number % len(_DASHES)], _MARKERS[number % len(_MARKERS)])
+        rgb = colorsys.hls_to_rgb(number % 360 / 360, 0.4, 0.75)
+        colour = to_hex(rgb).upper()
+    return Look(
+        colour,
+        dashes=_DASHES[number % len(_DASHES)],
+        marker=_MARKERS[number % len(_MARKERS)],
+    )
 
 
 def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
@@ -197,19 +242,21 @@ def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
         lines: The method of each line by label, in the order of the legend.
         subject: Method whose lines are drawn on top; empty if the figure has none.
     """
+    labels_of = grouped((algo, label) for label, algo in lines.items())
     by_label: dict[str, Look] = {}
-    for algo, labels in grouped((algo, label) for label, algo in lines.items()).items():
+    for algo, labels in labels_of.items():
         look = replace(method_look(algo), subject=algo == subject)
-        if len(labels) == 1:
-            by_label[labels[0]] = look
-            continue
-        shades = LinearSegmentedColormap.from_list("", ["black", look.colour, "white"], 257)
-        for i, (label, shade) in enumerate(
-            zip(labels, np.linspace(0.2, 0.8, len(labels)), strict=True)
-        ):
-            colour = to_hex(shades(shade)).upper()
-            marker = _MARKERS[i % len(_MARKERS)]
-            by_label[label] = replace(
-                look, colour=colour, dashes=_DASHES[i % len(_DASHES)], marker=marker
-            )
+        shades = [look] if len(labels) == 1 else _shades(look, len(labels))
+        by_label |= dict(zip(labels, shades, strict=True))
     return {label: by_label[label] for label in lines}
+
+
+def _shades(look: Look, count: int) -> list[Look]:
+    """Return looks from dark to light shades of a colour, each with its own dashes and marker."""
+    colours = LinearSegmentedColormap.from_list("", ["black", look.colour, "white"], 257)
+    shades = np.linspace(0.2, 0.8, count)
+    shown = []
+    for shade, dashes, marker in zip(shades, cycle(_DASHES), cycle(_MARKERS), strict=False):
+        colour = to_hex(colours(shade)).upper()
+        shown.append(replace(look, colour=colour, dashes=dashes, marker=marker))
+    return shown

@@ -1,18 +1,15 @@
 """The words for claims, in files and on the page, and the counts of claims."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.claims.judge import Readings, comparable, differing
 from fedbench.analysis.claims.verdict import Verdict
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper
-from fedbench.reports.filters import p_text, plural
-from fedbench.reports.templates import BADGES
+from fedbench.reports.filters import plural
+from fedbench.reports.templates import note_lines
 
 AXIS_WORDS = {
     "weighting": "weighting",
@@ -70,47 +67,6 @@ class Judged:
         return "not counted" if self.one_way else self.word
 
 
-@dataclass(frozen=True)
-class ClaimCounts:
-    """Numbers of claims, the same on every page."""
-
-    claims: Sequence[Judged]
-
-    @property
-    def total(self) -> int:
-        """Number of all claims."""
-        return len(self.claims)
-
-    @cached_property
-    def states(self) -> Counter[str]:
-        """Numbers by ``Judged.state``."""
-        return Counter(claim.state for claim in self.claims)
-
-    @cached_property
-    def scaled(self) -> Counter[str]:
-        """Numbers of claims without a verdict, by the result of their scaled-down check."""
-        return Counter(claim.scaled for claim in self.claims if claim.scaled)
-
-    @property
-    def text(self) -> str:
-        """The numbers as text."""
-        text = plural(self.total, "claim")
-        if self.claims:
-            badges = BADGES["state"].items()
-            states = [
-                f"{self.states[state]} {badge['word']}"
-                for state, badge in badges
-                if self.states[state]
-            ]
-            text += f": {', '.join(states)}"
-        if self.scaled:
-            checks = [
-                f"{self.scaled[word]} {word}" for word in SCALED.values() if self.scaled[word]
-            ]
-            text += f"; scaled-down checks of those not run: {', '.join(checks)}"
-        return text
-
-
 def judged(claim: Claim, readings: Readings) -> Judged:
     """Return the counted properties of a claim."""
     verdict = readings[ADOPTED]
@@ -164,21 +120,15 @@ def one_way_text(verdict: Verdict) -> str:
 
 def reason_text(verdict: Verdict) -> str:
     """Return the comparison that is most against the claim, and why others are undecided."""
-    outcome = verdict.outcome
-    notes = [verdict.evidence] if verdict.evidence else []
-    if (c := outcome.worst) is not None:
-        which = "weakest" if outcome.word == "holds" else "worst"
-        notes.append(
-            f"the {which}: {c.label}: {lead_text(c)} over {pairs_text(c)}, "
-            f"p = {p_text(c.greater)} for it, {p_text(c.less)} against it"
-        )
-    if uneven := sum(c.uneven for c in outcome.comparisons):
-        notes.append(f"not compared, since the two sides are reduced in different ways: {uneven}")
-    if outcome.untuned:
-        notes.append("not tuned alike: values of some rows were searched, those of others not")
-    if outcome is verdict.scaled:
-        notes.append(one_way_text(outcome))
-    return "; ".join(filter(None, notes))
+    notes = note_lines(
+        "reason.txt",
+        verdict=verdict,
+        outcome=verdict.outcome,
+        lead_text=lead_text,
+        pairs_text=pairs_text,
+        one_way=one_way_text(verdict.outcome) if verdict.outcome is verdict.scaled else "",
+    )
+    return "; ".join(notes)
 
 
 def reductions_text(verdict: Verdict) -> str:
@@ -253,7 +203,11 @@ def axes_of(readings: Readings) -> list[str]:
     return [axis for axis in AXES if axis in differing_axes]
 
 
-def choice_text(paper: Paper, axis: str, value: str | None) -> str:
+def choice_text(
+    paper: Paper,
+    axis: str,
+    value: str | None,
+) -> str:
     """Return the value of a reading along an axis in words."""
     if value is None:
         return "as in the experiments"

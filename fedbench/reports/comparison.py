@@ -7,9 +7,10 @@ from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, O
 from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.metrics import MetricInfo
-from fedbench.reports.filters import capitalised, p_text, plural
+from fedbench.reports.filters import capitalised, p_text, with_spread
 from fedbench.reports.page import Chapter
 from fedbench.reports.table_pages import best_names
+from fedbench.reports.templates import note_lines
 from fedbench.reports.text_table import (
     Cell,
     Table,
@@ -37,19 +38,15 @@ def lead_of(compared: ComparedRuns) -> str:
     label = capitalised(metric.label)
     unit = f" in {metric.unit}" if metric.unit else ""
     better = metric.direction or "neither direction"
-    return f"{label}{unit} ({metric.name}) at the last round of the values of {compared.key}; {better} is better"
+    return (
+        f"{label}{unit} ({metric.name}) at the last round of the values of {compared.key}; "
+        f"{better} is better"
+    )
 
 
 def unpaired_runs(compared: ComparedRuns) -> list[str]:
     """Return which runs are compared with nothing."""
-    notes = [
-        f"{block.title}: nothing to compare, {block.content}" for block in compared.alone[:_LISTED]
-    ]
-    if more := len(compared.alone[_LISTED:]):
-        notes.append(f"{plural(more, 'more setting')} with nothing to compare")
-    if compared.without:
-        notes.append(f"left out: {plural(compared.without, 'run')} without {compared.key}")
-    return notes
+    return note_lines("unpaired.txt", compared=compared, listed=_LISTED)
 
 
 def compared_tables(compared: ComparedRuns) -> list[Table]:
@@ -67,25 +64,33 @@ def means_table(compared: ComparedRuns, block: ComparedBlock) -> Table:
     """Return the means of the methods of a setting."""
     metric = compared.metric
     best = best_methods(block, metric)
-    notes = [f"{first} and {second} have no seed in common" for first, second in block.unpaired]
-    if block.without_baseline:
-        notes.append(f"{compared.baseline} has no runs in this setting")
+    rows = [
+        (name, cell.n, mean_cell(cell, metric, name in best))
+        for name, cell in block.numbers.items()
+    ]
     return table_of(
         f"{block.title}: {metric.label}",
         ("method", "seeds", metric.axis),
-        [
-            (name, cell.n, mean_cell(cell, metric, name in best))
-            for name, cell in block.numbers.items()
-        ],
-        "mean ± sample STD over seeds",
-        [*notes, *block_notes(block, metric)],
+        rows,
+        caption="mean ± sample STD over seeds",
+        notes=block_notes(compared, block),
     )
 
 
-def mean_cell(measured: Measured, metric: MetricInfo, best: bool = False, mark: str = "") -> Cell:
+def mean_cell(
+    measured: Measured,
+    metric: MetricInfo,
+    best: bool = False,
+    mark: str = "",
+) -> Cell:
     """Return a mean with its sample STD over seeds, and with a mark."""
-    spread = "" if measured.std is None else f" ± {metric.text(measured.std)}"
-    return Cell(metric.text(measured.mean) + spread + mark, measured.mean, best, std=measured.std)
+    text = with_spread(measured.mean, measured.std, metric.digits) or "–"
+    return Cell(
+        text + mark,
+        measured.mean,
+        best,
+        std=measured.std,
+    )
 
 
 def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
@@ -95,40 +100,29 @@ def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
 
     A method with a run that diverged is not among them: its mean leaves out its worst run.
     """
-    means = {
-        m: c.mean for m, c in block.numbers.items() if c.mean is not None and m not in block.lost
-    }
+    means = {}
+    for method, cell in block.numbers.items():
+        if cell.mean is not None and method not in block.lost:
+            means[method] = cell.mean
     return best_names(means, metric)
 
 
 def block_notes(
-    block: ComparedBlock, metric: MetricInfo, label_of: Callable[[str], str] = str
+    compared: ComparedRuns, block: ComparedBlock, label_of: Callable[[str], str] = str
 ) -> list[str]:
-    """Return notes on other differences between the runs of a setting, and on runs left out.
+    """Return notes on a setting: what else differs between its runs, and which are left out.
 
     Args:
+        compared: The comparison.
         block: The setting.
-        metric: The compared metric.
         label_of: Returns the label of a method by its name.
     """
-    notes = []
-    for key, values in block.unequal.items():
-        methods = ", ".join(f"{label_of(name)} {value}" for name, value in values.items())
-        notes.append(f"the local solvers differ in {key} ({methods})")
-    notes += [
-        f"reduced: {label_of(name)}: {departures}" for name, departures in block.reduced.items()
-    ]
-    notes += block.unofficial
-    if block.lost:
-        runs = [
-            f"{label_of(name)} with seed {', '.join(map(str, seeds))}"
-            for name, seeds in block.lost.items()
-        ]
-        counted = ", counted as worse by the largest difference" if metric.direction else ""
-        notes.append(f"diverged, not in any mean{counted}: {'; '.join(runs)}")
-    if block.left_out:
-        notes.append(f"left out: {block.left_out}")
-    return notes
+    return note_lines(
+        "compared_notes.txt",
+        compared=compared,
+        block=block,
+        label_of=label_of,
+    )
 
 
 def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Table]:
@@ -141,44 +135,42 @@ def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Tabl
     alpha = compared.alpha
     if not block.differences:
         return []
-    rows: list[Values] = []
-    for difference in block.differences:
-        paired = difference.paired
-        word = verdict_of(difference, metric)
-        rows.append(
-            (
-                difference.first,
-                difference.second,
-                paired.n,
-                *(
-                    Cell(metric.text(value, "+"), value)
-                    for value in (paired.mean, paired.low, paired.high)
-                ),
-                *(Cell(p_text(p), p) for p in (paired.two_sided, difference.adjusted)),
-                Cell(word, tone=_TONES.get(word, "")),
-            )
-        )
     unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
+    heads = (
+        *("method", "minus", "seeds"),
+        *(f"difference{unit}", "lower", "upper"),
+        *("p", "p (Holm)", "verdict"),
+    )
+    caption = (
+        f"mean differences, paired by seed; lower, upper: {100 * (1 - alpha):g} % interval; "
+        "p: two-sided sign-flip test; p (Holm): adjusted over the table; "
+        f"verdict: p (Holm) ≤ {alpha:g}"
+    )
     return [
         table_of(
             f"{block.title}: differences in {metric.label}",
-            (
-                "method",
-                "minus",
-                "seeds",
-                f"difference{unit}",
-                "lower",
-                "upper",
-                "p",
-                "p (Holm)",
-                "verdict",
-            ),
-            rows,
-            f"mean differences, paired by seed; lower, upper: {100 * (1 - alpha):g} % interval; p: two-sided "
-            f"sign-flip test; p (Holm): adjusted over the table; verdict: p (Holm) ≤ {alpha:g}",
+            heads,
+            [_difference_row(difference, metric) for difference in block.differences],
+            caption,
             too_few(block.short, len(block.differences), alpha),
         )
     ]
+
+
+def _difference_row(difference: Difference, metric: MetricInfo) -> Values:
+    """Return the names of two methods, their number of pairs, and the cells of their difference."""
+    paired = difference.paired
+    bounds = (paired.mean, paired.low, paired.high)
+    p_values = (paired.two_sided, difference.adjusted)
+    verdict = verdict_of(difference, metric)
+    return (
+        difference.first,
+        difference.second,
+        paired.n,
+        *(Cell(metric.text(value, "+"), value) for value in bounds),
+        *(Cell(p_text(p), p) for p in p_values),
+        Cell(verdict, tone=_TONES.get(verdict, "")),
+    )
 
 
 def verdict_of(difference: Difference, metric: MetricInfo) -> str:
@@ -193,7 +185,11 @@ def verdict_of(difference: Difference, metric: MetricInfo) -> str:
     return "better" if difference.ahead else "worse"
 
 
-def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
+def too_few(
+    short: Iterable[int],
+    tests: int,
+    alpha: float,
+) -> list[str]:
     """Return a note on too few pairs for any verdict, and on the number of seeds needed."""
     counts = sorted(set(short))
     if not counts:
@@ -204,7 +200,8 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
     needed = least_blocks(2 * tests, alpha) or "more than 16"
     return [
-        f"always undecided with {given} {seeds} (the least p is {least}): p ≤ {alpha:g}{adjusted} needs {needed} seeds"
+        f"always undecided with {given} {seeds} (the least p is {least}): "
+        f"p ≤ {alpha:g}{adjusted} needs {needed} seeds"
     ]
 
 
@@ -219,28 +216,35 @@ def _over_blocks(compared: ComparedRuns) -> list[Table]:
     over = compared.over_blocks
     if over is None:
         return []
-    names = compared.names
-    rows: list[Values] = []
-    for first in names:
-        counts = [over.counts.get((first, second)) for second in names]
-        rows.append(
-            (
-                first,
-                *(Cell("–") if n is None else Cell("/".join(map(str, n)), n[0]) for n in counts),
-            )
-        )
     won = "won/undecided/lost" if compared.metric.direction else "higher/undecided/lower"
     notes = too_few(over.short, 1, compared.alpha)
-    if not over.ranks and len(names) > 2:
+    if not over.ranks and len(compared.names) > 2:
         notes.append(f"no average ranks: they need 2 settings with all methods, got {over.full}")
-    counted = table_of(
+    counts = table_of(
         f"Over {len(compared.blocks)} settings",
-        ("method", *names),
-        rows,
-        f"{won} by the method of the row; a setting is decided if its two-sided p ≤ {compared.alpha:g}, not adjusted",
+        ("method", *compared.names),
+        [(first, *_counts(over, first, compared.names)) for first in compared.names],
+        f"{won} by the method of the row; "
+        f"a setting is decided if its two-sided p ≤ {compared.alpha:g}, not adjusted",
         notes,
     )
-    return [counted, *_rank_tables(compared, over)]
+    return [counts, *_rank_tables(compared, over)]
+
+
+def _counts(
+    over: OverBlocks,
+    first: str,
+    names: Iterable[str],
+) -> list[Cell]:
+    """Return how many settings a method has won, not decided and lost against each method."""
+    cells = []
+    for second in names:
+        cell = Cell("–")
+        if (first, second) in over.counts:
+            counts = over.counts[first, second]
+            cell = Cell("/".join(map(str, counts)), counts[0])
+        cells.append(cell)
+    return cells
 
 
 def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
@@ -256,7 +260,15 @@ def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
     for name, rank in zip(compared.names, over.ranks, strict=True):
         rows.append((name, Cell(f"{rank:.2f}", rank, rank == best)))
     notes = ["a method with a diverged run is last in its setting"] if over.diverged else []
-    return [table_of("Average ranks", ("method", "average rank"), rows, caption, notes)]
+    return [
+        table_of(
+            "Average ranks",
+            ("method", "average rank"),
+            rows,
+            caption,
+            notes,
+        )
+    ]
 
 
 # ---- a comparison in a report
@@ -265,15 +277,21 @@ def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
 def compared_chapter(compared: ComparedRuns) -> Chapter:
     """Return the chapter of a comparison on the page."""
     notes = tuple(("note", text) for text in unpaired_runs(compared))
-    return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
+    return Chapter(
+        "Comparison",
+        lead_of(compared),
+        tuple(compared_tables(compared)),
+        facts=notes,
+    )
 
 
 def compared_files(compared: ComparedRuns) -> dict[str, str]:
     """Return the files of a comparison by name."""
-    means = [means_table(compared, block) for block in compared.blocks]
-    differences = [
-        table for block in compared.blocks for table in difference_tables(compared, block)
-    ]
+    means = []
+    differences = []
+    for block in compared.blocks:
+        means.append(means_table(compared, block))
+        differences += difference_tables(compared, block)
     return {
         "compared.md": compared_text(compared) + "\n",
         "means.csv": csv_text(table_rows(means)),
@@ -287,21 +305,28 @@ def compared_files(compared: ComparedRuns) -> dict[str, str]:
 def best_text(best: BestValues) -> str:
     """Return the best values of a key as Markdown, a row per setting."""
     rows: list[Values] = []
-    notes: list[str] = []
-    for s in best.settings:
-        means = (mean_cell(s.judged, best.by), mean_cell(s.shown, best.metric))
-        rows.append((s.title, s.value, len(s.tried), s.shown.n, *means, "yes" if s.edge else ""))
-        notes += [
-            f"{s.title}: {best.key}={v} has runs that diverged or are not done" for v in s.left_out
-        ]
-    if best.unjudged:
-        paths = ", ".join(best.unjudged[:_LISTED]) + (", ..." if best.unjudged[_LISTED:] else "")
-        notes.append(
-            f"without {best.by.name}, and left out: {plural(len(best.unjudged), 'run')} ({paths})"
-        )
-    heads = ("setting", best.key, "tried", "seeds", best.by.name, best.metric.name, "edge")
-    caption = (
-        f"{best.key} with the best mean of {best.by.name} at the last round; mean ± sample STD over seeds; edge: the "
-        "first or last of the values tried, beyond which there may be better ones"
+    for setting in best.settings:
+        judged = mean_cell(setting.judged, best.by)
+        shown = mean_cell(setting.shown, best.metric)
+        edge = "yes" if setting.edge else ""
+        tried = len(setting.tried)
+        seeds = setting.shown.n
+        rows.append((setting.title, setting.value, tried, seeds, judged, shown, edge))
+    table = table_of(
+        "",
+        (
+            "setting",
+            best.key,
+            "tried",
+            "seeds",
+            best.by.name,
+            best.metric.name,
+            "edge",
+        ),
+        rows,
+        f"{best.key} with the best mean of {best.by.name} at the last round; "
+        "mean ± sample STD over seeds; edge: the first or last of the values tried, "
+        "beyond which there may be better ones",
+        note_lines("best_notes.txt", best=best, listed=_LISTED),
     )
-    return markdown([table_of("", heads, rows, caption, notes)]).rstrip()
+    return markdown([table]).rstrip()

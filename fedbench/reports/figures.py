@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.curves import low_and_high, position, run_curves
+from fedbench.analysis.curves import RunCurve, low_and_high, position, run_curves
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import blocks_of
 from fedbench.analysis.table_model import TableData
@@ -18,7 +19,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Figure, Method, Paper, Row
 from fedbench.reports import plots
 from fedbench.reports.canvas import Look, looks
-from fedbench.reports.filters import grouped
+from fedbench.reports.filters import grouped, reduced_texts
 from fedbench.reports.plots import DrawnFigure, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
@@ -35,13 +36,11 @@ class FigureRow:
 
     Attributes:
         row: The row.
-        setup: Title of its setup.
         method: Its method.
         runs: Its runs.
     """
 
     row: Row
-    setup: str
     method: Method
     runs: MatchedRuns
 
@@ -60,17 +59,30 @@ class FigureRuns:
     rows: Sequence[FigureRow]
 
     @cached_property
-    def drawn(self) -> list[FigureRow]:
-        """The rows that have runs."""
-        return [row for row in self.rows if row.runs.runs]
+    def by_setup(self) -> dict[str, list[FigureRow]]:
+        """The rows that have runs, by the title of their setup."""
+        return grouped((row.runs.setup, row) for row in self.rows if row.runs.runs)
 
     @cached_property
-    def look(self) -> dict[str, Look]:
-        """The looks of the lines of all rows.
+    def drawn(self) -> list[FigureRow]:
+        """The rows that have runs."""
+        return list(chain.from_iterable(self.by_setup.values()))
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The looks of the lines of all rows, by label."""
+        return self.looks_of({row.label: row.method for row in self.rows})
+
+    def looks_of(self, methods: Mapping[str, Method]) -> dict[str, Look]:
+        """Return the looks of lines by label.
 
         The subject is the method whose algo is named like the paper.
+
+        Args:
+            methods: The method of each line by label.
         """
-        return looks({row.label: row.method.algo for row in self.rows}, self.paper.id)
+        algos = {label: method.algo for label, method in methods.items()}
+        return looks(algos, subject=self.paper.id)
 
 
 def paper_figures(evidence: Evidence, folder: Path) -> list[DrawnFigure]:
@@ -80,107 +92,129 @@ def paper_figures(evidence: Evidence, folder: Path) -> list[DrawnFigure]:
         evidence: The paper and its finished runs.
         folder: Directory of the pictures.
     """
-    figures = [figure for figure in evidence.paper.figures.values() if figure.kind in _KINDS]
-    return [view for figure in figures for view in paper_figure(figure, evidence, folder)]
+    figures: list[DrawnFigure] = []
+    for figure in evidence.paper.figures.values():
+        if figure.drawn:
+            figures += paper_figure(figure, evidence, folder)
+    return figures
 
 
-def paper_figure(figure: Figure, evidence: Evidence, folder: Path) -> list[DrawnFigure]:
+def paper_figure(
+    figure: Figure,
+    evidence: Evidence,
+    folder: Path,
+) -> list[DrawnFigure]:
     """Draw a figure with runs of a setup that are reduced alike, and return its pictures."""
     paper = evidence.paper
     rows = []
     for setup in figure.setups:
         members = [row for row in figure.rows if row.setup == setup]
-        for row, runs in zip(members, evidence.comparable(members), strict=True):
-            rows.append(FigureRow(row, paper.setups[setup].title, paper.methods[row.algo], runs))
+        matched = evidence.comparable(members)
+        for row, runs in zip(members, matched, strict=True):
+            rows.append(FigureRow(row, paper.methods[row.algo], runs))
+
     shown = FigureRuns(paper, figure, rows)
-    tuning = figure.tuning
+    reduced = [(f"{row.label} on {row.runs.setup}", row.runs.reduced) for row in shown.drawn]
     view = DrawnFigure(
-        f"{paper.id}/{figure.id}",
-        f"{paper.name}, Figure {figure.id.removeprefix('figure').replace('_', '').upper()}",
-        figure.caption,
-        reduced=_reduced(shown),
+        name=f"{paper.id}/{figure.id}",
+        title=f"{paper.name}, Figure {figure.number}",
+        caption=figure.caption,
+        reduced=reduced_texts(reduced),
         note=_missing(shown),
-        tuning=(("in the paper", tuning.paper), ("here", tuning.here)) if tuning else (),
+        tuning=figure.tuning,
     )
-    return drawn(view, folder, _KINDS[figure.kind](shown)) or [view]
-
-
-def _reduced(shown: FigureRuns) -> tuple[str, ...]:
-    """Return the departures from the paper, each with the rows that have them."""
-    rows = shown.drawn
-    reductions = grouped(
-        (row.runs.reduced, f"{row.label} on {row.setup}") for row in rows if row.runs.reduced
-    )
-    texts = []
-    for departures, names in reductions.items():
-        members = "all runs" if len(names) == len(rows) > 1 else ", ".join(dict.fromkeys(names))
-        texts.append(f"{members}: {', '.join(departures)}")
-    return tuple(texts)
+    pictures = _KINDS[figure.kind](shown)
+    return drawn(view, folder, pictures) or [view]
 
 
 def _missing(shown: FigureRuns) -> str:
     """Return which rows are not drawn, and why; empty if all are."""
-    missing = grouped(
-        ((row.setup, "diverged" if row.runs.diverged else "not run"), row.label)
-        for row in shown.rows
-        if not row.runs.runs
-    )
-    sizes = Counter(row.setup for row in shown.rows)
+    rows_of_setup = Counter(row.runs.setup for row in shown.rows)
+    missing: dict[tuple[str, str], list[str]] = {}
+    for row in shown.rows:
+        if not row.runs.runs:
+            reason = "diverged" if row.runs.diverged else "not run"
+            missing.setdefault((row.runs.setup, reason), []).append(row.label)
+
     texts = []
     for (setup, reason), labels in missing.items():
-        members = "everything" if len(labels) == sizes[setup] else ", ".join(labels)
+        everything = len(labels) == rows_of_setup[setup]
+        members = "everything" if everything else ", ".join(labels)
         texts.append(f"{members} on {setup} ({reason})")
     return f"not drawn: {'; '.join(texts)}" if texts else ""
 
 
-def _curve_panels(shown: FigureRuns, rows: Iterable[FigureRow]) -> list[Panel]:
-    """Return a panel per setup and field, with the curves of rows."""
+# ---- kinds of figures
+
+
+def _curves(shown: FigureRuns) -> Pictures:
+    """Return curves over the rounds, and the accuracies of the clients if the figure has them."""
+    drawing = partial(plots.curves, log_y=shown.figure.fields == ("update_norm",))
+    curves = ("", drawing, _curve_panels(shown))
+    if not shown.figure.distribution:
+        return [curves]
+    return [curves, ("_distribution", plots.curves, _client_panels(shown))]
+
+
+def _curve_panels(shown: FigureRuns) -> list[Panel]:
+    """Return a panel per setup and field, with a curve per row."""
     panels = []
-    for setup, members in grouped((row.setup, row) for row in rows).items():
+    for setup, rows in shown.by_setup.items():
         for field in shown.figure.fields:
-            curves = [(row, row.runs.curve(field).values()) for row in members]
-            series = [_series(row.label, c, field, shown.look[row.label]) for row, c in curves if c]
+            series = []
+            for row in rows:
+                curves = row.runs.curve(field)
+                if curves:
+                    look = shown.looks[row.label]
+                    series.append(_series(row.label, curves.values(), field, look))
             if series:
                 panels.append(Panel(setup, series, "round", metric_info(field).axis))
     return panels
 
 
-def _series(label: str, curves: Iterable[pd.Series], field: str, look: Look) -> Series:
+def _series(
+    label: str,
+    curves: Iterable[pd.Series],
+    field: str,
+    look: Look,
+) -> Series:
     """Return the curves of a field, one per run, as they are drawn: in its printed unit."""
     table = pd.DataFrame(dict(enumerate(curves)))
-    return Series(
-        label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, look
-    )
+    rounds = table.index.to_numpy(float)
+    values = table.to_numpy().T * metric_info(field).factor
+    return Series(label, rounds, values, look)
 
 
-def _curves(shown: FigureRuns) -> Pictures:
-    drawing = partial(plots.curves, log_y=shown.figure.fields == ("update_norm",))
-    curves = ("", drawing, _curve_panels(shown, shown.drawn))
-    return (
-        [curves, *_distribution(shown, "_distribution")] if shown.figure.distribution else [curves]
-    )
+def _distribution(shown: FigureRuns) -> Pictures:
+    return [("", plots.curves, _client_panels(shown))]
 
 
-def _distribution(shown: FigureRuns, part: str = "") -> Pictures:
+def _client_panels(shown: FigureRuns) -> list[Panel]:
+    """Return a panel per setup with the accuracies of the clients, a line per row."""
     panels = []
-    for setup, rows in grouped((row.setup, row) for row in shown.drawn).items():
-        lines = {row.label: (shown.look[row.label], list(row.runs.runs.values())) for row in rows}
-        panels += client_panels(setup, lines)
-    return [(part, plots.curves, panels)]
+    for setup, rows in shown.by_setup.items():
+        runs = {row.label: list(row.runs.runs.values()) for row in rows}
+        panels += client_panels(setup, runs, shown.looks)
+    return panels
 
 
 def _sweep(shown: FigureRuns) -> Pictures:
-    """Return final values over a hyperparameter."""
+    """Return final values over a hyperparameter, a panel per setup and field."""
     parameter = shown.figure.parameter
     panels = []
-    for setup, rows in grouped((row.setup, row) for row in shown.drawn).items():
+    for setup, rows in shown.by_setup.items():
         by_value = {float(row.row.hyperparameters[parameter]): row for row in rows}
         values = sorted(by_value)
+        ordered = [by_value[value] for value in values]
         method = rows[0].method
-        look = looks({method.label: method.algo}, shown.paper.id)[method.label]
+        look = shown.looks_of({method.label: method})[method.label]
         for field in shown.figure.fields:
-            final = _final([by_value[value] for value in values], field)
-            series = Series(method.label, np.array(values), final, look)
+            series = Series(
+                method.label,
+                np.array(values),
+                _final(ordered, field),
+                look,
+            )
             panels.append(Panel(setup, [series], parameter, metric_info(field).axis))
     return [("", plots.means, panels)]
 
@@ -188,40 +222,52 @@ def _sweep(shown: FigureRuns) -> Pictures:
 def _front(shown: FigureRuns) -> Pictures:
     """Return the plane of two final values, in which a swept method is a line, and its curves."""
     parameter = shown.figure.parameter
-    one, two = shown.figure.fields
+    x, y = shown.figure.fields
     swept = [row for row in shown.drawn if parameter in row.row.hyperparameters]
-    lines = grouped(
-        (f"{row.method.label} over {parameter}" if row in swept else row.label, row)
-        for row in shown.drawn
-    )
-    look = looks({label: rows[0].method.algo for label, rows in lines.items()}, shown.paper.id)
+    lines: dict[str, list[FigureRow]] = {}
+    for row in shown.drawn:
+        label = f"{row.method.label} over {parameter}" if row in swept else row.label
+        lines.setdefault(label, []).append(row)
+
+    methods = {label: rows[0].method for label, rows in lines.items()}
+    look = shown.looks_of(methods)
     series = []
     for label, rows in lines.items():
-        texts = tuple(f"{row.row.hyperparameters[parameter]:g}" for row in rows if row in swept)
-        series.append(Series(label, _final(rows, one), _final(rows, two), look[label], texts))
-    panel = Panel("", series, metric_info(one).axis, metric_info(two).axis)
-    return [
-        ("", plots.means, [panel] if series else []),
-        ("_curves", plots.curves, _curve_panels(replace(shown, rows=swept), swept)),
-    ]
+        line = Series(
+            label,
+            _final(rows, x),
+            _final(rows, y),
+            look[label],
+        )
+        if rows[0] in swept:
+            values = [f"{row.row.hyperparameters[parameter]:g}" for row in rows]
+            line = replace(line, texts=tuple(values))
+        series.append(line)
+    planes = []
+    if series:
+        planes.append(Panel("", series, metric_info(x).axis, metric_info(y).axis))
+    curves = _curve_panels(replace(shown, rows=swept))
+    return [("", plots.means, planes), ("_curves", plots.curves, curves)]
 
 
 def _final(rows: Iterable[FigureRow], field: str) -> np.ndarray:
     """Return final values [seeds, rows] in the printed unit, NaN where a seed was not run."""
-    table = pd.DataFrame([row.runs.final(field) for row in rows]).sort_index(axis=1)
-    return table.to_numpy(float).T * metric_info(field).factor
+    by_seed = pd.DataFrame([row.runs.final(field) for row in rows])
+    table = by_seed.sort_index(axis=1).to_numpy(float)
+    return table.T * metric_info(field).factor
 
 
 def _two_clients(shown: FigureRuns) -> Pictures:
+    """Return the training losses of the clients with the lowest and the highest loss at first."""
     look = looks({"lowest loss at first": "", "highest loss at first": ""})
     panels = []
     for row in shown.drawn:
-        clients = zip(*(low_and_high(run.clients()) for run in row.runs.runs.values()), strict=True)
+        pairs = [low_and_high(run.clients()) for run in row.runs.runs.values()]
         series = [
-            _series(label, c, "train_loss", look[label])
-            for label, c in zip(look, clients, strict=True)
+            _series(label, curves, "train_loss", look[label])
+            for label, curves in zip(look, zip(*pairs, strict=True), strict=True)
         ]
-        panels.append(Panel(row.setup, series, "round", "training loss"))
+        panels.append(Panel(row.runs.setup, series, "round", "training loss"))
     return [("", plots.curves, panels)]
 
 
@@ -237,7 +283,11 @@ _KINDS: dict[str, Callable[[FigureRuns], Pictures]] = {
 # ---- any runs
 
 
-def client_panels(title: str, lines: Mapping[str, tuple[Look, Sequence[Run]]]) -> list[Panel]:
+def client_panels(
+    title: str,
+    runs_of_line: Mapping[str, Sequence[Run]],
+    look: Mapping[str, Look],
+) -> list[Panel]:
     """Return a panel of the accuracies of the clients of all seeds in their last rounds, in order.
 
     There is none if no run has accuracies of its clients.
@@ -246,30 +296,33 @@ def client_panels(title: str, lines: Mapping[str, tuple[Look, Sequence[Run]]]) -
 
     Args:
         title: Title of the panel.
-        lines: The look and the runs of each line.
+        runs_of_line: The runs of each line by label.
+        look: The look of each line by label.
     """
     series = []
-    for label, (look, runs) in lines.items():
-        known = [
-            run.last_clients()["accuracy"].dropna().to_numpy(float)
-            for run in runs
-            if run.has_clients
-        ]
-        if known:
-            accuracies = np.sort(100 * np.concatenate(known))
+    for label, runs in runs_of_line.items():
+        clients = [run.last_clients()["accuracy"].dropna() for run in runs if run.has_clients]
+        if clients:
+            accuracies = np.sort(100 * pd.concat(clients).to_numpy(float))
             ranks = np.linspace(0, 100, len(accuracies) + 1)[1:]
-            series.append(Series(label, ranks, accuracies[None], look))
-    seeds = " of all seeds" if any(len(runs) > 1 for _, runs in lines.values()) else ""
-    panel = Panel(title, series, f"rank among the clients{seeds} (%), worst first", "accuracy (%)")
-    return [panel] if series else []
+            series.append(Series(label, ranks, accuracies[None], look[label]))
+    if not series:
+        return []
+    several = any(len(runs) > 1 for runs in runs_of_line.values())
+    seeds = " of all seeds" if several else ""
+    x_label = f"rank among the clients{seeds} (%), worst first"
+    return [Panel(title, series, x_label, "accuracy (%)")]
 
 
 def curve_panels(
-    runs: Sequence[Run], fields: Sequence[str], x: str = "round", by: str = "algo"
+    runs: Sequence[Run],
+    fields: Sequence[str],
+    x: str = "round",
+    by: str = "algo",
 ) -> list[Panel]:
     """Return the curves of runs: a panel per setting and field, a line per value of a key.
 
-    Lines of several methods with one value also have the name of the method.
+    Lines of other keys than ``algo`` also have the name of the method.
 
     Args:
         runs: The runs; those that are not done do not count.
@@ -280,18 +333,35 @@ def curve_panels(
     Raises:
         RequestError: If a key is unknown, or no run measured a metric.
     """
-    curves = [(field, curve) for field in fields for curve in run_curves(runs, x, field, by)]
-    methods = Counter(name for name, _ in {(c.name, c.algo) for _, c in curves})
-    labels = [f"{c.algo} {c.name}" if methods[c.name] > 1 else c.name for _, c in curves]
-    look = looks({label: c.algo for label, (_, c) in zip(labels, curves, strict=True)})
-    panels = grouped(
-        ((c.setting, field), Series(label, c.x, c.y, look[label]))
-        for label, (field, c) in zip(labels, curves, strict=True)
+    curves = grouped(
+        ((curve.setting, field), curve)
+        for field in fields
+        for curve in run_curves(runs, x, field, by)
     )
-    return [
-        Panel(setting, panels[setting, field], position(x)[0], metric_info(field).axis)
-        for setting, field in sorted(panels, key=lambda panel: panel[0])
-    ]
+    every_curve = chain.from_iterable(curves.values())
+    look = looks({_label(curve, by): curve.algo for curve in every_curve})
+    panels = []
+    for setting, field in sorted(curves, key=lambda place: place[0]):
+        series = []
+        for curve in curves[setting, field]:
+            label = _label(curve, by)
+            series.append(Series(label, curve.x, curve.y, look[label]))
+        x_label, *_ = position(x)
+        panels.append(Panel(setting, series, x_label, metric_info(field).axis))
+    return panels
+
+
+def _label(curve: RunCurve, by: str) -> str:
+    """Return the label of the line of a value of a key, with the method unless that is the key."""
+    return curve.name if by == "algo" else f"{curve.algo} {curve.name}"
+
+
+def measured_fields(runs: Iterable[Run]) -> list[str]:
+    """Return those of the metrics that are drawn of any runs that one of the runs has measured."""
+    known: set[str] = set()
+    for run in runs:
+        known.update(name for name, value in run.last_round().items() if value is not None)
+    return [name for name in OWN_FIELDS if name in known]
 
 
 def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
@@ -302,32 +372,31 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     runs = [run for line in table.lines for run in line.matched.runs.values()]
     if not runs:
         return []
-    fields = [
-        name for name in OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)
-    ]
+    fields = measured_fields(runs)
+    curves = curve_panels(runs, fields)[: _MOST_SETTINGS * len(fields)]
+
     blocks = blocks_of(runs, "algo")
-    look = looks(
-        {name: members[0].meta["algo"] for block in blocks for name, members in block.lines.items()}
-    )
+    algos: dict[str, str] = {}
+    for block in blocks:
+        for name, members in block.lines.items():
+            algos[name] = members[0].meta["algo"]
+    look = looks(algos)
     clients = []
     for block in blocks[:_MOST_SETTINGS]:
-        clients += client_panels(
-            block.title, {name: (look[name], members) for name, members in block.lines.items()}
-        )
+        clients += client_panels(block.title, block.lines, look)
+
+    note = ""
+    if len(blocks) > _MOST_SETTINGS:
+        note = f"drawn are the first {_MOST_SETTINGS} of {len(blocks)} settings"
+    reduced = reduced_texts((line.name, line.matched.reduced) for line in table.lines)
     figure = DrawnFigure(
         table.name,
         table.title,
-        reduced=tuple(
-            f"{line.name}: {', '.join(line.matched.reduced)}"
-            for line in table.lines
-            if line.matched.reduced
-        ),
+        reduced=reduced,
+        note=note,
     )
-    if len(blocks) > _MOST_SETTINGS:
-        figure = replace(
-            figure, note=f"drawn are the first {_MOST_SETTINGS} of {len(blocks)} settings"
-        )
-    curves = curve_panels(runs, fields)[: _MOST_SETTINGS * len(fields)]
-    return drawn(
-        figure, folder, [("_curves", plots.curves, curves), ("_clients", plots.curves, clients)]
-    )
+    pictures: Pictures = [
+        ("_curves", plots.curves, curves),
+        ("_clients", plots.curves, clients),
+    ]
+    return drawn(figure, folder, pictures)

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -21,6 +21,22 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return groups
 
 
+def reduced_texts(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """Return each departure from the paper once, with the rows that have it.
+
+    Args:
+        rows: The name and the departures of every row.
+    """
+    rows = list(rows)
+    reductions = grouped((tuple(departures), name) for name, departures in rows if departures)
+    texts = []
+    for departures, names in reductions.items():
+        everywhere = len(names) == len(rows) > 1
+        members = "all runs" if everywhere else ", ".join(dict.fromkeys(names))
+        texts.append(f"{members}: {', '.join(departures)}")
+    return tuple(texts)
+
+
 def plural(count: int, word: str) -> str:
     """Return a number of things as text: '1 seed', '6 splits'."""
     return f"{count} {word}{'' if count == 1 else 's'}"
@@ -33,7 +49,11 @@ def p_text(p: float | None) -> str:
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
 
 
-def with_spread(mean: float | None, std: float | None, digits: int) -> str:
+def with_spread(
+    mean: float | None,
+    std: float | None,
+    digits: int,
+) -> str:
     """Return a mean ± sample STD as text; empty without a mean."""
     if mean is None:
         return ""
@@ -64,7 +84,8 @@ def one_line_value(value: object) -> str:
 
 def anchor(*words: str) -> str:
     """Return the id of a part of a page: the same for the same words."""
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-") or "part"
+    text = " ".join(words).lower()
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-") or "part"
 
 
 def href(path: str) -> str:

@@ -91,9 +91,8 @@ def printed_label(label: str) -> str:
     words = []
     for pair in pairs.split():
         key, _, value = pair.partition("=")
-        words.append(
-            _KEYS[key].format(value) if key in _KEYS else f"{key.rpartition('.')[2]}={value}"
-        )
+        plain = key.rpartition(".")[2] + "={}"
+        words.append(_KEYS.get(key, plain).format(value))
     keys = ", ".join(words)
     return f"{name} ({keys})" if name and keys else name or keys
 
@@ -120,15 +119,21 @@ def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
     tables = {}
     for i, setting in enumerate(settings):
         name = "setting" if len(settings) == 1 else f"setting_{i + 1}"
-        columns = [(_heading(c.metric), c, c.blocks[i]) for c in compared]
+        columns = [
+            (_heading(comparison.metric), comparison, comparison.blocks[i])
+            for comparison in compared
+        ]
         tables[f"{name}.tex"] = _float(name, f"{metrics} on {setting}", columns)
     if len(settings) > 1:
-        for c in compared:
-            name = f"all_{c.metric.name}"
-            columns = list(zip(settings, [c] * len(settings), c.blocks, strict=True))
-            tables[f"{name}.tex"] = _float(
-                name, f"{c.metric.axis} on {listed(settings, 'settings')}", columns
-            )
+        every_setting = listed(settings, "settings")
+        for comparison in compared:
+            name = f"all_{comparison.metric.name}"
+            columns = [
+                (setting, comparison, block)
+                for setting, block in zip(settings, comparison.blocks, strict=True)
+            ]
+            title = f"{comparison.metric.axis} on {every_setting}"
+            tables[f"{name}.tex"] = _float(name, title, columns)
     return tables
 
 
@@ -137,7 +142,11 @@ def _heading(metric: MetricInfo) -> str:
     return f"{metric.heading}{unit}{_ARROWS[metric.direction]}"
 
 
-def _float(name: str, title: str, columns: Sequence[Column]) -> str:
+def _float(
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+) -> str:
     """Return a table as a float of one column of the page, or of both where it would not fit one.
 
     Args:
@@ -148,13 +157,19 @@ def _float(name: str, title: str, columns: Sequence[Column]) -> str:
     heads = [head for head, _, _ in columns]
     compared = columns[0][1]
     cells = [marked(comparison, block) for _, comparison, block in columns]
-    methods = [method for method in compared.names if any(method in column for column in cells)]
-    rows: list[Values] = [
-        (printed_label(method), *(column.get(method, Cell("–")) for column in cells))
-        for method in methods
-    ]
-    table = table_of("", ("Method", *heads), rows, notes=_notes(columns))
-    counts = [cell.n for _, _, block in columns for cell in block.numbers.values()]
+    rows: list[Values] = []
+    for method in compared.names:
+        if any(method in column for column in cells):
+            row = [column.get(method, Cell("–")) for column in cells]
+            rows.append((printed_label(method), *row))
+    table = table_of(
+        "",
+        ("Method", *heads),
+        rows,
+        notes=_notes(columns),
+    )
+    seeds = [cell.n for _, _, block in columns for cell in block.numbers.values()]
+    width = markdown_rows(table).index("\n")
     return render(
         "float.tex",
         name=name,
@@ -162,22 +177,22 @@ def _float(name: str, title: str, columns: Sequence[Column]) -> str:
         table=table,
         alpha=compared.alpha,
         baseline=printed_label(compared.baseline or ""),
-        star="*" if markdown_rows(table).index("\n") > _WIDEST else "",
-        fewest=min(counts),
-        most=max(counts),
+        star="*" if width > _WIDEST else "",
+        fewest=min(seeds),
+        most=max(seeds),
         metrics=[comparison.metric for _, comparison, _ in columns],
     )
 
 
 def _notes(columns: Sequence[Column]) -> list[str]:
     """Return the notes of all columns, each once."""
-    notes: dict[str, None] = {}
+    texts = []
     for head, compared, block in columns:
         setting = printed_label(block.title)
-        few = too_few(block.short, len(block.differences), compared.alpha)
-        for note in [*block_notes(block, compared.metric, printed_label), *few]:
-            notes[f"{setting}: {note}" if head == setting else note] = None
-    return list(notes)
+        notes = block_notes(compared, block, printed_label)
+        notes += too_few(block.short, len(block.differences), compared.alpha)
+        texts += [f"{setting}: {note}" if head == setting else note for note in notes]
+    return list(dict.fromkeys(texts))
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
@@ -189,49 +204,63 @@ def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
     """
     best = best_methods(block, compared.metric)
     against = best if compared.baseline is None else {compared.baseline}
-    return {
-        method: mean_cell(numbers, compared.metric, method in best, _mark(block, method, against))
-        for method, numbers in block.numbers.items()
-    }
+    cells = {}
+    for method, numbers in block.numbers.items():
+        mark = "" if method in against else _mark(block, method, against)
+        cells[method] = mean_cell(
+            numbers,
+            compared.metric,
+            method in best,
+            mark,
+        )
+    return cells
 
 
-def _mark(block: ComparedBlock, method: str, against: Collection[str]) -> str:
+def _mark(
+    block: ComparedBlock,
+    method: str,
+    against: Collection[str],
+) -> str:
     """Return the mark of a method that is significantly better or worse than one of ``against``."""
-    if method in against:
-        return ""
-    for d in block.differences:
-        if d.ahead is None:
+    for difference in block.differences:
+        ahead = difference.ahead
+        if ahead is None:
             continue
-        if d.first == method and d.second in against:
-            return BETTER if d.ahead else WORSE
-        if d.second == method and d.first in against:
-            return WORSE if d.ahead else BETTER
+        if difference.first == method and difference.second in against:
+            return BETTER if ahead else WORSE
+        if difference.second == method and difference.first in against:
+            return WORSE if ahead else BETTER
     return ""
 
 
 # ---- figures and statement
 
 
-def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path) -> dict[str, str]:
+def _figures(
+    runs: Sequence[Run],
+    compared: Sequence[ComparedRuns],
+    folder: Path,
+) -> dict[str, str]:
     """Draw the curves of every metric and setting, and return their captions by file."""
     captions = {}
     for comparison in compared:
-        metric = comparison.metric
-        titles = [block.title for block in comparison.blocks]
-        for panel in curve_panels(runs, [metric.name], by=comparison.key):
-            if panel.title not in titles:
+        metric = comparison.metric.name
+        drawn = curve_panels(runs, [metric], by=comparison.key)
+        panels = {panel.title: panel for panel in drawn}
+        for place, block in enumerate(comparison.blocks, 1):
+            if block.title not in panels:
                 continue
-            place = titles.index(panel.title)
-            name = f"figures/{metric.name}_{place + 1}.pdf"
-            title = printed_label(panel.title)
+            panel = panels[block.title]
+            title = printed_label(block.title)
             series = [replace(line, label=printed_label(line.label)) for line in panel.series]
             printed = replace(panel, title=title, series=series)
+            name = f"figures/{metric}_{place}.pdf"
             draw(
                 folder / name,
                 plots.curves,
                 "",
                 [printed],
-                reduced=bool(comparison.blocks[place].reduced),
+                reduced=bool(block.reduced),
             )
             captions[name] = f"{capitalised(panel.y_label)} on {title}"
     return captions
@@ -248,10 +277,12 @@ def statement(runs: Sequence[Run], alpha: float) -> str:
         DamagedRun: If a run cannot be read.
     """
     done = [run for run in runs if run.done]
-    sources = {(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}
-    notes = dict.fromkeys(
-        text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial)
-    )
+    sources = set()
+    notes: list[str] = []
+    for run in done:
+        sources.add((run.meta["data"], run.flat.get("data.source._target_", "")))
+        notes += run.meta.get("sources", ())
+        notes += run.unofficial
     return render(
         "statement.tex",
         runs=runs,
@@ -259,5 +290,5 @@ def statement(runs: Sequence[Run], alpha: float) -> str:
         methods=described(done),
         hours=sum(run.seconds for run in done) / 3600,
         sources=[(data, citation(target)) for data, target in sorted(sources)],
-        notes=notes,
+        notes=dict.fromkeys(notes),
     )

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.settings import by_setting
@@ -9,19 +10,6 @@ from fedbench.config.comments import method_name
 from fedbench.reports.templates import ENVIRONMENT
 from fedbench.runs.run import Run
 
-_SENTENCES = {  # the macros of ``assets/methods.txt``, and how the sentences about them begin
-    "method": "The method is",
-    "data": "The data are",
-    "split": "The split is",
-    "model": "The model is",
-    "evaluation": "The evaluation is",
-    "rounds": "The number of rounds is",
-    "cohort": "The cohort is",
-    "local_work": "Local work is",
-    "local_rate": "The local learning rate is",
-    "seeds": "The seeds are",
-    "choice": "The choice of values is",
-}
 _MOST = 4  # names in a title, or texts in a sentence, that are listed
 
 
@@ -32,15 +20,18 @@ def title_of_runs(runs: Iterable[Run]) -> str:
         return "No runs"
     methods = listed((method_name(run.meta["algo"]) for run in runs), "methods")
     data = dict.fromkeys(title_of([run]) for run in runs)
-    settings = f"{len(data)} settings" if len(data) > _MOST else "; ".join(data)
+    settings = "; ".join(data)
+    if len(data) > _MOST:
+        settings = f"{len(data)} settings"
     return f"{methods} on {settings}"
 
 
 def listed(names: Iterable[str], plural: str) -> str:
     """Return names as in a sentence, 'A, B and C', or their number if there are many."""
-    *most, last = names = list(dict.fromkeys(names))
-    if len(names) > _MOST:
-        return f"{len(names)} {plural}"
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) > _MOST:
+        return f"{len(distinct)} {plural}"
+    *most, last = distinct
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -49,25 +40,28 @@ def described(runs: Iterable[Run]) -> list[str]:
 
     Settings without a run that counts are left out; without any run there are no sentences.
     """
-    groups = [[run for run in group if run.counts] for group in by_setting(runs).values()]
-    groups = [group for group in groups if group]
-    if not groups:
+    counted: list[Run] = []
+    facts: dict[str, dict[str, set[str]]] = {}  # methods by text, for each beginning of a sentence
+    for setting in by_setting(runs).values():
+        group = [run for run in setting if run.counts]
+        if not group:
+            continue
+        counted += group
+        method = method_name(group[0].meta["algo"])
+        for beginning, text in _facts(group).items():
+            facts.setdefault(beginning, {}).setdefault(text, set()).add(method)
+    if not counted:
         return []
-    # a run of each setting by text
-    facts: dict[str, dict[str, list[Run]]] = {name: {} for name in _SENTENCES}
-    for group in groups:
-        for name, text in _facts(group).items():
-            facts[name].setdefault(text, []).append(group[0])
-    sentences = [f"{_SENTENCES[name]} {_joined(texts)}" for name, texts in facts.items() if texts]
-    environment = environment_of([run for group in groups for run in group])
+    sentences = [f"{beginning} {_joined(texts)}" for beginning, texts in facts.items()]
+    environment = environment_of(counted)
     software = ", ".join(f"{name} {' or '.join(values)}" for name, values in environment.items())
     return [*sentences, f"The software and hardware are {software}"]
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the facts of a setting that hold for it, by the names of their macros."""
+    """Return the facts that hold for a setting, by the beginning of their sentences."""
     run = runs[0]
-    macros = ENVIRONMENT.get_template("methods.txt").make_module(
+    macros: Any = ENVIRONMENT.get_template("methods.txt").make_module(
         {
             "run": run,
             "flat": defaultdict(lambda: None, run.flat),
@@ -76,12 +70,16 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
             "data_name": content_of(run),
         }
     )
-    texts = {name: " ".join(getattr(macros, name)().split()) for name in _SENTENCES}
-    return {name: text for name, text in texts.items() if text}
+    facts = {}
+    for name, beginning in macros.sentences.items():
+        text = " ".join(getattr(macros, name)().split())
+        if text:
+            facts[beginning] = text
+    return facts
 
 
-def _joined(texts: Mapping[str, Sequence[Run]]) -> str:
-    """Return the texts of a fact, each with the methods, else the data sets, that alone have it.
+def _joined(texts: Mapping[str, set[str]]) -> str:
+    """Return the texts of a fact, each with its methods where these differ.
 
     More texts than a reader can follow are counted.
     """
@@ -89,17 +87,11 @@ def _joined(texts: Mapping[str, Sequence[Run]]) -> str:
         return next(iter(texts))
     if len(texts) > _MOST:
         return f"different between settings, in {len(texts)} ways that the tables list"
-    names: dict[str, list[str]] = {}
-    for name_of in (lambda run: method_name(run.meta["algo"]), content_of):
-        names = {text: sorted({name_of(run) for run in runs}) for text, runs in texts.items()}
-        counts = Counter(name for members in names.values() for name in members)
-        if max(counts.values()) == 1:
-            break
-        names = {}
+    alike = len(set(map(frozenset, texts.values()))) == 1
     parts = []
-    for text in sorted(texts):
-        members = ", ".join(names.get(text, ()))
-        parts.append(f"{text} ({members})" if members and members not in text else text)
+    for text, methods in sorted(texts.items()):
+        members = ", ".join(sorted(methods))
+        parts.append(text if alike or members in text else f"{text} ({members})")
     return f"{' or '.join(parts)}, by setting"
 
 
@@ -112,14 +104,14 @@ def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
     for run in runs:
         meta = run.meta
         changes = " with changes" if meta.get("git_dirty") else ""
-        named = {
+        environment = {
             **meta.get("versions", {}),
             "device": meta.get("device_name"),
             "platform": meta.get("platform"),
             "commit": f"{meta.get('git_commit')}{changes}",
         }
         if "own_commit" in meta:
-            named["commit of the user's code"] = meta["own_commit"]
-        for key, value in named.items():
+            environment["commit of the user's code"] = meta["own_commit"]
+        for key, value in environment.items():
             facts[key][str(value)] += 1
     return {key: dict(sorted(counts.items())) for key, counts in facts.items()}

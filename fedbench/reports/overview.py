@@ -3,7 +3,6 @@
 It shows what the ``summary.json`` of every report says.
 """
 
-from collections import Counter
 from pathlib import Path
 
 from fedbench.core.atomic_files import replace_file
@@ -13,7 +12,7 @@ from fedbench.reports.page import PAGE, render_page
 from fedbench.reports.paper import SUMMARY, Summary, all_papers
 from fedbench.reports.write import SUMMARY_FILE
 from fedbench.runs.bundle import is_bundle
-from fedbench.runs.results import Results
+from fedbench.runs.run import run_folders
 
 
 def is_collection(folder: Path) -> bool:
@@ -22,8 +21,7 @@ def is_collection(folder: Path) -> bool:
         is_bundle(child) for child in folder.iterdir() if child.is_dir()
     ):
         return False
-    store = Results(folder)
-    return not any(True for _ in store) and not store.damaged
+    return not run_folders(folder)
 
 
 def write_overview(folder: Path) -> str:
@@ -34,11 +32,9 @@ def write_overview(folder: Path) -> str:
         NotWritten: If the page cannot be written.
     """
     reports, others = [], []
-    environment: dict[str, Counter[str]] = {}
-    for place in sorted(child for child in folder.iterdir() if (child / PAGE).is_file()):
+    for page in sorted(folder.glob(f"*/{PAGE}")):
+        place = page.parent
         summary = _read(place)
-        for key, counts in summary.environment.items():
-            environment.setdefault(key, Counter()).update(counts)
         mine = [paper for paper in summary.papers if paper.id == place.name]
         reports += mine
         others += [] if mine else [(place.name, f"{place.name}/{PAGE}")]
@@ -49,11 +45,10 @@ def write_overview(folder: Path) -> str:
         links_to=[(f"{paper.id}/{PAGE}", paper) for paper in reports],
         total=total,
         others=others,
-        environment={key: dict(sorted(counts.items())) for key, counts in environment.items()},
     )
     replace_file(folder / PAGE, html)
     return (
-        f"{len(reports)} papers: {coverage_text(total.coverage)}; {total.counts.text}; "
+        f"{len(reports)} papers: {coverage_text(total.coverage)}; {total.claims_text}; "
         f"{total.runs} runs, {total.hours:.1f} hours\nwritten: {folder / PAGE}"
     )
 

@@ -3,14 +3,15 @@
 import base64
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from fedbench.analysis.table_model import Line, TableData, coverage
+from fedbench.analysis import table_model
+from fedbench.analysis.table_model import Line, TableData
 from fedbench.papers.readings import ADOPTED
 from fedbench.reports import claim_texts, filters, table_pages
 from fedbench.reports.paper import PaperReport, all_papers
@@ -60,53 +61,26 @@ class Content:
     papers: tuple[PaperReport, ...] = ()
     tables: tuple[TableData, ...] = ()
     figures: tuple[DrawnFigure, ...] = ()
-    environment: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    environment: dict[str, dict[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
     footer: str = ""
     methods: tuple[str, ...] = ()
 
+    @property
+    def every_table(self) -> list[TableData]:
+        """The tables of the papers, then those of other runs."""
+        return [*(table for report in self.papers for table in report.tables), *self.tables]
 
-_FUNCTIONS = (  # that pages call by their names
-    coverage,
-    filters.coverage_text,
-    filters.p_text,
-    claim_texts.axes_of,
-    claim_texts.blocks_text,
-    claim_texts.choice_text,
-    claim_texts.counts_text,
-    claim_texts.interval_text,
-    claim_texts.judged,
-    claim_texts.lead_text,
-    claim_texts.needs_text,
-    claim_texts.pairs_text,
-    claim_texts.reason_text,
-    claim_texts.reductions_text,
-    claim_texts.scaled_word,
-    claim_texts.state_of,
-    table_pages.agreements,
-    table_pages.basis_text,
-    table_pages.best_columns,
-    table_pages.command_text,
-    table_pages.difference_text,
-    table_pages.differs,
-    table_pages.further_columns,
-    table_pages.impossible_columns,
-    table_pages.main_columns,
-    table_pages.measured_text,
-    table_pages.notes_of,
-    table_pages.printed_text,
-    table_pages.row_note,
-    table_pages.values_text,
-)
-ENVIRONMENT.tests["reduced"] = table_pages.is_reduced
-ENVIRONMENT.globals |= {function.__name__: function for function in _FUNCTIONS}
+
+# modules whose functions templates call, as in ``claim_texts.counts_text(verdict)``
 ENVIRONMENT.globals |= {
     "ADOPTED": ADOPTED,
-    "AXIS_WORDS": claim_texts.AXIS_WORDS,
-    "OWN_CAPTION": table_pages.OWN_CAPTION,
-    "SCALED": claim_texts.SCALED,
+    "claim_texts": claim_texts,
+    "table_model": table_model,
+    "table_pages": table_pages,
 }
+ENVIRONMENT.tests["reduced"] = table_pages.is_reduced
 
 
 def page(content: Content, place: Path | None = None) -> str:
@@ -117,30 +91,32 @@ def page(content: Content, place: Path | None = None) -> str:
         place: Directory of the page, from which it links to the runs; None for no links.
     """
     summaries = [report.summary for report in content.papers]
-    tables = [*(table for report in content.papers for table in report.tables), *content.tables]
     return render_page(
         "page.html",
         **vars(content),
-        lines=[line for table in tables for line in table.lines],
+        lines=[line for table in content.every_table for line in table.lines],
         total=all_papers(summaries),
         links_to=[(f"#{filters.anchor('paper', summary.id)}", summary) for summary in summaries],
-        links=lambda line: {} if place is None else run_links(line, place),
+        links=partial(run_links, place=place),
     )
 
 
-def run_links(line: Line, place: Path) -> dict[str, str]:
+def run_links(line: Line, place: Path | None) -> dict[str, str]:
     """Return the folders of a row's runs, or of the reports with these runs, and their names.
 
     Args:
         line: The row.
-        place: Directory of the page, to which the folders are relative.
+        place: Directory of the page, to which the folders are relative; None for no links.
     """
-    links = {}
+    links: dict[str, str] = {}
+    if place is None:
+        return links
     for unit, run in line.matched.runs.items():
         folder = Path(os.path.relpath(run.place, place)).as_posix()
-        links[f"{folder}/"] = (
-            str(unit.seed) if run.place == run.path else "/".join(run.place.parts[-2:])
-        )
+        name = str(unit.seed)
+        if run.place != run.path:  # in a published report
+            name = "/".join(run.place.parts[-2:])
+        links[f"{folder}/"] = name
     return links
 
 

@@ -1,7 +1,8 @@
 """A report about a paper, its summary, and the files on its claims."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +13,9 @@ from fedbench.analysis.table_model import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.schema import Claim, Paper
 from fedbench.reports import claim_texts as texts
-from fedbench.reports.claim_texts import ClaimCounts, Judged, judged
+from fedbench.reports.claim_texts import Judged, judged
 from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.templates import render
 from fedbench.reports.text_table import csv_text
 from fedbench.runs.run import Run
 
@@ -32,7 +34,6 @@ class PaperSummary:
         claims: The counted properties of its claims.
         runs: Number of runs.
         hours: Hours of training and evaluation.
-        figures: The pictures, without their content.
         note: A caveat that stands before the counts.
     """
 
@@ -43,13 +44,22 @@ class PaperSummary:
     claims: tuple[Judged, ...]
     runs: int
     hours: float
-    figures: tuple[DrawnFigure, ...] = ()
     note: str = ""
 
+    @cached_property
+    def states(self) -> Counter[str]:
+        """Numbers of claims by ``Judged.state``."""
+        return Counter(claim.state for claim in self.claims)
+
+    @cached_property
+    def scaled(self) -> Counter[str]:
+        """Numbers of claims without a verdict, by the result of their scaled-down check."""
+        return Counter(claim.scaled for claim in self.claims if claim.scaled)
+
     @property
-    def counts(self) -> ClaimCounts:
-        """Its claims, counted."""
-        return ClaimCounts(self.claims)
+    def claims_text(self) -> str:
+        """The numbers of claims as text."""
+        return render("claims.txt", paper=self, scaled_words=texts.SCALED.values()).rstrip()
 
 
 def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
@@ -67,10 +77,9 @@ def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The content of ``summary.json``: numbers by paper, environment, and files."""
+    """The content of ``summary.json``: numbers by paper, and the files of the report."""
 
     papers: tuple[PaperSummary, ...] = ()
-    environment: dict[str, dict[str, int]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
 
 
@@ -106,7 +115,6 @@ class PaperReport:
             claims=tuple(judged(claim, readings) for claim, readings in self.claims),
             runs=len(self.runs),
             hours=sum(run.seconds for run in self.runs if run.done) / 3600,
-            figures=tuple(replace(figure, svg="") for figure in self.figures if figure.svg),
             note=self.paper.paper.note,
         )
 

@@ -7,6 +7,7 @@ top of the others. The legend explains bands and bars. Spread over seeds is the 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fedbench.papers.schema import Tuning
 from fedbench.reports.canvas import (
     SIZE,
     WIDTH,
@@ -25,6 +27,7 @@ from fedbench.reports.canvas import (
     plain_numbers,
     sheet,
 )
+from fedbench.reports.templates import render
 
 _POINTS = 400  # most points of a curve
 
@@ -65,35 +68,61 @@ def curves(
     are drawn, evenly spread from the first to the last. A logarithmic axis (``log_y``) cuts off
     values of 0 and below at its lower end.
     """
-    band = Patch(facecolor="0.5", alpha=0.3, label="band: lowest to highest seed")
-    figure, places = sheet(title, panels, _legend(panels, band), reduced)
-    for axes, panel in zip(places, panels, strict=True):
+    band = Patch(
+        facecolor="0.5",
+        alpha=0.3,
+        label="band: lowest to highest seed",
+    )
+    figure, every_axes = sheet(
+        title,
+        panels,
+        _legend(panels, band),
+        reduced,
+    )
+    for axes, panel in zip(every_axes, panels, strict=True):
         for number, series in enumerate(panel.series):
-            y = pd.DataFrame(series.y.T, index=series.x).dropna(how="all")
-            y = y.iloc[np.linspace(0, len(y) - 1, min(len(y), _POINTS)).round().astype(int)]
-            every = max(1, round(len(y) / 8))
-            marks = (number * every // 3 % every, every)  # not all at the same points
-            axes.plot(
-                y.index, y.mean(axis=1), label=series.label, markevery=marks, **series.look.line
-            )
-            if len(series.y) > 1:
-                low, high = y.min(axis=1), y.max(axis=1)
-                axes.fill_between(
-                    y.index,
-                    low,
-                    high,
-                    color=series.look.colour,
-                    alpha=0.18,
-                    linewidth=0,
-                    zorder=1.5,
-                )
+            _draw_curve(axes, series, number)
         if log_y and any((series.y > 0).any() for series in panel.series):
             axes.set_yscale("log")
             plain_numbers(axes.yaxis)
     return figure
 
 
-def means(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
+def _draw_curve(
+    axes: Any,
+    series: Series,
+    number: int,
+) -> None:
+    """Draw the mean of a series of a panel by its number, and a band if it has several seeds."""
+    y = pd.DataFrame(series.y.T, index=series.x).dropna(how="all")
+    chosen = np.linspace(0, len(y) - 1, min(len(y), _POINTS))
+    y = y.iloc[chosen.round().astype(int)]
+    every = max(1, round(len(y) / 8))
+    first = number * every // 3 % every  # not all markers at the same points
+    axes.plot(
+        y.index,
+        y.mean(axis=1),
+        label=series.label,
+        markevery=(first, every),
+        **series.look.line,
+    )
+    if len(series.y) > 1:
+        axes.fill_between(
+            y.index,
+            y.min(axis=1),
+            y.max(axis=1),
+            color=series.look.colour,
+            alpha=0.18,
+            linewidth=0,
+            zorder=1.5,
+        )
+
+
+def means(
+    title: str,
+    panels: Sequence[Panel],
+    reduced: bool = False,
+) -> Figure:
     """Draw means with bars of one STD: over a parameter, or in the plane of two measures."""
     bar = Line2D(
         [],
@@ -106,30 +135,52 @@ def means(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
     )
     plane = any(series.x.ndim == 2 for panel in panels for series in panel.series)
     size = (2 * WIDTH, 3.4) if plane else SIZE
-    figure, places = sheet(title, panels, _legend(panels, bar), reduced, size)
-    for axes, panel in zip(places, panels, strict=True):
+    figure, every_axes = sheet(
+        title,
+        panels,
+        _legend(panels, bar),
+        reduced,
+        size,
+    )
+    for axes, panel in zip(every_axes, panels, strict=True):
         for series in panel.series:
-            y = pd.DataFrame(series.y).dropna(axis=1, how="all")
-            x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
-            with np.errstate(invalid="ignore"):  # runs that diverged have no spread
-                bars = {"xerr": x.std(), "yerr": y.std()}
-            axes.errorbar(
-                x.mean(), y.mean(), **bars, label=series.label, elinewidth=0.8, **series.look.line
-            )
-            for i, text in enumerate(series.texts):
-                if i in y:
-                    place = (x[i].mean(), y[i].mean())
-                    axes.annotate(
-                        text, place, (4, 4), textcoords="offset points", color=series.look.colour
-                    )
+            _draw_means(axes, series)
     return figure
+
+
+def _draw_means(axes: Any, series: Series) -> None:
+    """Draw the means of a series with their bars and texts."""
+    y = pd.DataFrame(series.y).dropna(axis=1, how="all")
+    x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
+    with np.errstate(invalid="ignore"):  # runs that diverged have no spread
+        x_bars = x.std()
+        y_bars = y.std()
+    axes.errorbar(
+        x.mean(),
+        y.mean(),
+        xerr=x_bars,
+        yerr=y_bars,
+        label=series.label,
+        elinewidth=0.8,
+        **series.look.line,
+    )
+    for i, text in enumerate(series.texts):
+        if i in y:
+            axes.annotate(
+                text,
+                (x[i].mean(), y[i].mean()),
+                (4, 4),
+                textcoords="offset points",
+                color=series.look.colour,
+            )
 
 
 def _legend(panels: Sequence[Panel], note: Any) -> list[Any]:
     """Return the entries of a legend: each line, and for several seeds the band or bar."""
-    series = [s for panel in panels for s in panel.series]
-    lines = legend_lines((s.label, s.look) for s in series)
-    return [*lines, note] if any(len(s.y) > 1 for s in series) else lines
+    series = list(chain.from_iterable(panel.series for panel in panels))
+    lines = legend_lines((line.label, line.look) for line in series)
+    several = any(len(line.y) > 1 for line in series)
+    return [*lines, note] if several else lines
 
 
 # ---- pictures of figures
@@ -150,7 +201,7 @@ class DrawnFigure:
         reduced: Departures from the paper.
         note: What is not drawn.
         alt: What is drawn, as the alternative text of the picture.
-        tuning: Which methods were tuned, as (by whom, sentence).
+        tuning: Which methods were tuned; None if nothing is known of it.
     """
 
     name: str
@@ -160,31 +211,30 @@ class DrawnFigure:
     reduced: tuple[str, ...] = ()
     note: str = ""
     alt: str = ""
-    tuning: tuple[tuple[str, str], ...] = ()
+    tuning: Tuning | None = None
 
 
-def drawn(figure: DrawnFigure, folder: Path, pictures: Pictures) -> list[DrawnFigure]:
+def drawn(
+    figure: DrawnFigure,
+    folder: Path,
+    pictures: Pictures,
+) -> list[DrawnFigure]:
     """Draw the pictures of a figure that have something to draw, and return one with each."""
     views = []
     for part, drawing, panels in pictures:
-        if panels:
-            name = f"{figure.name}{part}"
-            base = folder / name.replace("/", "_")
-            *_, svg = draw(base, drawing, figure.title, panels, reduced=bool(figure.reduced))
-            views.append(
-                replace(figure, name=name, svg=svg.read_text(encoding="utf-8"), alt=_alt(panels))
-            )
+        if not panels:
+            continue
+        name = f"{figure.name}{part}"
+        base = folder / name.replace("/", "_")
+        reduced = bool(figure.reduced)
+        *_, file = draw(
+            base,
+            drawing,
+            figure.title,
+            panels,
+            reduced=reduced,
+        )
+        svg = file.read_text(encoding="utf-8")
+        alt = render("alt.txt", panels=panels).strip()
+        views.append(replace(figure, name=name, svg=svg, alt=alt))
     return views
-
-
-def _alt(panels: Sequence[Panel]) -> str:
-    """Return a sentence on what pictures show: the axes, the panels and the lines."""
-    axes = dict.fromkeys(f"{panel.y_label} by {panel.x_label}" for panel in panels)
-    titles = dict.fromkeys(panel.title for panel in panels if panel.title)
-    labels = dict.fromkeys(s.label for panel in panels for s in panel.series)
-    text = ", ".join(axes)
-    if titles:
-        text += f"; panels: {', '.join(titles)}"
-    if labels:
-        text += f"; lines: {', '.join(labels)}"
-    return f"{text}."

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from textwrap import fill
 
 from fedbench.analysis.table_model import RowGroup, TableData
 from fedbench.core.validation import choice
 from fedbench.reports.table_pages import caption_of, main_columns, notes_of, text_table
-from fedbench.reports.text_table import markdown_rows
+from fedbench.reports.text_table import markdown, markdown_rows
 
 WIDTH = 100  # columns of a terminal
 # of a table that no paper orders
@@ -35,29 +36,43 @@ def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> st
     )
 
 
-def _block_text(table: TableData, block: RowGroup, metrics: Sequence[str]) -> str:
+def wrapped(text: str) -> str:
+    """Return Markdown with paragraphs and notes of at most 100 columns; tables stay as they are."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith(("|", "#")):
+            indent = "  " if line.startswith("- ") else ""
+            line = fill(line, WIDTH, subsequent_indent=indent)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _block_text(
+    table: TableData,
+    block: RowGroup,
+    metrics: Sequence[str],
+) -> str:
+    """Return the rows of a setup as Markdown, with as many columns as there is room for."""
     places = _places(table, metrics)
     for shown in range(len(places), 0, -1):
-        text = text_table(table, block, places[:shown], brief=True)
-        rows = markdown_rows(text)
-        if rows.index("\n") <= WIDTH:
+        rows = text_table(
+            table,
+            block,
+            places[:shown],
+            brief=True,
+        )
+        if markdown_rows(rows).index("\n") <= WIDTH:
             break
-    title = f"{table.title}: {text.title}" if text.title else table.title
+    title = f"{table.title}: {rows.title}" if rows.title else table.title
     if {line.status for line in block.lines} == {"reduced"}:
         title += " (reduced)"
-    notes = [*text.notes, *notes_of(table)]
+    notes = [*rows.notes, *notes_of(table)]
     if more := [table.columns[place].metric.label for place in places[shown:]]:
         notes.append(f"also on the page: {', '.join(more)}")
     if agreement := _agreement(block, places[:shown]):
         notes.append(agreement)
-    below = [fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes]
-    parts = [
-        f"## {title}",
-        fill(f"{caption_of(table)}; *: best mean", WIDTH),
-        rows,
-        "\n".join(below),
-    ]
-    return "\n\n".join(filter(None, parts))
+    table_text = replace(rows, title="", notes=tuple(notes))
+    return wrapped(markdown([table_text], title, f"{caption_of(table)}; *: best mean"))
 
 
 def _places(table: TableData, metrics: Sequence[str]) -> list[int]:

@@ -10,25 +10,28 @@ from fedbench.analysis.departures import rate_of
 from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
 from fedbench.core.config_values import config_value, keys_text
 from fedbench.core.metrics import MetricInfo, metric_info
+from fedbench.papers.readings import Values
 from fedbench.papers.schema import Paper, Row
-from fedbench.reports.filters import K, grouped, with_spread
-from fedbench.reports.templates import BADGES, render
+from fedbench.reports.filters import K, reduced_texts, with_spread
+from fedbench.reports.templates import BADGES, note_lines, render
 from fedbench.reports.text_table import Cell, Table, csv_text, latex, markdown, table_of
 
 Fields = dict[str, Any]
-OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
-_MACHINE_KEYS = (
+OWN_CAPTION = (
+    "percent at the last round, mean ± sample STD over seeds; "
+    "(w): clients weighted by their test examples"
+)
+_MACHINE_KEYS = (  # not part of a command for others
     "seed",
     "results_dir",
     "data_dir",
     "device",
     "tracker",
     "force",
-)  # not part of a command for others
-_ORIGINS = {"searched": "searched here", "default": "defaults"}
+)
 _LEGEND = (
-    "Mean ± sample STD over seeds, then the paper's number: ≈ if it lies in the 95 % interval of the mean, widened by "
-    "its ±, ≠ if not, ? if it is impossible, / without a verdict"
+    "Mean ± sample STD over seeds, then the paper's number: ≈ if it lies in the 95 % interval of "
+    "the mean, widened by its ±, ≠ if not, ? if it is impossible, / without a verdict"
 )
 
 
@@ -62,7 +65,8 @@ def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
     if metric.direction is None or metric.spread or not means:
         return set()
     best = max(means.values(), key=lambda mean: metric.sign * mean)
-    return {key for key, mean in means.items() if metric.text(mean) == metric.text(best)}
+    printed = metric.text(best)
+    return {key for key, mean in means.items() if metric.text(mean) == printed}
 
 
 def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
@@ -73,11 +77,11 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
     """
     best: list[set[int]] = [set() for _ in block.lines]
     for place, column in enumerate(table.columns):
-        means = {
-            row: mean
-            for row, line in enumerate(block.lines)
-            if not line.matched.others and (mean := line.cells[place].mean) is not None
-        }
+        means: dict[int, float] = {}
+        for row, line in enumerate(block.lines):
+            mean = line.cells[place].mean
+            if mean is not None and not line.matched.others:
+                means[row] = mean
         if len(means) > 1:
             for row in best_names(means, metric_info(column.metric.field)):
                 best[row].add(place)
@@ -85,9 +89,11 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
 
 
 def _digits(cell: data.Cell, column: Column) -> int:
+    """Return the number of shown digits: those of the column, or of the paper if it prints more."""
     if cell.printed is None:
         return column.digits
-    return max(column.digits, len(repr(cell.printed.mean).partition(".")[2]))
+    _, _, decimals = repr(cell.printed.mean).partition(".")
+    return max(column.digits, len(decimals))
 
 
 def measured_text(cell: data.Cell, column: Column) -> str:
@@ -106,7 +112,11 @@ def difference_text(cell: data.Cell, column: Column) -> str:
     return "" if cell.difference is None else f"{cell.difference:+.{_digits(cell, column)}f}"
 
 
-def basis_text(cell: data.Cell, column: Column, runs: int = 0) -> str:
+def basis_text(
+    cell: data.Cell,
+    column: Column,
+    runs: int = 0,
+) -> str:
     """Return the numbers behind the agreement of a cell.
 
     The fair range for a printed number that is the mean of a single run is the prediction interval.
@@ -116,17 +126,17 @@ def basis_text(cell: data.Cell, column: Column, runs: int = 0) -> str:
         column: Its column.
         runs: Number of runs that the paper's number is a mean of; 0 for a table of no paper.
     """
-    return render("basis.txt", cell=cell, runs=runs, digits=_digits(cell, column)).strip()
+    digits = _digits(cell, column)
+    return render("basis.txt", cell=cell, runs=runs, digits=digits).strip()
 
 
 def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:
     """Return why numbers of a row are impossible, with the labels of their columns."""
-    cells = zip(table.columns, line.cells, strict=True)
-    return grouped(
-        (str(cell.impossible), column.metric.label)
-        for column, cell in cells
-        if cell.agreement == "impossible"
-    )
+    labels: dict[str, list[str]] = {}
+    for column, cell in zip(table.columns, line.cells, strict=True):
+        if cell.agreement == "impossible":
+            labels.setdefault(str(cell.impossible), []).append(column.metric.label)
+    return labels
 
 
 def differs(table: TableData, line: Line) -> bool:
@@ -147,7 +157,8 @@ def row_note(line: Line) -> str:
     notes = []
     if line.impossible:
         notes.append(
-            f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
+            f"impossible as statistics of unweighted clients ({line.impossible}); "
+            "compared with weighted ones"
         )
     for unit, outcome in line.matched.others:
         rate = rate_of(line.matched.every[0]) if outcome == "diverged" else ""
@@ -157,13 +168,8 @@ def row_note(line: Line) -> str:
 
 def row_notes(table: TableData, block: RowGroup) -> list[str]:
     """Return each reduction once, with the rows it applies to, then the notes of the rows."""
-    reductions = grouped(
-        (line.matched.reduced, line.name) for line in block.lines if line.matched.reduced
-    )
-    notes = []
-    for departures, names in reductions.items():
-        rows = "" if len(names) == len(block.lines) else f" ({', '.join(names)})"
-        notes.append(f"reduced{rows}: {', '.join(departures)}")
+    reductions = reduced_texts((line.name, line.matched.reduced) for line in block.lines)
+    notes = [f"reduced, {text}" for text in reductions]
     for line in block.lines:
         faults = [row_note(line), *impossible_columns(table, line)]
         notes += [f"{line.name}: {fault}" for fault in faults if fault]
@@ -175,65 +181,74 @@ def values_text(paper: Paper | None, row: Row | None) -> str:
     if paper is None or row is None:
         return ""
     values = paper.values_of(row)
-    origins: list[str] = list(dict.fromkeys(v.origin for v in values))
-    if any(row.algo in v.edge for v in values):
+    origins: list[str] = list(dict.fromkeys(value.origin for value in values))
+    if any(row.algo in value.edge for value in values):
         origins.append("at the edge of the range")
     return ", ".join(origins) or "the paper"
 
 
 def notes_of(table: TableData) -> list[str]:
     """Return the notes below a table."""
-    notes = render(
+    gaps: set[str] = set()
+    for block in table.blocks:
+        if block.setup:
+            gaps.update(block.setup.gaps)
+    notes = note_lines(
         "notes.txt",
         table=table,
-        metrics=[table.columns[i].metric for i in main_columns(table)],
-        gaps=sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps}),
-        values=_values_notes(table),
+        metrics=[table.columns[place].metric for place in main_columns(table)],
+        gaps=sorted(gaps),
+        origins=_origins(table),
     )
-    return [*filter(None, notes.splitlines()), *table.unofficial]
+    return [*notes, *table.unofficial]
 
 
-def _values_notes(table: TableData) -> list[str]:
-    """Return how the values that are not the paper's were found, a note per search or default."""
+def _origins(table: TableData) -> list[tuple[Values, dict[str, str]]]:
+    """Return the searches and defaults behind a table, each with its methods: labels by id."""
     if table.paper is None:
         return []
-    notes = []
-    rows = [line.row for line in table.lines if line.row is not None]
-    labels = {algo: method.label for algo, method in table.paper.methods.items()}
+    origins = []
     for values in table.paper.values.values():
-        algos = list(
-            dict.fromkeys(row.algo for row in rows if values.concerns(row.algo, row.setup))
-        )
-        if not algos:
-            continue
-        methods = ", ".join(labels[algo] for algo in algos)
-        note = f"values of {methods} are {_ORIGINS[values.origin]}: {values.how}"
-        if edge := [labels[algo] for algo in algos if algo in values.edge]:
-            note += f"; at the edge of the range: {', '.join(edge)}"
-        notes.append(note)
-    return notes
+        labels = {}
+        for line in table.lines:
+            row = line.row
+            if row is not None and values.concerns(row.algo, row.setup):
+                labels[row.algo] = line.label
+        if labels:
+            origins.append((values, labels))
+    return origins
 
 
 def command_text(line: Line, block: RowGroup) -> str:
     """Return the command for a paper's row: as typed, or without runs at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
-    if runs := line.matched.runs:
-        overrides = next(iter(runs.values())).meta["overrides"]
+    runs = line.matched.runs
+    if runs:
+        run = next(iter(runs.values()))
+        overrides = run.meta["overrides"]
         typed = [text for text in overrides if text.partition("=")[0] not in _MACHINE_KEYS]
         seeds = list(dict.fromkeys(unit.seed for unit in runs))
     else:
-        keys = {"experiment": block.setup.experiment, "algo": line.algo, **line.wanted}
+        keys = {
+            "experiment": block.setup.experiment,
+            "algo": line.algo,
+            **line.wanted,
+        }
         typed = [f"{key}={config_value(value)}" for key, value in keys.items()]
         seeds = list(range(block.setup.seeds))
-    return shlex.join(["fedbench", "-m", *typed, f"seed={','.join(map(str, seeds))}"])
+    seed = ",".join(map(str, seeds))
+    return shlex.join(["fedbench", "-m", *typed, f"seed={seed}"])
 
 
 # ---- a table as text
 
 
 def text_table(
-    table: TableData, block: RowGroup, places: Sequence[int], brief: bool = False
+    table: TableData,
+    block: RowGroup,
+    places: Sequence[int],
+    brief: bool = False,
 ) -> Table:
     """Return the rows of a setup as text, with the paper's numbers after the measured ones.
 
@@ -244,39 +259,59 @@ def text_table(
         brief: Whether seeds and statuses are left out where all rows of a paper have the same.
     """
     lines = block.lines
-    best = best_columns(table, block)
+    of_paper = table.table is not None
     seeds = [len(line.matched.runs) for line in lines]
     statuses = [line.status for line in lines]
-    columns: list[tuple[str, Sequence[Cell | str | int]]] = [
-        ("method", [line.label for line in lines])
-    ]
+    one_seeds = len(set(seeds)) <= 1
+    one_status = len(set(statuses)) <= 1
+    unmarked = brief or (not of_paper and "full" in statuses)
+
+    heads = ["method"]
+    columns: list[Sequence[Cell | str | int]] = [[line.label for line in lines]]
     if any(line.keys for line in lines):
-        columns.append(("settings", [keys_text(line.keys) for line in lines]))
-    if not brief or table.table is None or len(set(seeds)) > 1:
-        columns.append(("seeds", seeds))
+        heads.append("settings")
+        columns.append([keys_text(line.keys) for line in lines])
+    if not (brief and of_paper and one_seeds):
+        heads.append("seeds")
+        columns.append(seeds)
+
+    best = best_columns(table, block)
     for place in places:
-        column = table.columns[place]
         cells = []
         for line, marked in zip(lines, best, strict=True):
-            text = _cell_text(line.cells[place], column, table.table is not None)
-            text = text.replace(" ± ", "±") if brief and table.table else text
+            text = _cell_text(table, line, place)
+            if brief and of_paper:
+                text = text.replace(" ± ", "±")
             cells.append(Cell(text, line.cells[place].mean, place in marked))
-        columns.append((column.metric.label, cells))
-    if len(set(statuses)) > 1 or (not brief and (table.table or "full" not in statuses)):
-        columns.append(("status", statuses))
-    heads, values = zip(*columns, strict=True)
+        heads.append(table.columns[place].metric.label)
+        columns.append(cells)
+
+    if not (one_status and unmarked):
+        heads.append("status")
+        columns.append(statuses)
     title = block.setup.title if block.setup else ""
-    return table_of(title, heads, zip(*values, strict=True), notes=row_notes(table, block))
-
-
-def _cell_text(cell: data.Cell, column: Column, of_paper: bool) -> str:
-    """Return a measured number, and in a table of a paper the printed one after it."""
-    measured = measured_text(cell, column) or "–"
-    if not of_paper:
-        return measured
-    return (
-        f"{measured} {BADGES['cell'][cell.agreement]['sign']} {printed_text(cell, column) or '–'}"
+    rows = zip(*columns, strict=True)
+    return table_of(
+        title,
+        heads,
+        rows,
+        notes=row_notes(table, block),
     )
+
+
+def _cell_text(
+    table: TableData,
+    line: Line,
+    place: int,
+) -> str:
+    """Return a measured number, and in a table of a paper the printed one after it."""
+    cell = line.cells[place]
+    column = table.columns[place]
+    measured = measured_text(cell, column) or "–"
+    if table.table is None:
+        return measured
+    sign = BADGES["cell"][cell.agreement]["sign"]
+    return f"{measured} {sign} {printed_text(cell, column) or '–'}"
 
 
 def text_tables(table: TableData) -> list[Table]:
@@ -291,8 +326,12 @@ def caption_of(table: TableData) -> str:
 
 def table_markdown(table: TableData) -> str:
     """Return a table as Markdown, with the printed numbers after the measured ones."""
+    caption = f"{caption_of(table)}; *: best mean"
     return markdown(
-        text_tables(table), table.title, f"{caption_of(table)}; *: best mean", notes_of(table)
+        text_tables(table),
+        table.title,
+        caption,
+        notes_of(table),
     )
 
 
@@ -318,21 +357,17 @@ def table_csv(table: TableData) -> str:
             row: Fields = {}
             if table.table is not None:
                 row["setup"] = block.setup.title if block.setup else ""
-            row |= {
-                "method": line.label,
-                "algo": line.algo,
-                "settings": keys_text(line.keys),
-                "seeds": len(line.matched.runs),
-            }
+            row["method"] = line.label
+            row["algo"] = line.algo
+            row["settings"] = keys_text(line.keys)
+            row["seeds"] = len(line.matched.runs)
             for column, cell in zip(table.columns, line.cells, strict=True):
                 row |= _numbers(column, cell)
-            row |= {
-                "status": line.status,
-                "reduced": "; ".join(line.matched.reduced),
-                "values": values_text(table.paper, line.row),
-                "note": row_note(line),
-                "command": command_text(line, block),
-            }
+            row["status"] = line.status
+            row["reduced"] = "; ".join(line.matched.reduced)
+            row["values"] = values_text(table.paper, line.row)
+            row["note"] = row_note(line)
+            row["command"] = command_text(line, block)
             rows.append(row)
     return csv_text(rows)
 
@@ -348,12 +383,11 @@ def _numbers(column: Column, cell: data.Cell) -> Fields:
         "upper": upper,
     }
     if column.printed:
-        numbers |= {
-            "paper": cell.printed and cell.printed.mean,
-            "paper_std": cell.printed and cell.printed.std,
-            "difference": cell.difference,
-            "agreement": cell.agreement,
-        }
+        printed = cell.printed
+        numbers["paper"] = None if printed is None else printed.mean
+        numbers["paper_std"] = None if printed is None else printed.std
+        numbers["difference"] = cell.difference
+        numbers["agreement"] = cell.agreement
     return {f"{column.name}_{name}": value for name, value in numbers.items()}
 
 

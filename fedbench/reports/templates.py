@@ -11,10 +11,13 @@ from fedbench.reports import filters
 ASSETS = Path(__file__).parent / "assets"
 
 
+def yaml_asset(name: str) -> Any:
+    """Return the content of a YAML file in ``assets``."""
+    return from_yaml((ASSETS / name).read_text(encoding="utf-8"))
+
+
 # appearance of verdicts and statuses, by kind and word
-BADGES: dict[str, dict[str, dict[str, str]]] = from_yaml(
-    (ASSETS / "badges.yaml").read_text(encoding="utf-8")
-)
+BADGES: dict[str, dict[str, dict[str, str]]] = yaml_asset("badges.yaml")
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(ASSETS),
@@ -23,7 +26,12 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.globals |= {"badges": BADGES, "plural": filters.plural, "zip": zip}
+ENVIRONMENT.globals |= {
+    "badges": BADGES,
+    "filters": filters,
+    "plural": filters.plural,
+    "zip": zip,
+}
 ENVIRONMENT.filters |= {
     "anchor": filters.anchor,
     "capitalised": filters.capitalised,
@@ -33,6 +41,11 @@ ENVIRONMENT.filters |= {
     "unbroken": filters.unbroken,
     "value": filters.one_line_value,
 }
+
+
+def note_lines(template: str, **values: Any) -> list[str]:
+    """Return the notes of a template, which has one per line."""
+    return [line for line in render(template, **values).splitlines() if line]
 
 
 def render(template: str, **values: Any) -> str:

@@ -7,30 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.reports.templates import ENVIRONMENT, render
+from fedbench.reports.templates import ENVIRONMENT, render, yaml_asset
 
-_LATEX = str.maketrans(
-    {
-        **{sign: f"\\{sign}" for sign in "%_&#${}"},
-        "^": r"\^{}",
-        "~": r"\~{}",
-        "\\": r"\textbackslash{}",
-        "±": r"$\pm$",
-        "–": "--",
-        "Σ": r"$\Sigma$",
-        "<": "$<$",
-        ">": "$>$",
-        "|": r"$\vert$",
-        "≤": r"$\leq$",
-        "≈": r"$\approx$",
-        "≠": r"$\neq$",
-        "\N{ASTERISK OPERATOR}": r"$^{\ast}$",
-        "†": r"$^{\dagger}$",
-        "↑": r"$\uparrow$",
-        "↓": r"$\downarrow$",
-        "ε": r"$\varepsilon$",
-    }
-)
+_LATEX = str.maketrans(yaml_asset("latex.yaml"))
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]+(e[+-]?\d+)?$)")  # a signed number in a text is none
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
 _ENTITY = re.compile(r"&(?=#?\w+;)")
@@ -77,9 +56,8 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Whether a column has numbers."""
-        return [
-            any(row[i].number is not None for row in self.rows) for i in range(len(self.columns))
-        ]
+        columns = range(len(self.columns))
+        return [any(row[i].number is not None for row in self.rows) for i in columns]
 
 
 Values = tuple[Cell | str | int, ...]  # of a row
@@ -94,7 +72,13 @@ def table_of(
 ) -> Table:
     """Return a table of cells, texts and counts."""
     cells = tuple(tuple(map(_cell, row)) for row in rows)
-    return Table(title, tuple(columns), cells, caption, tuple(notes))
+    return Table(
+        title,
+        tuple(columns),
+        cells,
+        caption,
+        tuple(notes),
+    )
 
 
 def _cell(value: Cell | str | int) -> Cell:
@@ -112,7 +96,10 @@ def one_line(text: str) -> str:
 
 
 def markdown(
-    tables: Sequence[Table], title: str = "", lead: str = "", notes: Sequence[str] = ()
+    tables: Sequence[Table],
+    title: str = "",
+    lead: str = "",
+    notes: Sequence[str] = (),
 ) -> str:
     """Return tables as Markdown that is also aligned as plain text.
 
@@ -122,39 +109,27 @@ def markdown(
         lead: Paragraph below it.
         notes: Sentences at the end.
     """
-    parts = [_markdown_heading("##", title), markdown_text(lead)]
-    for table in tables:
-        parts += [
-            _markdown_heading("###", table.title),
-            markdown_text(table.caption),
-            markdown_rows(table),
-            _markdown_list(table.notes),
-        ]
-    parts.append(_markdown_list(notes))
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _markdown_heading(level: str, title: str) -> str:
-    return f"{level} {markdown_text(title)}" if title else ""
-
-
-def _markdown_list(notes: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown_text(note)}" for note in notes)
+    return render(
+        "tables.md",
+        tables=tables,
+        title=title,
+        lead=lead,
+        notes=notes,
+    )
 
 
 def markdown_rows(table: Table) -> str:
     """Return the rows of a table as Markdown, aligned as plain text."""
     columns = []
     for i, numbers in enumerate(table.numeric):
-        texts = [
-            _markdown_cell(Cell(table.columns[i])),
-            *(_markdown_cell(row[i]) for row in table.rows),
-        ]
+        texts = [_markdown_cell(Cell(table.columns[i]))]
+        texts += [_markdown_cell(row[i]) for row in table.rows]
         width = max(3, *map(len, texts))
-        rule = "-" * (width - 1) + (":" if numbers else "-")
-        texts.insert(1, rule)
-        columns.append([text.rjust(width) if numbers else text.ljust(width) for text in texts])
-    return "\n".join(f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
+        texts.insert(1, "-" * (width - 1) + (":" if numbers else "-"))
+        aligned = str.rjust if numbers else str.ljust
+        columns.append([aligned(text, width) for text in texts])
+    rows = zip(*columns, strict=True)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _markdown_cell(cell: Cell) -> str:
@@ -174,7 +149,11 @@ def markdown_text(text: str) -> str:
 # ---- LaTeX
 
 
-def latex(tables: Sequence[Table], title: str = "", notes: Sequence[str] = ()) -> str:
+def latex(
+    tables: Sequence[Table],
+    title: str = "",
+    notes: Sequence[str] = (),
+) -> str:
     """Return tables as LaTeX for the package booktabs: tabulars with their notes.
 
     Other texts are comments.
@@ -184,7 +163,12 @@ def latex(tables: Sequence[Table], title: str = "", notes: Sequence[str] = ()) -
         title: Comment at the beginning.
         notes: Comments at the end.
     """
-    return render("tables.tex", tables=tables, title=title, notes=notes)
+    return render(
+        "tables.tex",
+        tables=tables,
+        title=title,
+        notes=notes,
+    )
 
 
 def latex_text(text: str) -> str:
@@ -192,7 +176,12 @@ def latex_text(text: str) -> str:
     return one_line(text).translate(_LATEX)
 
 
-ENVIRONMENT.filters |= {"latex": latex_text, "one_line": one_line}
+ENVIRONMENT.filters |= {
+    "latex": latex_text,
+    "markdown": markdown_text,
+    "markdown_rows": markdown_rows,
+    "one_line": one_line,
+}
 
 
 # ---- CSV
@@ -214,8 +203,8 @@ def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return CSV with the columns of all rows, in the order of their first appearance."""
-    inert = [{column: _inert(value) for column, value in row.items()} for row in rows]
-    return str(pd.DataFrame(inert, dtype=object).to_csv(index=False, lineterminator="\n"))
+    table = pd.DataFrame(rows, dtype=object).map(_inert)
+    return str(table.to_csv(index=False, lineterminator="\n"))
 
 
 def _inert(value: Any) -> Any:

@@ -53,7 +53,7 @@ def elsewhere(tmp_path, monkeypatch):
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
 
-    def written(folder, papers, parts):
+    def written(folder, parts):
         return f"written: {folder}", []
 
     monkeypatch.setattr("fedbench.reports.write.write_report", written)

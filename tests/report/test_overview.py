@@ -19,7 +19,6 @@ from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write
 from fedbench.reports.canvas import method_look
-from fedbench.reports.claim_texts import ClaimCounts
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import Content
 from fedbench.reports.page import page as whole_page
@@ -128,7 +127,7 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
     (summary,) = SUMMARY.validate_json(
         (shelf.place / PAPER.id / "summary.json").read_bytes()
     ).papers
-    assert ClaimCounts(summary.claims).text == line
+    assert summary.claims_text == line
     tiles = text(
         (shelf.place / "index.html")
         .read_text()

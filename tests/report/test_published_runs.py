@@ -93,7 +93,7 @@ def table4(results):
 
 
 def test_the_published_runs_of_a_paper_that_is_named_are_reported(shelf):
-    write_report(shelf, papers=("adafedadam",))
+    write_report(shelf, parts=("adafedadam",))
     assert table4(shelf) == ["3"] * 3
     runs = pd.read_parquet(shelf / "report" / "runs.parquet")
     assert runs["path"].tolist() == [

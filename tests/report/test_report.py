@@ -363,7 +363,7 @@ def test_notes_say_which_rows_are_reduced(tmp_path):
             digest="xyz",
             departures={"rounds": [1000, 9]},
         )
-    assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(summary(tmp_path)[1])[0]
+    assert "- reduced, FedAvg rounds=9: rounds 9 (paper 1000)\n" in texts(summary(tmp_path)[1])[0]
 
 
 def test_a_metric_that_was_not_measured_is_nothing():
