@@ -108,8 +108,6 @@ def report(
     paper: str | None = None,
     compare: str | None = None,
     latex: bool = False,
-    best: str | None = None,
-    by: str | None = None,
     metric: str | None = None,
     baseline: str | None = None,
     dated: bool = False,
@@ -123,8 +121,6 @@ def report(
         paper: Report the runs of this paper only.
         compare: Test the differences between the values of this key, such as ``"algo"``.
         latex: Write the files of a manuscript.
-        best: Print the value of this key that is best on validation data.
-        by: The validation metric for ``best``.
         metric: The metric; alone, the columns of a table, separated by commas.
         baseline: Compare with this value only.
         dated: End the page with today's date.
@@ -135,9 +131,7 @@ def report(
     """
     from fedbench.commands.report import execute
 
-    return execute(
-        folder, into, paper, compare, latex, best, by, metric, baseline, dated, alpha
-    ).page
+    return execute(folder, into, paper, compare, latex, metric, baseline, dated, alpha).page
 
 
 def plot(

@@ -163,9 +163,6 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument("--paper", metavar="ID", help="report the runs of one paper only"),
         _argument("--compare", metavar="KEY", help="test the differences between algorithms (algo) or values of KEY"),
         _flag("--latex", help="write tables, figures and a statement for a manuscript to DIR/paper, or OUT"),
-        _argument("--best", metavar="KEY", help="print the value of KEY that is best on validation data, per setting"),
-        _argument("--by", metavar="METRIC",
-                  help="with --best: validation (default, val_accuracy_mean) or another val_ metric"),
         _argument("--metric", help="see `fedbench list metric` (default: accuracy_mean); with --latex several as A,B; "
                   "alone, the columns of a table of the runs, in this order"),
         _argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only"),

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import fedbench
-from fedbench.analysis.best import best_values
 from fedbench.analysis.build_tables import summary_tables
 from fedbench.analysis.compare import compare as compare_runs
 from fedbench.commands.result import CommandResult
@@ -14,7 +13,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import existing_directory, user_path
 from fedbench.core.validation import choice
 from fedbench.papers.registry import papers
-from fedbench.reports.comparison import best_text
 from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
@@ -29,8 +27,6 @@ def execute(
     paper: str | None = None,
     compare: str | None = None,
     latex: bool = False,
-    best: str | None = None,
-    by: str | None = None,
     metric: str | None = None,
     baseline: str | None = None,
     dated: bool = False,
@@ -44,8 +40,6 @@ def execute(
         paper: Report the runs of this paper only.
         compare: Test the differences between the values of this key.
         latex: Write the files of a manuscript.
-        best: Print the value of this key that is best on validation data.
-        by: The validation metric for ``best``.
         metric: The metric; of a manuscript and of a table several, separated by commas.
         baseline: Compare with this value only.
         dated: End the page with today's date.
@@ -61,14 +55,12 @@ def execute(
     target = user_path("--into", into) if into else None
     if target and folder.resolve().is_relative_to(target.resolve()) and not is_bundle(target):
         raise RequestError(f"--into {target} contains the runs; it must be another directory")
-    if sum(map(bool, (latex, best, paper))) > 1:
-        raise RequestError("--latex, --best and --paper cannot be combined; type one of them")
+    if latex and paper:
+        raise RequestError("--latex and --paper cannot be combined; type one of them")
     if not (compare or latex) and (baseline is not None or alpha is not None):
         flag = "alpha" if baseline is None else "baseline"
         raise RequestError(f"--{flag} is for --compare or --latex; add that or remove it")
-    if by is not None and not best:
-        raise RequestError("--by is for --best; add that or remove it")
-    columns = metric if metric and not (compare or latex or best) else None
+    columns = metric if metric and not (compare or latex) else None
     if columns and (target or paper or dated):
         raise RequestError(
             "--metric alone prints a table and writes no report; remove --into, --paper and --dated"
@@ -86,9 +78,6 @@ def execute(
         )
         text = "\n".join(f"written: {place / name}" for name in files)
         page = place / files[0]
-    elif best:
-        runs, left_out = runs_below(folder)
-        text = best_text(best_values(runs, best, metric or "accuracy_mean", by or "validation"))
     elif columns:
         runs, left_out = runs_below(folder)
         text = summary_text(summary_tables(runs), columns.split(","))

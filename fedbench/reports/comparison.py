@@ -1,8 +1,7 @@
-"""Tests of own runs as tables: means, differences, counts over settings, and best values."""
+"""Tests of own runs as tables: means, differences and counts over settings."""
 
 from collections.abc import Callable, Iterable
 
-from fedbench.analysis.best import BestValues
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
 from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.table_model import Cell as Measured
@@ -297,36 +296,3 @@ def compared_files(compared: ComparedRuns) -> dict[str, str]:
         "means.csv": csv_text(table_rows(means)),
         "differences.csv": csv_text(table_rows(differences)),
     }
-
-
-# ---- best values
-
-
-def best_text(best: BestValues) -> str:
-    """Return the best values of a key as Markdown, a row per setting."""
-    rows: list[Values] = []
-    for setting in best.settings:
-        judged = mean_cell(setting.judged, best.by)
-        shown = mean_cell(setting.shown, best.metric)
-        edge = "yes" if setting.edge else ""
-        tried = len(setting.tried)
-        seeds = setting.shown.n
-        rows.append((setting.title, setting.value, tried, seeds, judged, shown, edge))
-    table = table_of(
-        "",
-        (
-            "setting",
-            best.key,
-            "tried",
-            "seeds",
-            best.by.name,
-            best.metric.name,
-            "edge",
-        ),
-        rows,
-        f"{best.key} with the best mean of {best.by.name} at the last round; "
-        "mean ± sample STD over seeds; edge: the first or last of the values tried, "
-        "beyond which there may be better ones",
-        note_lines("best_notes.txt", best=best, listed=_LISTED),
-    )
-    return markdown([table]).rstrip()

@@ -520,7 +520,7 @@ def test_one_paper_alone(mixed, tmp_path, monkeypatch):
         ),
         (
             ["small", "--latex", "--paper", "adafed"],
-            "--latex, --best and --paper cannot be combined",
+            "--latex and --paper cannot be combined",
         ),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
         (["small", "--foo"], "unknown flag --foo; see `fedbench report --help`"),
