@@ -54,7 +54,7 @@ def adafedadam(
 
     Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1). Deviation: a
     client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight;
-    χ_k is at least 0.1 (a remark on the run counts how often that was needed).
+    χ_k is at least 0.1.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -68,7 +68,6 @@ def adafedadam(
             "c_m": one,
             "c_v": one,
             "t": count,
-            "floored": count,
         }
 
     def finish(
@@ -101,8 +100,9 @@ def adafedadam(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        certainty, g = uploads["certainty"].squeeze(1), uploads["update"]
-        chi = share(server, cohort) @ certainty.clamp_min(_FLOOR)
+        g = uploads["update"]
+        certainty = uploads["certainty"].squeeze(1).clamp_min(_FLOOR)
+        chi = share(server, cohort) @ certainty
         b1, b2 = beta1**chi, beta2**chi
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
         m = b1 * server["m"] + (1 - b1) * g
@@ -116,16 +116,7 @@ def adafedadam(
             "c_m": c_m,
             "c_v": c_v,
             "t": server["t"] + 1,
-            "floored": server["floored"] + (certainty < _FLOOR).sum(),
         }
-
-    def remarks(server: State) -> list[str]:
-        times = int(server["floored"])
-        return (
-            [f"adafedadam: the certainty of a client was raised to {_FLOOR} {times} times"]
-            if times
-            else []
-        )
 
     needs: set[Need] = {"loss", "grad"}
     if inverse_rate == "ratio":
@@ -137,5 +128,4 @@ def adafedadam(
         finish=finish,
         update=Averaging(update, {"update": share}),
         needs=needs,
-        remarks=remarks,
     )

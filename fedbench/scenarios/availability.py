@@ -107,11 +107,7 @@ class Availability(Layer):
         """Return the method whose server counts results, and weighs those that arrive."""
 
         def server_init(w: torch.Tensor, num_clients: int) -> State:
-            zeros = torch.zeros(
-                num_clients,
-                dtype=torch.int64,
-                device=w.device,
-            )
+            zeros = w.new_zeros(num_clients, dtype=torch.int64)
             return algo.server_init(w, num_clients) | {REPORTS: zeros, EMPTY_ROUNDS: zeros.sum()}
 
         counting = replace(algo, server_init=server_init)

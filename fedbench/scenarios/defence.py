@@ -23,12 +23,6 @@ from fedbench.simulation.scenario import OWN, RoundPlan
 _CENTRE = f"{OWN}centre"  # of the server: the centre of clipping [P]
 _LOWERED = f"{OWN}lowered"  # rounds with too few vectors for ``f``
 _NONFINITE = f"{OWN}nonfinite"  # vectors that were not finite
-_BEFORE = {
-    "none": (),
-    "bucketing": ("bucketing",),
-    "nnm": ("nnm",),
-    "both": ("bucketing", "nnm"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +94,8 @@ class Defence(Layer):
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of the operations on the vectors of a round, in order."""
-        return *_BEFORE[self.before], self.rule
+        before = {"none": (), "both": ("bucketing", "nnm")}.get(self.before, (self.before,))
+        return *before, self.rule
 
     @cached_property
     def assumed(self) -> int:
@@ -136,11 +131,7 @@ class Defence(Layer):
             return sending(whole if self.radius == "median" else algo, self._clipped)
 
         def server_init(w: Tensor, num_clients: int) -> State:
-            zero = torch.zeros(
-                (),
-                dtype=torch.int64,
-                device=w.device,
-            )
+            zero = w.new_zeros((), dtype=torch.int64)
             state = {
                 _CENTRE: torch.zeros_like(w),
                 _LOWERED: zero,

@@ -326,11 +326,7 @@ class Privacy(Layer):
 
         def idle(server: State) -> State:
             w = server["w"]
-            none = torch.zeros(
-                0,
-                dtype=torch.int64,
-                device=w.device,
-            )
+            none = w.new_zeros(0, dtype=torch.int64)
             uploads = {_SHARE: none, **{name: torch.zeros_like(w) for name in averaging.weights}}
             nobody = ClientInfo(
                 id=none,

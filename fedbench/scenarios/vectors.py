@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import State
-from fedbench.simulation.scenario import OWN
+from fedbench.scenarios.layers import shown
 
 _BLOCK = 2**20  # values that are converted to float64 at once
 
@@ -24,8 +24,8 @@ def vectors(sent: State, shape: torch.Size) -> State:
     """
     return {
         k: v
-        for k, v in sorted(sent.items())
-        if not k.startswith(OWN) and v.is_floating_point() and v.shape[-1:] == shape
+        for k, v in sorted(shown(sent).items())
+        if v.is_floating_point() and v.shape[-1:] == shape
     }
 
 
@@ -47,12 +47,7 @@ def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
 
 def squared_distances(rows: Tensor) -> Tensor:
     """Return the squared distances between rows, [C, C] float64 and exactly symmetric."""
-    upper = torch.zeros(
-        len(rows),
-        len(rows),
-        dtype=torch.float64,
-        device=rows.device,
-    )
+    upper = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     i, j = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
     for block in blocks(rows):
         upper[i, j] += torch.pdist(block.double()).square()

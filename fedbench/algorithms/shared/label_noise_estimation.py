@@ -52,14 +52,8 @@ def note_visit(
     score = mean_lid(outputs, neighbours).view(1)
     # softmax outputs are taken as logits, as in the authors' code; only the order matters
     losses = F.cross_entropy(outputs.double(), predictions.y, reduction="none")
-    loss = server.get(
-        "loss",
-        torch.zeros(
-            len(y),
-            dtype=torch.float64,
-            device=y.device,
-        ),
-    )
+    none = y.new_zeros(len(y), dtype=torch.float64)
+    loss = server.get("loss", none)
     return {
         **server,
         "lid": server["lid"].index_add(0, to_device(ids, y.device), score),
