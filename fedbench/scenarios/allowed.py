@@ -108,7 +108,10 @@ def refusals(stage: Stage, own: bool = False) -> dict[Demand, Reason]:
     if algo.everyone:
         refused["away"] = Reason.EVERYONE
     if algo.trials is not None:
-        refused |= {"away": Reason.SECOND_COHORT} if algo.trials.drawn else {"down": Reason.TRIALS}
+        if algo.trials.drawn:
+            refused["away"] = Reason.SECOND_COHORT
+        else:
+            refused["down"] = Reason.TRIALS
     if stage.sampler is not None:
         refused["away"] = Reason.VISITS
     if stage.sampler or stage.eligible:

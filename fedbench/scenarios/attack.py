@@ -79,8 +79,9 @@ class Attack(Layer, Attackers):
             raise WrongValue("clients" if self.ids is None else "ids", fault)
 
         classes = self.population.data.classes
-        pair = {k for k in (self.source, self.target) if k is not None}
-        if (self.data == "pair" or pair) and (len(pair) < 2 or max(pair) >= classes):
+        pair = {self.source, self.target} - {None}
+        two_classes = len(pair) == 2 and pair <= set(range(classes))
+        if (self.data == "pair" or pair) and not two_classes:
             given = f"{typed(self.source)} and {typed(self.target)}"
             fault = f"must be two of {classes} classes, got {given}"
             raise WrongValue("source and target", fault)
@@ -94,7 +95,8 @@ class Attack(Layer, Attackers):
             if isinstance(count, float):
                 # 0.29 * 100 is a little less than 29 in floating point
                 count = int(count * len(able) + 1e-9)
-            order = shuffled(key(self.population.seed, Purpose.ATTACKERS), able)
+            base = key(self.population.seed, Purpose.ATTACKERS)
+            order = shuffled(base, able)
             return np.sort(order[:count])
 
         chosen = np.unique(np.array(self.ids, dtype=np.int64))
@@ -175,7 +177,8 @@ class Attack(Layer, Attackers):
         if self.source is None or self.target is None or data.y.dim() > 1:
             return columns
 
-        of_source = data.test.where((data.y == self.source).numpy(force=True))
+        is_source = (data.y == self.source).numpy(force=True)
+        of_source = data.test.where(is_source)
         as_target = replace(
             data,
             y=torch.full_like(data.y, self.target),
@@ -189,8 +192,8 @@ class Attack(Layer, Attackers):
             ids=judged,
         ).test
         examples = taken.n.sum()
-        success = float(taken.correct.sum() / examples) if examples else float("nan")
-        return columns | {"attack_success": success}
+        columns["attack_success"] = taken.correct.sum() / examples if examples else np.nan
+        return columns
 
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """Return the method whose attackers send other vectors."""
@@ -234,11 +237,14 @@ class Attack(Layer, Attackers):
             plan: The round.
         """
         own = rows[attackers]
-        default: dict[str, float | Tensor] = {
-            "ipm": 0.5,
-            "scale": 1 / cohort.p[attackers].double().sum(),
-        }
-        scale = default.get(self.message, 1.0) if self.scale == "auto" else self.scale
+        scale: float | Tensor
+        if self.scale != "auto":
+            scale = self.scale
+        elif self.message == "scale":  # they replace the mean
+            scale = 1 / cohort.p[attackers].double().sum()
+        else:
+            scale = 0.5 if self.message == "ipm" else 1.0
+
         if self.message == "scale":
             return own * scale
         if self.message == "sign_flip":
@@ -248,15 +254,18 @@ class Attack(Layer, Attackers):
             base = key(plan.seed, Purpose.FORGED, plan.round)
             coordinate = torch.arange(size, device=rows.device) + place * size
             ids = cohort.id[attackers][:, None]
-            radii = (scale * lengths(own) / size**0.5)[:, None]
+            radii = scale * lengths(own) / size**0.5
             noise = [
-                (radii * normal(fold_in(base, ids, block))).to(rows.dtype)
+                (radii[:, None] * normal(fold_in(base, ids, block))).to(rows.dtype)
                 for block in blocks(coordinate.expand_as(own))
             ]
             return torch.cat(noise, 1) + own * self.add
 
-        honest = rows[to_device(~np.isin(plan.ids, self.who), rows.device)]
-        zeta = supported(len(rows), len(own)) if self.zeta == "auto" else self.zeta
+        honest = ~np.isin(plan.ids, self.who)
+        honest_rows = rows[to_device(honest, rows.device)]
+        zeta = self.zeta
+        if zeta == "auto":
+            zeta = supported(len(rows), len(own))
 
         def forged(block: Tensor) -> Tensor:
             mean = block.mean(0)
@@ -264,7 +273,8 @@ class Attack(Layer, Attackers):
                 return -scale * mean
             return mean - zeta * block.std(0, correction=0)
 
-        return by_columns(forged, honest).to(rows.dtype).expand_as(own)
+        vector = by_columns(forged, honest_rows)
+        return vector.to(rows.dtype).expand_as(own)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round with the number of its attackers and the losses that they report.
@@ -276,7 +286,7 @@ class Attack(Layer, Attackers):
         notes = {"attackers": float(attacks.sum())}
         if not len(plan.ids):  # the last ones would stay
             columns = ("deviation", "chosen_attackers")
-            notes |= {k: float("nan") for k in columns if OWN + k in plan.server}
+            notes |= {k: np.nan for k in columns if OWN + k in plan.server}
         if algo.deliver is not None:
             rule = _observed(algo.averaging, attacks)
             algo = replace(algo, update=replace(algo.averaging, rule=rule))
@@ -293,7 +303,8 @@ class Attack(Layer, Attackers):
         probe: State,
     ) -> State:
         """Return measurements at clients ``ids``, the attackers' losses times ``loss_scale``."""
-        scale = np.where(np.isin(ids, self.who), self.loss_scale, 1.0)
+        attacks = np.isin(ids, self.who)
+        scale = np.where(attacks, self.loss_scale, 1.0)
         reported = dict(probe)
         for name, v in probe.items():
             if name.startswith("loss"):
@@ -329,7 +340,8 @@ def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
     ) -> State:
         sums = averaging.summed(server, uploads, cohort)
         mask = to_device(attacks, cohort.p.device)
-        honest = (~mask).double() / (~mask).sum()
+        honest = (~mask).double()
+        honest = honest / honest.sum()
         deviations = []
         for name in averaging.weights:
             mean = weighted_sum(honest, uploads[name])
@@ -338,7 +350,8 @@ def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
         if deviations:
             sums[f"{OWN}deviation"] = torch.stack(deviations).max()
         if (chosen := sums.get(f"{OWN}chosen")) is not None:
-            sums[f"{OWN}chosen_attackers"] = (chosen & mask).sum().double() / chosen.sum()
+            attackers = (chosen & mask).sum().double()
+            sums[f"{OWN}chosen_attackers"] = attackers / chosen.sum()
         return sums
 
     return observed

@@ -108,14 +108,16 @@ class Availability(Layer):
 
         def server_init(w: torch.Tensor, num_clients: int) -> State:
             zeros = w.new_zeros(num_clients, dtype=torch.int64)
-            return algo.server_init(w, num_clients) | {REPORTS: zeros, EMPTY_ROUNDS: zeros.sum()}
+            state = algo.server_init(w, num_clients)
+            return state | {REPORTS: zeros, EMPTY_ROUNDS: zeros.sum()}
 
         counting = replace(algo, server_init=server_init)
         if self.weights == "renormalise" or not len(plan.ids):
             return counting
 
         weight = plan.able if algo.weights == "size" else np.ones(len(plan.able))
-        arrived, sampled = weight[plan.ids].sum(), weight[plan.receivers].sum()
+        arrived = weight[plan.ids].sum()
+        sampled = weight[plan.receivers].sum()
         factor = float(arrived / sampled)
         if self.weights == "inverse":
             factor /= 1 - self.lost
@@ -147,7 +149,11 @@ class Availability(Layer):
         )
 
 
-def bernoulli(*, p: HalfOpenUnit = 0.1, weights: Weights = "renormalise") -> Availability:
+def bernoulli(
+    *,
+    p: HalfOpenUnit = 0.1,
+    weights: Weights = "renormalise",
+) -> Availability:
     """Return the availability of results that are lost independently, with probability p.
 
     Args:
@@ -199,16 +205,19 @@ def clients(
         return Availability(p, weights, lambda round: chances)
 
     if by == "size":
-        log_s = power * np.log(n[able] / n[able].mean())
+        sizes = n[able]
+        log_s = power * np.log(sizes / sizes.mean())
     else:
         counts = population.labels()[able]
         degrees = data_generator(seed, DataPurpose.AVAILABILITY).dirichlet(
             [concentration] * counts.shape[1]
         )
         with np.errstate(divide="ignore"):  # the logarithm of 0
-            log_s = np.log((counts / counts.sum(1, keepdims=True)) @ degrees)
+            shares = counts / counts.sum(1, keepdims=True)
+            log_s = np.log(shares @ degrees)
     chances = np.ones(len(n))
-    chances[able] = _scaled(log_s, mean, 0.02 if floor is None else floor)
+    lowest = 0.02 if floor is None else floor
+    chances[able] = _scaled(log_s, mean, lowest)
     return Availability(p, weights, lambda round: chances)
 
 
@@ -224,7 +233,8 @@ def _scaled(
     """
 
     def scaled(log_c: float) -> np.ndarray:
-        return np.maximum(np.exp(np.minimum(log_s + log_c, 0)), floor)
+        chances = np.exp(np.minimum(log_s + log_c, 0))
+        return np.maximum(chances, floor)
 
     if mean < floor:
         raise WrongValue(
@@ -234,8 +244,10 @@ def _scaled(
     if not len(known):
         return np.full(len(log_s), mean)
     # no value is above the mean; all that can be are 1
-    low, high = np.log(mean) - known.max(), -known.min()
-    if (most := scaled(high).mean()) < mean:
+    low = np.log(mean) - known.max()
+    high = -known.min()
+    most = scaled(high).mean()
+    if most < mean:
         raise WrongValue(
             "mean", f"must be at most {most:.3g} for these labels, got {mean}; lower it"
         )
@@ -281,11 +293,12 @@ def cyclic(
     everybody = np.arange(len(population.n))
     if pattern == "sine":
         phase = spread * period * uniform(traits(seed, everybody, 1))
-        return Availability(
-            chances=lambda t: (
-                mean * ((1 - amplitude) + amplitude * np.sin(2 * np.pi * (t + phase) / period))
-            )
-        )
+
+        def chances(t: int) -> np.ndarray:
+            height = np.sin(2 * np.pi * (t + phase) / period)
+            return mean * ((1 - amplitude) + amplitude * height)
+
+        return Availability(chances=chances)
 
     if groups > len(able):
         raise WrongValue(
@@ -298,10 +311,11 @@ def cyclic(
         order = able[np.argsort(most_frequent, kind="stable")]
     else:
         order = able
-    cuts = [int(j * len(able) / groups + 0.5) for j in range(1, groups)]
+    count = len(able)
+    cuts = [int(j * count / groups + 0.5) for j in range(1, groups)]
     group = np.full(len(everybody), -1)
-    group[order] = np.searchsorted(cuts, np.arange(len(able)), side="right")
-    return Availability(chances=lambda t: np.where(group == t // block % groups, 1.0, 0.0))
+    group[order] = np.searchsorted(cuts, np.arange(count), side="right")
+    return Availability(chances=lambda t: (group == t // block % groups).astype(np.float64))
 
 
 def stragglers(
@@ -330,7 +344,8 @@ def stragglers(
         weights: ``renormalise`` or ``zero``, of the clients that are not left out.
         population: All clients.
     """
-    seed, work, n = population.seed, population.work, population.n
+    seed, work = population.seed, population.work
+    n = population.n
     mean_epochs = sum(work.epochs) / 2
     planned = work.steps or mean_epochs * work.per_epoch(n[n > 0])
     limit = deadline * max(1.0, float(np.mean(planned)))
@@ -342,11 +357,12 @@ def stragglers(
     ) -> Late:
         lasting = _normal(traits(seed, ids, 2))
         of_round = _normal(hashes(key(seed, Purpose.JITTER, round), ids))
-        speed = np.exp(sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2)
+        log_speed = sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2
+        speed = np.exp(log_speed)
         feasible = np.floor(limit * speed + 1e-9)
-        time = np.minimum(tau / speed, limit).max(initial=0.0)
+        times = np.minimum(tau / speed, limit)
         steps = np.minimum(feasible, tau).astype(np.int64)
-        return feasible < tau, steps, {"time": float(time)}
+        return feasible < tau, steps, {"time": float(times.max(initial=0.0))}
 
     def by_share(
         round: int,
@@ -357,11 +373,14 @@ def stragglers(
         order = shuffled(key(seed, Purpose.STRAGGLERS, round), ids)
         slow = np.isin(ids, order[:count])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])
-        drawn = hashes(key(seed, Purpose.JITTER, round), ids) % (tau // unit)
-        return slow, np.where(slow, unit * (1 + drawn), tau), {}
+        drawn = hashes(key(seed, Purpose.JITTER, round), ids)
+        done = unit * (1 + drawn % (tau // unit))
+        return slow, np.where(slow, done, tau), {}
 
     return Availability(
-        weights=weights, late=by_speed if kind == "speed" else by_share, partial=late == "partial"
+        weights=weights,
+        late=by_speed if kind == "speed" else by_share,
+        partial=late == "partial",
     )
 
 

@@ -76,7 +76,8 @@ class Codec:
     def __post_init__(self) -> None:
         if self.side == "down":
             choice("feedback", self.feedback, ("none",))
-        if self.kind == "power" and all(len(shape) < 2 for shape in self.population.shapes):
+        dimensions = map(len, self.population.shapes)
+        if self.kind == "power" and max(dimensions, default=0) < 2:
             fault = "needs a model with a tensor of two dimensions; use another kind, such as top_k"
             raise RequestError(f"compression.{self.side}.kind=power {fault}")
 
@@ -97,7 +98,8 @@ class Codec:
         """Rows, columns and rank of each tensor; rank 0 where it is sent as it is."""
         matrices = []
         for shape in self.population.shapes:
-            n, m = prod(shape[:1]), prod(shape[1:])
+            n = prod(shape[:1])
+            m = prod(shape[1:])
             rank = min(self.rank, n, m)
             if rank * (n + m) >= n * m:
                 rank = 0
@@ -132,7 +134,8 @@ class Codec:
             case "sign":
                 values, bits = len(self._scales(count)), count
             case "power":
-                values = sum(r * (n + m) if r else n * m for n, m, r in self.matrices)
+                sizes = [r * (n + m) if r else n * m for n, m, r in self.matrices]
+                values = sum(sizes)
         return b * values + ceil(bits / 8)
 
     def entries(self, count: int) -> int:
@@ -147,7 +150,11 @@ class Codec:
         return [n * m for n, m, _ in self.matrices]
 
     def passed(
-        self, sent: State, kept: State, draw: int, *at: Tensor
+        self,
+        sent: State,
+        kept: State,
+        draw: int,
+        *at: Tensor,
     ) -> tuple[State, State, Tensor]:
         """Pass vectors through the compressor.
 
@@ -164,13 +171,15 @@ class Codec:
         """
         received, states, errors = {}, {}, []
         for place, (name, x) in enumerate(sent.items()):
-            held, factors = kept.get(_HELD + name), kept.get(_FACTORS + name)
+            held = kept.get(_HELD + name)
+            factors = kept.get(_FACTORS + name)
             if held is not None:
                 x = x + held if self.memory == "ef" else x - held
             position = torch.full((1, 1), place, device=x.device)
             decoded, factors = self.decoded(x, draw, (*at, position), factors)
             lost = lengths(x - decoded)
-            errors.append(torch.where(lost == 0, 0, lost / lengths(x)))
+            part = lost / lengths(x)
+            errors.append(torch.where(lost == 0, 0, part))
             received[name] = decoded
             if self.memory == "ef":
                 states[_HELD + name] = x - decoded
@@ -195,7 +204,8 @@ class Codec:
             at: Further coordinates of the draws [c, 1], before that of a value in its vector.
             factors: The factors before; zeros at first, None if they are not kept.
         """
-        count, unbiased = x.shape[1], self.memory == "none"
+        count = x.shape[1]
+        unbiased = self.memory == "none"
         match self.kind:
             case "top_k":
                 return compressors.top_k(x, self.entries(count)), None
@@ -203,7 +213,8 @@ class Codec:
                 return compressors.sign(x, self._scales(count)), None
             case "power":
                 return compressors.power(x, self.matrices, draw, factors)
-        hashes = fold_in(draw, *at, torch.arange(count, device=x.device))
+        entry = torch.arange(count, device=x.device)
+        hashes = fold_in(draw, *at, entry)
         if self.kind == "qsgd":
             bucket = min(self.bucket or count, count)
             return compressors.qsgd(x, self.levels, bucket, self.norm, hashes, unbiased), None
@@ -231,7 +242,8 @@ class Compression(Layer):
     def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
         """Return the method with decoded uploads, and with the states of clients and server."""
         init, down = algo.server_init, self.down
-        algo = algo if self.up is None else _compressed(algo, self.up, plan)
+        if self.up is not None:
+            algo = _compressed(algo, self.up, plan)
         if down is None:
             return algo
 
@@ -239,7 +251,8 @@ class Compression(Layer):
             state = init(w, num_clients)
             known = vectors(algo.broadcast(state), w.shape)
             missed = torch.full((num_clients,), inf, dtype=torch.float64)
-            return state | {_MISSED: missed} | down.fresh(known)
+            kept = {k: v.unsqueeze(0) for k, v in down.fresh(known).items()}
+            return state | {_MISSED: missed} | kept
 
         return replace(algo, server_init=server_init)
 
@@ -256,8 +269,10 @@ class Compression(Layer):
                     size += len(v) * compressed - v.nbytes
                 return size
 
-            notes = {} if len(plan.ids) else {_ERROR.removeprefix(OWN): torch.nan}
-            plan = replace(plan, bytes_up=bytes_up, notes=plan.notes | notes)
+            notes = dict(plan.notes)
+            if not len(plan.ids):
+                notes[_ERROR.removeprefix(OWN)] = torch.nan
+            plan = replace(plan, bytes_up=bytes_up, notes=notes)
         return plan if self.down is None else _sent_down(plan, self.down)
 
 
@@ -314,11 +329,10 @@ def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
     sent = vectors(message, plan.server["w"].shape)
     if len(plan.ids):
         rows = {k: v.unsqueeze(0) for k, v in sent.items()}
-        states = {k: v.unsqueeze(0) for k, v in plan.server.items()}
         draw = key(plan.seed, Purpose.DOWNLINK, plan.round)
-        received, new, _ = codec.passed(rows, states, draw)
+        received, new, _ = codec.passed(rows, plan.server, draw)
         message = message | {k: v[0] for k, v in received.items()}
-        kept |= {k: v[0] for k, v in new.items()}
+        kept |= new
         missed = missed + 1
 
     behind = missed[plan.receivers]
@@ -359,7 +373,10 @@ def compression(
             sends what takes it nearer to its model (EF21-P, Gruntkowska et al., ICML 2023).
         population: All clients.
     """
-    return Compression(_codec("up", up, population), _codec("down", down, population))
+    return Compression(
+        up=_codec("up", up, population),
+        down=_codec("down", down, population),
+    )
 
 
 def _codec(

@@ -54,8 +54,8 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """
     scales = []
     for part in x.split(sizes, 1):
-        mean = part.abs().mean(1, keepdim=True, dtype=torch.float64).to(x.dtype)
-        scales.append(mean.expand_as(part))
+        mean = part.abs().mean(1, keepdim=True, dtype=torch.float64)
+        scales.append(mean.to(x.dtype).expand_as(part))
     scale = torch.cat(scales, 1)
     return torch.where(x >= 0, scale, -scale)
 
@@ -87,8 +87,10 @@ def qsgd(
         return padded.view(len(x), -1, bucket)
 
     v = buckets(x.double())
-    u = buckets((hashes.double() + 0.5) / 2.0**63)
-    length = torch.linalg.vector_norm(v, 2 if norm == "l2" else inf, 2, keepdim=True)
+    drawn = (hashes.double() + 0.5) / 2.0**63
+    u = buckets(drawn)
+    order = 2 if norm == "l2" else inf
+    length = torch.linalg.vector_norm(v, order, 2, keepdim=True)
     length = length.to(x.dtype).double()  # as it is sent
     r = torch.where(length > 0, levels * v.abs() / length, 0)
     below = r.floor()
@@ -122,7 +124,8 @@ def power(
     Returns:
         The vectors, and the factors for the next round; None if they are not kept.
     """
-    decoded = list(x.split([n * m for n, m, _ in matrices], 1))
+    counts = [n * m for n, m, _ in matrices]
+    decoded = list(x.split(counts, 1))
     sizes = [m * r for _, m, r in matrices]
     before = None if last is None else last.double().split(sizes, 1)
     factors = []
@@ -131,26 +134,33 @@ def power(
             continue
         # drawn in every round: the same factor would never send the rest
         entry = torch.arange(m * r, device=x.device)
-        hashes = fold_in(key(draw, Purpose.SKETCH), torch.full_like(entry, place), entry)
+        tensor = torch.full_like(entry, place)
+        hashes = fold_in(key(draw, Purpose.SKETCH), tensor, entry)
         q = normal(hashes).view(m, r)
         if before is not None:  # a column of zeros, of a matrix of lower rank, is drawn again
             warm = before[place].view(-1, m, r)
-            q = torch.where((warm != 0).any(1, keepdim=True), warm, q)
+            known = (warm != 0).any(1, keepdim=True)
+            q = torch.where(known, warm, q)
         matrix = decoded[place].double().view(-1, n, m)
-        basis = orthonormal(matrix @ q).to(x.dtype).double()
+        basis = orthonormal(matrix @ q)
+        basis = basis.to(x.dtype).double()
         factor = (matrix.mT @ basis).to(x.dtype)
         product = basis @ factor.double().mT
         decoded[place] = product.flatten(1).to(x.dtype)
         factors.append(factor.flatten(1))
-    return torch.cat(decoded, 1), None if last is None else torch.cat(factors, 1)
+    new = None if last is None else torch.cat(factors, 1)
+    return torch.cat(decoded, 1), new
 
 
 def _largest(values: Tensor, k: int) -> Tensor:
     """Return which k values of each row [c, P] are the largest; of equal ones the first."""
-    least = values.topk(k, 1, sorted=False).values.amin(1, keepdim=True)
-    above, equal = values > least, values == least
+    largest = values.topk(k, 1, sorted=False).values
+    least = largest.amin(1, keepdim=True)
+    above = values > least
+    equal = values == least
     missing = k - above.sum(1, keepdim=True)
-    chosen: Tensor = above | (equal & (equal.cumsum(1) <= missing))
+    first = equal.cumsum(1) <= missing
+    chosen: Tensor = above | (equal & first)
     return chosen
 
 

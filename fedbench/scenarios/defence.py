@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -80,7 +81,9 @@ class Defence(Layer):
             raise WrongValue(
                 "before", f"must be none for rule=norm_clip, got {self.before}; choose another rule"
             )
-        count = -(-self.population.planned // (self.bucket if "bucketing" in self.parts else 1))
+        count = self.population.planned
+        if "bucketing" in self.parts:
+            count = ceil(count / self.bucket)
         most = rules.allowed(self.assumed, count, self.parts)
         if most < self.assumed:
             vectors_of = f"{' and '.join(self.parts)} of {count} vectors"
@@ -105,7 +108,8 @@ class Defence(Layer):
         """
         if self.f != "auto":
             return self.f
-        return -(-self.attackers * self.population.planned // len(self.population.able))
+        attackers = self.attackers * self.population.planned
+        return ceil(attackers / len(self.population.able))
 
     @property
     def needs(self) -> dict[Demand, str]:
@@ -145,12 +149,14 @@ class Defence(Layer):
             cohort: ClientInfo,
         ) -> State:
             (name,) = algo.averaging.weights
-            drawn = hashes(key(plan.seed, Purpose.BUCKETS, plan.round), plan.ids)
+            base = key(plan.seed, Purpose.BUCKETS, plan.round)
+            drawn = hashes(base, plan.ids)
             rows, centre = uploads[name], server[_CENTRE]
             vector, chosen, counts = self.aggregate(rows, cohort.p, drawn, centre)
             vector = vector.to(rows.dtype)
             sums = uploads | {name: vector, _CENTRE: vector}
-            sums |= {counter: server[counter] + count for counter, count in counts.items()}
+            for counter, count in counts.items():
+                sums[counter] = server[counter] + count
             return sums if chosen is None else sums | {f"{OWN}chosen": chosen}
 
         return replace(
@@ -171,7 +177,8 @@ class Defence(Layer):
         for name, v in vectors(uploads, state["w"].shape).items():
             size = lengths(v)
             radius = rules.median(size[:, None]) if self.radius == "median" else self.radius
-            clipped[name] = v * shrunk(size, radius)[:, None].to(v.dtype)
+            scale = shrunk(size, radius)[:, None]
+            clipped[name] = v * scale.to(v.dtype)
         return clipped, states
 
     def aggregate(
@@ -212,17 +219,21 @@ class Defence(Layer):
         )[finite]
         if "bucketing" in self.parts:
             groups = to_device(rules.buckets(drawn, self.bucket), rows.device)
-            rows, members = weighted_sum(groups, rows), groups @ members
+            rows = weighted_sum(groups, rows)
+            members = groups @ members
         count = len(rows)
         f = max(0, rules.allowed(self.assumed, count, self.parts))
         if "nnm" in self.parts:
-            rows = weighted_sum(rules.nearest_rows(squared_distances(rows), count - f), rows)
+            nearest = rules.nearest_rows(squared_distances(rows), count - f)
+            rows = weighted_sum(nearest, rows)
         p = p.double() if self.before == "none" else members.new_ones(count)
 
         p = p / p.sum()
         vector, chosen = self._ruled(rows, p, f, centre.double())
         counts = {_LOWERED: int(f < self.assumed), _NONFINITE: nonfinite}
-        return vector, None if chosen is None else members[chosen].any(0), counts
+        if chosen is not None:
+            chosen = members[chosen].any(0)
+        return vector, chosen, counts
 
     def _ruled(
         self,
@@ -255,7 +266,8 @@ class Defence(Layer):
                 return mean, chosen
             case "krum" | "multi_krum":
                 size = 1 if self.rule == "krum" else self.m or count - f
-                chosen = rules.krum(squared_distances(rows), f)[:size].sort().values
+                ordered = rules.krum(squared_distances(rows), f)
+                chosen = ordered[:size].sort().values
                 return _mean(rows[chosen]), chosen
         return _mean(rows), None
 

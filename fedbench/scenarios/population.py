@@ -51,7 +51,8 @@ class Population:
     @property
     def planned(self) -> int:
         """Number of clients in a cohort if all can be reached."""
-        return min(cohort_size(self.participation, len(self.n)), len(self.able))
+        size = cohort_size(self.participation, len(self.n))
+        return min(size, len(self.able))
 
     def labels(self) -> np.ndarray:
         """Return the training examples of every class of every client [N, classes].
@@ -76,7 +77,8 @@ def uniform(h: np.ndarray) -> np.ndarray:
 
 def normal(h: Tensor) -> Tensor:
     """Return numbers from the standard normal distribution from 63-bit hashes, float64."""
-    z: Tensor = torch.special.ndtri((h.double() + 0.5) / 2.0**63)
+    u = (h.double() + 0.5) / 2.0**63
+    z: Tensor = torch.special.ndtri(u)
     return z
 
 
@@ -87,7 +89,8 @@ def shuffled(base: int, ids: np.ndarray) -> np.ndarray:
         base: The key of the draw.
         ids: The clients.
     """
-    ordered: np.ndarray = ids[np.argsort(hashes(base, ids), kind="stable")]
+    order = np.argsort(hashes(base, ids), kind="stable")
+    ordered: np.ndarray = ids[order]
     return ordered
 
 

@@ -173,7 +173,8 @@ class Privacy(Layer):
                 self.clients, int(self.size), dp.GaussianDpEvent(z / 2)
             )
         else:
-            event = dp.PoissonSampledDpEvent(self.size / self.clients, dp.GaussianDpEvent(z))
+            share = self.size / self.clients
+            event = dp.PoissonSampledDpEvent(share, dp.GaussianDpEvent(z))
         return dp.SelfComposedDpEvent(event, rounds)
 
     @cached_property
@@ -224,7 +225,8 @@ class Privacy(Layer):
             seed: int,
         ) -> np.ndarray:
             ids = np.flatnonzero(able)
-            drawn = uniform(hashes(key(seed, Purpose.POISSON, round), ids))
+            base = key(seed, Purpose.POISSON, round)
+            drawn = uniform(hashes(base, ids))
             return ids[drawn < self.rate]
 
         return poisson if self.sampling == "poisson" else sampler
@@ -279,11 +281,13 @@ class Privacy(Layer):
                 spent += f"; δ is not below 1/N = {1 / self.clients:.3g}"
             return [*algo.remarks(server), f"privacy: {spent}"]
 
-        update = Averaging(
-            step, {name: lambda server, cohort: torch.full_like(cohort.p, 1 / self.size)}
-        )
+        share = 1 / self.size
+        weights = {name: lambda server, cohort: torch.full_like(cohort.p, share)}
         return replace(
-            sending(algo, clipped), update=update, server_init=server_init, remarks=remarks
+            sending(algo, clipped),
+            update=Averaging(step, weights),
+            server_init=server_init,
+            remarks=remarks,
         )
 
     def _noisy(
@@ -296,7 +300,8 @@ class Privacy(Layer):
         if not self.multiplier:
             return mean
         entry = torch.arange(len(mean), device=mean.device)
-        xi = normal(fold_in(key(plan.seed, Purpose.NOISE, plan.round), entry))
+        base = key(plan.seed, Purpose.NOISE, plan.round)
+        xi = normal(fold_in(base, entry))
         noisy: Tensor = mean.double() + self.of_sum * bound / self.size * xi
         return noisy.to(mean.dtype)
 
@@ -327,7 +332,8 @@ class Privacy(Layer):
         def idle(server: State) -> State:
             w = server["w"]
             none = w.new_zeros(0, dtype=torch.int64)
-            uploads = {_SHARE: none, **{name: torch.zeros_like(w) for name in averaging.weights}}
+            uploads = dict.fromkeys(averaging.weights, torch.zeros_like(w))
+            uploads[_SHARE] = none
             nobody = ClientInfo(
                 id=none,
                 n=none,

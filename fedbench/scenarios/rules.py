@@ -40,7 +40,8 @@ def trimmed_mean(rows: Tensor, f: int) -> Tensor:
 
     Source: Yin et al., ICML 2018, Def. 2.
     """
-    return _ranked(rows)[:, f : len(rows) - f].mean(1)
+    kept = _ranked(rows)[:, f : len(rows) - f]
+    return kept.mean(1)
 
 
 def median(rows: Tensor) -> Tensor:
@@ -58,7 +59,8 @@ def nearest_to_median(rows: Tensor, count: int) -> Tensor:
     """
     ranked = _ranked(rows)
     distance = (ranked - median(rows)[:, None]).abs()
-    nearest = distance.sort(dim=1, stable=True).indices[:, :count]
+    order = distance.sort(dim=1, stable=True).indices
+    nearest = order[:, :count]
     return ranked.gather(1, nearest).mean(1)
 
 
@@ -77,7 +79,8 @@ def krum(squared: Tensor, f: int) -> Tensor:
         squared: Squared distances between rows, [C, C].
         f: Number of attackers.
     """
-    others = squared.clone().fill_diagonal_(torch.inf).sort(dim=1).values
+    others = squared.clone().fill_diagonal_(torch.inf)
+    others = others.sort(dim=1).values
     neighbours = max(1, len(others) - f - 2)
     scores = others[:, :neighbours].sum(1)
     return scores.sort(stable=True).indices
@@ -89,10 +92,11 @@ def bulyan(squared: Tensor, f: int) -> Tensor:
     Arguments are those of ``krum``.
     """
     squared = squared.cpu()  # every choice waits for the one before
-    left, chosen = list(range(len(squared))), []
+    left = list(range(len(squared)))
+    chosen = []
     for _ in range(len(squared) - 2 * f):
-        best = int(krum(squared[left][:, left], f)[0])
-        chosen.append(left.pop(best))
+        best = krum(squared[left][:, left], f)[0]
+        chosen.append(left.pop(int(best)))
     return torch.tensor(chosen)
 
 
@@ -102,7 +106,8 @@ def nearest_rows(squared: Tensor, count: int) -> Tensor:
     A row is one of its own nearest ones; ties go to the first (NNM; Allouah et al., AISTATS 2023,
     Alg. 2).
     """
-    nearest = squared.sort(dim=1, stable=True).indices[:, :count]
+    order = squared.sort(dim=1, stable=True).indices
+    nearest = order[:, :count]
     return torch.zeros_like(squared).scatter(1, nearest, 1 / count)
 
 
@@ -116,7 +121,8 @@ def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
         drawn: A random number of each client [C].
         size: Clients of a group.
     """
-    group = np.argsort(np.argsort(drawn, kind="stable")) // size
+    order = np.argsort(drawn, kind="stable")
+    group = np.argsort(order) // size
     together = group[:, None] == group  # [C, C]
     first = together.argmax(1) == np.arange(len(group))
     members = together[first].astype(np.float64)
@@ -143,15 +149,18 @@ def geometric_median(
     """
 
     def apart(b: Tensor) -> Tensor:
-        return (squared @ b - b @ squared @ b / 2).clamp(min=0).sqrt()
+        squares = squared @ b - b @ squared @ b / 2
+        return squares.clamp(min=0).sqrt()
 
-    b, largest = p, apart(p).max()
+    b = p
+    largest = apart(p).max()
     moving = largest > 0  # on the device, which the host does not wait for
     for _ in range(iterations):
         beta = p / apart(b).clamp(min=nu * largest)
         change = torch.where(moving, beta / beta.sum() - b, 0)
         b = b + change
-        moved = (-change @ squared @ change / 2).clamp(min=0).sqrt()
+        square = -change @ squared @ change / 2
+        moved = square.clamp(min=0).sqrt()
         moving = moving & (moved >= _STILL * largest)
     return b
 
@@ -176,7 +185,8 @@ def centered_clipping(
         pairs = zip(blocks(rows), blocks(centre.expand_as(rows)), strict=True)
         parts = [lengths(block.double() - c).square() for block, c in pairs]
         apart = torch.stack(parts).sum(0).sqrt()
-        radius = median(apart[:, None]) if isinstance(radius, str) else radius
+        if isinstance(radius, str):
+            radius = median(apart[:, None])
         share = shrunk(apart, radius) / len(rows)
         centre = centre + weighted_sum(share, rows) - share.sum() * centre
     return centre

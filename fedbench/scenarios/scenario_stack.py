@@ -16,7 +16,7 @@ from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.config_values import Tree
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import ClientInfo, State, nbytes
-from fedbench.scenarios.allowed import refuse
+from fedbench.scenarios.allowed import Demand, refuse
 from fedbench.scenarios.availability import EMPTY_ROUNDS, Availability
 from fedbench.scenarios.layers import Layer, hidden, shown
 from fedbench.scenarios.population import Population
@@ -55,7 +55,10 @@ class ScenarioStack(Scenario):
     @property
     def facts(self) -> Tree:
         """Facts about the scenarios for ``meta.json``."""
-        return {k: v for layer in self.layers for k, v in layer.facts.items()}
+        facts: Tree = {}
+        for layer in self.layers:
+            facts |= layer.facts
+        return facts
 
     def lasting(self, algo: Algorithm) -> Algorithm:
         """Return the method with the states that the scenarios keep of server and clients."""
@@ -136,9 +139,12 @@ def build_scenarios(
             stack = replace(stack, layers=[*stack.layers, layer])
 
     target = str(algo.target)
-    needs = {demand: key for layer in stack.layers for demand, key in layer.needs.items()}
+    name = target.rpartition(".")[2]
+    needs: dict[Demand, str] = {}
+    for layer in stack.layers:
+        needs |= layer.needs
     for stage in stages:
-        refuse(target.rpartition(".")[2], stage, needs, own=not within_fedbench(target))
+        refuse(name, stage, needs, own=not within_fedbench(target))
     return stack
 
 

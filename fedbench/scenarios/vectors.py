@@ -31,7 +31,8 @@ def vectors(sent: State, shape: torch.Size) -> State:
 
 def blocks(rows: Tensor) -> Iterator[Tensor]:
     """Yield rows [C, P] in blocks of columns of a moderate size."""
-    yield from rows.split(max(1, _BLOCK // len(rows)), 1)
+    width = max(1, _BLOCK // len(rows))
+    yield from rows.split(width, 1)
 
 
 def by_columns(f: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
@@ -47,8 +48,9 @@ def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
 
 def squared_distances(rows: Tensor) -> Tensor:
     """Return the squared distances between rows, [C, C] float64 and exactly symmetric."""
-    upper = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
-    i, j = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
+    count = len(rows)
+    upper = rows.new_zeros(count, count, dtype=torch.float64)
+    i, j = torch.triu_indices(count, count, 1, device=rows.device)
     for block in blocks(rows):
         upper[i, j] += torch.pdist(block.double()).square()
     return upper + upper.T
