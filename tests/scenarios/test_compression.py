@@ -579,6 +579,14 @@ def test_wrong_values(options, message):
         compression(**sides, population=population_of(DATA, shapes=((5,), (3,))))
 
 
+@pytest.mark.parametrize(("kind", "options"), [("power", {}), ("sign", {"per": "tensor"})])
+def test_a_tensor_without_dimensions_is_one_value(kind, options):
+    one, x = codec(kind, shapes=(*SHAPES, ()), **options), rows(p=621)
+    found, _ = coded(one, x)
+    assert torch.equal(found[:, 620].abs(), x[:, 620].abs())
+    assert torch.equal(found[:, :620], coded(codec(kind, **options), x[:, :620])[0])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_configuration(kind):
     config = compose_run([f"compression={kind}", "compression.down.kind=qsgd", "data.clients=5"])
