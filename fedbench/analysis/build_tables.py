@@ -1,4 +1,6 @@
-"""Tables of runs as values: the rows of a paper's table, and the rows of any runs. Nothing is formatted here.
+"""Tables of runs as values: the rows of a paper's table, and the rows of any runs.
+
+Nothing is formatted here.
 
 ``fedbench.analysis.matching`` finds the runs that match a row of a paper. Runs that match no row of
 a paper have rows of their own, one per setting. Both kinds of rows have the same columns, cells and
@@ -28,30 +30,34 @@ from fedbench.papers.schema import Paper, PrintedMetric, Row, Table
 from fedbench.runs.run import Run
 
 
-def _common_column(name: str) -> Column:
-    metric = metric_info(name)
-    return Column(PrintedMetric(name, metric.heading, metric.direction, name, metric.factor))
+def _columns(*names: str) -> tuple[Column, ...]:
+    columns = []
+    for name in names:
+        metric = metric_info(name)
+        printed = PrintedMetric(
+            id=name,
+            label=metric.heading,
+            direction=metric.direction,
+            field=name,
+            factor=metric.factor,
+        )
+        columns.append(Column(printed))
+    return tuple(columns)
 
 
 # columns of every table, whether or not a paper prints them
-_COMMON_COLUMNS = tuple(
-    map(
-        _common_column,
-        (
-            "accuracy_mean_weighted",
-            "accuracy_std_weighted",
-            "accuracy_worst30_weighted",
-            "accuracy_mean",
-            "accuracy_std",
-            "accuracy_worst30",
-            "angle_degrees",
-            "kl_uniform",
-        ),
-    )
+_COMMON_COLUMNS = _columns(
+    "accuracy_mean_weighted",
+    "accuracy_std_weighted",
+    "accuracy_worst30_weighted",
+    "accuracy_mean",
+    "accuracy_std",
+    "accuracy_worst30",
+    "angle_degrees",
+    "kl_uniform",
 )
-
 # columns of runs with scenarios, where they have been measured
-_FURTHER_COLUMNS = tuple(map(_common_column, ("epsilon", "attackers_accuracy", "attack_success")))
+_FURTHER_COLUMNS = _columns("epsilon", "attackers_accuracy", "attack_success")
 
 
 # ---- a paper's table
@@ -74,39 +80,45 @@ def paper_table(table: Table, evidence: Evidence, setups: Sequence[str] = ()) ->
         blocks.append(RowGroup(paper.setups[setup], lines))
     number = table.id.removeprefix("table").replace("_", "").upper()
     return TableData(
-        f"{paper.id}/{table.id}",
-        f"{paper.name}, Table {number}",
-        columns,
-        tuple(blocks),
-        paper,
-        table,
+        name=f"{paper.id}/{table.id}",
+        title=f"{paper.name}, Table {number}",
+        columns=columns,
+        blocks=tuple(blocks),
+        paper=paper,
+        table=table,
     )
 
 
 def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
-    """Return the columns of a paper's table, then the common columns that the paper does not print."""
+    """Return the columns of a paper's table, then the common ones that the paper does not print."""
     printed = [Column(paper.metrics[name], True, table.round) for name in table.columns]
     names = {column.name for column in printed}
-    return (*printed, *(column for column in _COMMON_COLUMNS if column.name not in names))
+    others = [column for column in _COMMON_COLUMNS if column.name not in names]
+    return (*printed, *others)
 
 
 def _values(column: Column, runs: MatchedRuns) -> tuple[float, ...]:
-    return tuple(runs.values(column.metric, column.round).values())
+    values = runs.values(column.metric, column.round)
+    return tuple(values.values())
 
 
 def _line(columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
-    method = evidence.paper.methods[row.algo]
+    paper = evidence.paper
+    method = paper.methods[row.algo]
     runs = evidence.find(row)
-    contradicts_weights = row.impossible and any(c.printed and _weighted(c) for c in columns)
+    keys = {key: value for key, value in row.hyperparameters.items() if value is not None}
+    impossible = None
+    if row.impossible and any(column.printed and _weighted(column) for column in columns):
+        impossible = row.impossible.why
     return Line(
         algo=method.algo,
         label=method.label,
-        keys={key: value for key, value in row.hyperparameters.items() if value is not None},
+        keys=keys,
         matched=runs,
         cells=tuple(_paper_cell(column, _values(column, runs), row) for column in columns),
         row=row,
-        wanted=evidence.paper.overrides(row),
-        impossible=row.impossible.why if row.impossible and contradicts_weights else None,
+        wanted=paper.overrides(row),
+        impossible=impossible,
     )
 
 
@@ -114,11 +126,11 @@ def _paper_cell(column: Column, values: tuple[float, ...], row: Row) -> Cell:
     if not column.printed:
         return Cell(values)
     name = column.metric.id
-    why = None
+    impossible = None
     # a contradiction for unweighted clients does not apply to weighted statistics
     if row.impossible and name in row.impossible.columns and not _weighted(column):
-        why = row.impossible.why
-    return Cell(values, row.values.get(name), why)
+        impossible = row.impossible.why
+    return Cell(values, row.values.get(name), impossible)
 
 
 def _weighted(column: Column) -> bool:
@@ -129,7 +141,7 @@ def _weighted(column: Column) -> bool:
 
 
 def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> list[TableData]:
-    """Return tables with a row per setting of any runs, one table per experiment or data set, by name.
+    """Return tables with a row per setting of any runs, one per experiment or data set, by name.
 
     Args:
         runs: The runs.
@@ -143,8 +155,8 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
     for name, members in _by_data(runs):
         methods = {run.meta["algo"] for run in members if run.path not in shown}
         if methods:
-            kept = [run for run in members if run.meta["algo"] in methods]
-            tables.append(_of_runs(name, kept))
+            shown_here = [run for run in members if run.meta["algo"] in methods]
+            tables.append(_of_runs(name, shown_here))
     return tables
 
 
@@ -155,10 +167,12 @@ def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
     """
     by_content: dict[str, list[Run]] = {}
     for run in runs:
-        by_content.setdefault(content_of(run, run.meta["experiment"]), []).append(run)
+        content = content_of(run, run.meta["experiment"])
+        by_content.setdefault(content, []).append(run)
     by_name: dict[str, list[Run]] = {}
     for content, members in sorted(by_content.items()):
-        name = members[0].meta["experiment"] or members[0].meta["data"]
+        meta = members[0].meta
+        name = meta["experiment"] or meta["data"]
         if name in by_name:
             name = re.sub(r"[^\w.-]+", "_", content)[-150:]  # of at most 255 characters
         by_name.setdefault(name, []).extend(members)
@@ -168,41 +182,47 @@ def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     """Return a table of runs; methods are in the paper's order, else sorted by name."""
     home = home_of(runs[0].meta["experiment"])
-    last = [run.last_round() for run in runs if run.counts]
-    further = [
-        column
-        for column in _FURTHER_COLUMNS
-        if any(row.get(column.name) is not None for row in last)
-    ]
+    measured: set[str] = set()
+    for run in runs:
+        if run.counts:
+            measured |= {key for key, value in run.last_round().items() if value is not None}
+    further = [column for column in _FURTHER_COLUMNS if column.name in measured]
     columns = (*_COMMON_COLUMNS, *further)
     groups = by_setting(runs)
     keys = distinguishing(groups)
-    lines = [
-        _line_of_runs(setting[0], members, keys[setting], home, columns)
-        for setting, members in groups.items()
-    ]
-    methods = [method.algo for method in home.paper.methods.values()] if home else []
+    lines = []
+    for (algo, digest), members in groups.items():
+        lines.append(_line_of_runs(algo, members, keys[algo, digest], home, columns))
+    paper = home.paper if home else None
+    methods = [method.algo for method in paper.methods.values()] if paper else []
     methods += sorted({line.algo for line in lines})
 
     def order(line: Line) -> tuple[int, list[tuple[str, Any]]]:
         values = [(key, rank(value)) for key, value in line.keys.items()]
         return methods.index(line.algo), values
 
-    notes = {text for run in runs for text in run.sampled}
-    if home is None:
-        notes |= {text for run in runs for text in run.unofficial}
+    notes: set[str] = set()
+    for run in runs:
+        notes |= {*run.sampled}
+        if home is None:
+            notes |= {*run.unofficial}
+    block = RowGroup(None, tuple(sorted(lines, key=order)))
     return TableData(
-        name,
-        title_of(runs),
-        columns,
-        (RowGroup(None, tuple(sorted(lines, key=order))),),
-        paper=home.paper if home else None,
+        name=name,
+        title=title_of(runs),
+        columns=columns,
+        blocks=(block,),
+        paper=paper,
         unofficial=tuple(sorted(notes)),
     )
 
 
 def _line_of_runs(
-    algo: str, members: Sequence[Run], keys: Tree, home: Home | None, columns: Sequence[Column]
+    algo: str,
+    members: Sequence[Run],
+    keys: Tree,
+    home: Home | None,
+    columns: Sequence[Column],
 ) -> Line:
     done, others = counted_and_others(members)
     reduced = departures(members[0])
@@ -211,7 +231,8 @@ def _line_of_runs(
         reduced += data_departures(done.values())
         reduced += seed_departures(done, others, home.setup.seeds)
         methods = home.paper.methods.values()
-        label = next((m.label for m in methods if m.algo == algo and not m.set), algo)
+        labels = (method.label for method in methods if method.algo == algo and not method.set)
+        label = next(labels, algo)
     runs = MatchedRuns(done, others, tuple(reduced), every=tuple(members))
     return Line(
         algo=algo,
@@ -226,7 +247,9 @@ def _line_of_runs(
 
 
 def summary_tables(runs: Sequence[Run]) -> list[TableData]:
-    """Return the tables of runs at the end of a sweep: the rows of a paper's setup that were run, then other settings.
+    """Return the tables of runs at the end of a sweep.
+
+    The rows of a paper's setup that were run come first, then other settings.
 
     Runs on another split of the data than that of the experiment have rows of their own.
     """
@@ -240,5 +263,6 @@ def summary_tables(runs: Sequence[Run]) -> list[TableData]:
         table = paper_table(home.table, evidence, [home.setup.id])
         lines = [line for line in table.lines if line.matched.every]
         if lines:
-            printed.append(replace(table, blocks=(RowGroup(home.setup, tuple(lines)),)))
+            block = RowGroup(home.setup, tuple(lines))
+            printed.append(replace(table, blocks=(block,)))
     return [*printed, *run_tables(runs, printed)]

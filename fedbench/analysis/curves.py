@@ -1,4 +1,4 @@
-"""Curves of runs: the numbers that runs have measured, and a metric of any runs by setting and value of a key."""
+"""Curves of runs: the numbers that runs have measured, by round or by another axis."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,18 @@ from fedbench.runs.run import Run
 
 
 def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
-    """Return the first evaluated round at which a curve has reached a target; infinite if it never does."""
+    """Return the first evaluated round at which a curve has reached a target, else infinity."""
     reached = curve.index[(curve <= target) if lower else (curve >= target)]
     return float(reached[0]) if len(reached) else math.inf
 
 
-def mean_between(curve: pd.Series, first: int, last: int, length: float) -> float | None:
-    """Return the mean of a curve from one round to another; None if none of these rounds was evaluated.
+def mean_between(
+    curve: pd.Series,
+    first: int,
+    last: int,
+    length: float,
+) -> float | None:
+    """Return the mean of a curve over some rounds; None if none of them was evaluated.
 
     Args:
         curve: Values by round.
@@ -31,7 +36,8 @@ def mean_between(curve: pd.Series, first: int, last: int, length: float) -> floa
     """
     share = min(1.0, length)
     start = max(1, math.ceil(share * first))
-    part = curve.loc[start : max(start, math.floor(share * last))]
+    end = max(start, math.floor(share * last))
+    part = curve.loc[start:end]
     return None if part.empty else float(part.mean())
 
 
@@ -48,12 +54,18 @@ def best_of(curve: pd.Series, field: str) -> tuple[int, float]:
 def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
     """Return the best round and value of each metric that was measured, as ``best_of``."""
     rounds = run.rounds()
-    curves = {name: curve_of(rounds, name) for name in names}
-    return {name: best_of(curve, name) for name, curve in curves.items() if len(curve)}
+    best = {}
+    for name in names:
+        curve = curve_of(rounds, name)
+        if len(curve):
+            best[name] = best_of(curve, name)
+    return best
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
-    """Return a metric over the evaluated rounds, where it is finite, indexed by round; empty if it was not measured.
+    """Return a metric over the evaluated rounds, where it is finite, indexed by round.
+
+    It is empty if it was not measured.
 
     Args:
         rounds: A row per evaluated round, with a column ``round``.
@@ -68,7 +80,8 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     with np.errstate(all="ignore"):  # what overflows is not finite
         values = columns[0] if metric.formula is None else metric.formula(*columns)
     known = np.isfinite(values)
-    return pd.Series(values[known], index=pd.Index(rounds["round"].to_numpy()[known], name="round"))
+    evaluated = rounds["round"].to_numpy()[known]
+    return pd.Series(values[known], index=pd.Index(evaluated, name="round"))
 
 
 # ---- of any runs
@@ -83,7 +96,7 @@ _POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl tha
 
 
 def position(x: str) -> tuple[str, tuple[str, ...], float]:
-    """Return the label of an axis, the keys of ``rounds.jsonl`` that are added for it, and the factor of their sum.
+    """Return the label of an axis, the keys of ``rounds.jsonl`` that are added for it, and a factor.
 
     Args:
         x: ``round``, ``bytes`` (up and down), ``seconds`` or a key of ``rounds.jsonl``.
@@ -124,41 +137,46 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
         RequestError: If a key is unknown, or no run measured it.
         DamagedRun: If a run cannot be read.
     """
-    curves = [
-        _curve(block.title, name, members, x, y)
-        for block in blocks_of(runs, by)
-        for name, members in block.lines.items()
-    ]
-    measured = [curve for curve in curves if curve is not None]
-    if not measured:
+    curves = []
+    for block in blocks_of(runs, by):
+        for name, members in block.lines.items():
+            curve = _curve(block.title, name, members, x, y)
+            if curve is not None:
+                curves.append(curve)
+    if not curves:
         raise RequestError(_not_measured(runs, x, y))
-    return measured
+    return curves
 
 
 def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunCurve | None:
-    """Return the curve of the runs of one setting, a run per seed; None if none of them measured it."""
+    """Return the curve of the runs of one setting, a run per seed; None if it was not measured."""
     _, added, factor = position(x)
-    fields = [key for field in (y, *added) for key in metric_info(field).needs or (field,)]
+    fields: list[str] = []
+    for field in (y, *added):
+        fields += metric_info(field).needs or (field,)
     values = []
-    places = []
+    positions = []
     for run in runs:
         rounds = run.curves(fields)
         curve = curve_of(rounds, y)
         parts = [curve_of(rounds, field) for field in added]
         if len(curve) and all(map(len, parts)):
-            place = curve.index.to_series()
+            along = curve.index.to_series()
             if parts:
-                place = pd.concat(parts, axis=1).sum(axis=1, min_count=1).reindex(curve.index)
+                total = pd.concat(parts, axis=1).sum(axis=1, min_count=1)
+                along = total.reindex(curve.index)
             values.append(curve)
-            places.append(factor * place)
+            positions.append(factor * along)
     if not values:
         return None
+    means = pd.concat(positions, axis=1).sort_index().mean(axis=1)
+    table = pd.concat(values, axis=1).sort_index()
     return RunCurve(
         setting=setting,
         name=name,
         algo=str(runs[0].meta["algo"]),
-        x=pd.concat(places, axis=1).sort_index().mean(axis=1).to_numpy(float),
-        y=pd.concat(values, axis=1).sort_index().to_numpy(float).T * metric_info(y).factor,
+        x=means.to_numpy(float),
+        y=table.to_numpy(float).T * metric_info(y).factor,
     )
 
 
@@ -175,7 +193,7 @@ def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
 
 
 def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:
-    """Return the training losses of clients that have one in all kept rounds: a row per round, a column per client."""
+    """Return the training losses of clients that have one in all kept rounds [rounds, clients]."""
     return clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
 
 

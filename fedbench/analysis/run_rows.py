@@ -1,7 +1,7 @@
-"""What a report keeps of every run: a row with its configuration and measurements, and its part of the bundle."""
+"""The rows of runs that a report keeps, and the parts of runs that a bundle keeps."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,14 @@ def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
     for run in runs:
         row: Fields = {"path": str(run.path.relative_to(folder))}
         row |= {key: run.meta.get(key) for key in _IDENTITY}
-        row["reduced"] = "; ".join([*departures(run), *data_departures([run])])
+        reduced = [*departures(run), *data_departures([run])]
+        row["reduced"] = "; ".join(reduced)
         row |= {f"config.{key}": value for key, value in run.flat.items()}
         if run.done:
             row |= run.last_round()
-            for name, (at, value) in best_rounds(run, of_best_rounds(row["experiment"])).items():
-                row |= {"best_round": at, f"best_{name}": value}
+            best = best_rounds(run, of_best_rounds(row["experiment"]))
+            for name, (number, value) in best.items():
+                row |= {"best_round": number, f"best_{name}": value}
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in map(str, table):
@@ -54,17 +56,19 @@ def of_best_rounds(experiment: str | None) -> list[str]:
     home = home_of(experiment)
     if home is None:
         return []
-    tables = home.paper.tables.values()
-    best = [table for table in tables if table.round == "best" and home.setup.id in table.setups]
-    metrics = (home.paper.metrics[column] for table in best for column in table.columns)
-    return list(dict.fromkeys(metric.field for metric in metrics))
+    fields: dict[str, None] = {}
+    for table in home.paper.tables.values():
+        if table.round == "best" and home.setup.id in table.setups:
+            for column in table.columns:
+                fields[home.paper.metrics[column].field] = None
+    return list(fields)
 
 
 # ---- what a bundle keeps
 
 
 def kept_of(run: Run) -> Kept:
-    """Return what a bundle keeps of a finished run, so that every figure, claim and reading can be computed from it.
+    """Return what a bundle keeps of a finished run; all figures, claims and readings need no more.
 
     Of a paper's run, these are the first and the best rounds of every metric, the curves that
     figures and claims read, the clients of the best rounds that tables print, and at all rounds the
@@ -72,19 +76,25 @@ def kept_of(run: Run) -> Kept:
     """
     experiment = run.meta["experiment"]
     home = home_of(experiment)
-    best = {number for number, _ in best_rounds(run, CATALOGUE).values()}
-    rounds = {int(run.rounds()["round"].iloc[0]), *best}
+    first = int(run.rounds()["round"].iloc[0])
+    rounds = {first, *_numbers(run, CATALOGUE)}
     if home is None:
         return Kept(rounds=rounds)
-    printed = {number for number, _ in best_rounds(run, of_best_rounds(experiment)).values()}
-    figures = [f for f in home.paper.figures.values() if home.setup.id in f.setups]
-    shows_two = any(figure.kind == "two_clients" for figure in figures)
+    figures = home.paper.figures.values()
+    kinds = {figure.kind for figure in figures if home.setup.id in figure.setups}
     two = []
-    if shows_two and run.has_clients and not loss_curves(run.clients()).empty:
-        two = [curve.name for curve in low_and_high(run.clients())]
+    if "two_clients" in kinds and run.has_clients:
+        clients = run.clients()
+        if not loss_curves(clients).empty:
+            two = [curve.name for curve in low_and_high(clients)]
     return Kept(
         curves=curve_fields(home.paper),
         rounds=rounds,
-        client_rounds=printed,
+        client_rounds=_numbers(run, of_best_rounds(experiment)),
         clients=two,
     )
+
+
+def _numbers(run: Run, names: Iterable[str]) -> set[int]:
+    """Return the numbers of the best rounds of some metrics."""
+    return {number for number, _ in best_rounds(run, names).values()}
