@@ -112,12 +112,15 @@ def seed_departures(
 
 def rate_of(run: Run) -> str:
     """Return the local learning rate of a run in parentheses; empty if it has none."""
-    return f" ({keys_text({'local.lr': run.flat['local.lr']})})" if "local.lr" in run.flat else ""
+    if "local.lr" not in run.flat:
+        return ""
+    return f" ({keys_text({'local.lr': run.flat['local.lr']})})"
 
 
 def data_departures(runs: Iterable[Run]) -> list[str]:
     """Return a departure for each kind of data that was not read from its publisher's files."""
-    return [f"data: {text}" for text in sorted({text for run in runs for text in run.unofficial})]
+    texts = {text for run in runs for text in run.unofficial}
+    return [f"data: {text}" for text in sorted(texts)]
 
 
 @cache

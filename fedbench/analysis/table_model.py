@@ -1,4 +1,4 @@
-"""Tables of runs as values: columns, cells with the printed number, lines, blocks, and what has been measured."""
+"""The model of a table of runs: columns, cells, lines and blocks, and what has been measured."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Name in files: the key of ``rounds.jsonl``, with the prefix ``best_`` if the best round counts."""
+        """Name in files: the key of ``rounds.jsonl``, with ``best_`` if the best round counts."""
         if self.metric.target is not None or self.metric.rounds is not None:
             return self.metric.id
-        return ("best_" if self.round == "best" else "") + self.metric.field
+        return f"best_{self.metric.field}" if self.round == "best" else self.metric.field
 
     @property
     def digits(self) -> int:
@@ -83,8 +83,9 @@ class Cell:
             return None
         low, high = self.bounds
         center = (low + high) / 2
-        half = (high - low) / 2 * sqrt(self.n + 1)
-        return center - half, center + half
+        half = (high - low) / 2
+        wider = half * sqrt(self.n + 1)
+        return center - wider, center + wider
 
     @property
     def difference(self) -> float | None:
@@ -109,7 +110,7 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """The agreement of a cell with both numbers, whether or not the printed ones are possible."""
+        """Agreement of a cell with both numbers, whether or not the printed ones are possible."""
         if self.bounds is None:
             return "single"
         assert self.printed is not None

@@ -1,1 +1,1 @@
-"""What tables and figures of papers still need: the plan as text, estimated times, and carrying it out."""
+"""The runs that tables and figures of papers still need: the plan, as text, and its outcomes."""

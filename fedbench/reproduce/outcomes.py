@@ -50,10 +50,11 @@ def outcomes(
         common: Overrides for all runs, which are among those of the results.
     """
     failed = {result.overrides: result for result in results if result.error}
-    return [
-        failed.get((*run.overrides, *common)) or _outcome(run, faults.get(run.experiment))
-        for run in runs
-    ]
+    every = []
+    for run in runs:
+        result = failed.get((*run.overrides, *common))
+        every.append(result or _outcome(run, faults.get(run.experiment)))
+    return every
 
 
 def _outcome(run: PlannedRun, fault: str | None) -> RunResult:

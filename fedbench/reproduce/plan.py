@@ -93,21 +93,24 @@ def parts(paper: Paper) -> list[str]:
 
 
 def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
-    """Return the tables and figures with the given names, ``paper/table`` or ``paper``; without names, all of them.
+    """Return the tables and figures with the given names, ``paper/table`` or ``paper``.
+
+    Without names, all of them are returned.
 
     Raises:
         RequestError: If a name is neither.
     """
-    known = [(paper, part) for paper in papers().values() for part in parts(paper)]
+    known = {}
+    for paper in papers().values():
+        for part in parts(paper):
+            known[f"{paper.id}/{part}"] = paper, part
     if not names:
-        return known
+        return list(known.values())
     selected: list[tuple[Paper, str]] = []
     for name in names:
-        matching = [
-            (paper, part) for paper, part in known if name in (paper.id, f"{paper.id}/{part}")
-        ]
+        matching = [known[full] for full in known if name in (full, full.partition("/")[0])]
         if not matching:
-            hint = nearest(name, [*papers(), *(f"{paper.id}/{part}" for paper, part in known)])
+            hint = nearest(name, [*papers(), *known])
             raise RequestError(
                 f"unknown table, figure or paper {name!r}{hint or '; see `fedbench list table`'}"
             )
@@ -118,7 +121,7 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
 def plan(
     names: Sequence[str], profile: str, seeds: int | None = None, readings: bool = False
 ) -> list[PlannedRun]:
-    """Return the runs that tables and figures need, each once, in the order of the tables and figures.
+    """Return the runs that tables and figures need, each once, in their order.
 
     Args:
         names: Names as for ``chosen``.
@@ -139,7 +142,7 @@ def plan(
 
 
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
-    """Return the variants of chosen papers whose algorithms are in a directory that does not exist here."""
+    """Return the variants of chosen papers whose algorithms are in a missing directory."""
     missing = []
     for paper in dict.fromkeys(paper for paper, _ in chosen(names)):
         for variant in paper.readings.variants.values():
@@ -191,7 +194,9 @@ def _reading_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> It
 def locate(
     runs: Sequence[PlannedRun], common: Sequence[str], published: Results | None = None
 ) -> list[PlannedRun]:
-    """Find the directory of each run and return each run once: two spellings of a setting may be the same run.
+    """Find the directory of each run, and return each run once.
+
+    Two spellings of a setting may be the same run.
 
     Args:
         runs: The plan; paths and configurations are set.
@@ -211,8 +216,9 @@ def locate(
                 configs[run.setting] = composer.config([*run.setting, *common], departures=False)
         run.config = configs[run.setting]
         run.path = run.config.path.with_name(f"seed_{run.seed}")
-        finished = None if published is None else published.published(run.paper.id).get(run.path)
-        run.published = "" if finished is None else finished.outcome
+        if published is not None:
+            finished = published.published(run.paper.id).get(run.path)
+            run.published = finished.outcome if finished else ""
         first = once.setdefault(run.path, run)
         first.parts += [part for part in run.parts if part not in first.parts]
     return list(once.values())
@@ -224,7 +230,9 @@ def prefer_full(
     common: Sequence[str],
     published: Results,
 ) -> list[PlannedRun]:
-    """Replace reduced runs that are not done by those at the paper's settings, for rows where these are all done.
+    """Replace reduced runs that are not done by finished ones at the papers' settings.
+
+    A row's runs are replaced if all those at its full setting are done.
 
     Args:
         runs: The located plan under a profile.
@@ -236,7 +244,8 @@ def prefer_full(
     missing = set(map(_full_setting, unfinished))
     wanted = [run for run in full if run.setting in missing]
     located = locate(wanted, common, published)
-    ready = {run.setting for run in wanted} - {run.setting for run in wanted if not run.done}
+    unready = {run.setting for run in wanted if not run.done}
+    ready = {run.setting for run in wanted} - unready
     reduced = [run for run in runs if _full_setting(run) not in ready]
     return [*reduced, *(run for run in located if run.setting in ready)]
 
@@ -246,14 +255,15 @@ def _full_setting(run: PlannedRun) -> tuple[str, ...]:
 
 
 def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
-    """Return the experiments whose data are not in the data directory, with the files that are missing, as text.
+    """Return the files that are missing in the data directory, as text by experiment.
 
     Files are looked for by name; nothing is read or downloaded.
     """
     missing = {}
     for experiment, config in {run.experiment: run.config for run in runs}.items():
         paths = [files.missing(data_dir) for files in official_files(config)]
-        if names := [path for path in paths if path is not None]:
+        names = [path for path in paths if path is not None]
+        if names:
             missing[experiment] = ", ".join(names)
     return missing
 

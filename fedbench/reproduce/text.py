@@ -9,7 +9,11 @@ from fedbench.reproduce.plan import PlannedRun, chosen
 _LINE = "{:<28}{:>6}{:>6}{:>7}"
 
 
-def plan_text(names: Sequence[str], runs: Sequence[PlannedRun], missing: Mapping[str, str]) -> str:
+def plan_text(
+    names: Sequence[str],
+    runs: Sequence[PlannedRun],
+    missing: Mapping[str, str],
+) -> str:
     """Return a plan as text.
 
     Args:
@@ -17,30 +21,35 @@ def plan_text(names: Sequence[str], runs: Sequence[PlannedRun], missing: Mapping
         runs: The plan.
         missing: Experiments whose data are missing, with the names of the files.
     """
-    done = {id(run) for run in runs if run.done}
     lines = [_LINE.format("", "runs", "done", "to do")]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
-        if not needed and paper.rows(part):
-            continue  # its rows are of other experiments than the chosen one
-        left = [run for run in needed if id(run) not in done]
-        line = _LINE.format(name, len(needed), len(needed) - len(left), len(left))
-        lines.append("  ".join([line, *_notes(needed, left, missing)]))
-    lines.append(_LINE.format("in all, runs shared", len(runs), len(done), len(runs) - len(done)))
+        if needed or not paper.rows(part):  # else its rows are of other experiments than the chosen
+            line = _counts(name, needed)
+            lines.append("  ".join([line, *_notes(needed, missing)]))
+    lines.append(_counts("in all, runs shared", runs))
     return "\n".join(lines)
 
 
-def _notes(
-    needed: Sequence[PlannedRun], left: Sequence[PlannedRun], missing: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield the notes on a table or figure: other readings, missing data and reductions of its runs."""
+def _counts(name: str, runs: Sequence[PlannedRun]) -> str:
+    """Return the numbers of runs in all, done and to do, after a name."""
+    done = sum(run.done for run in runs)
+    return _LINE.format(name, len(runs), done, len(runs) - done)
+
+
+def _notes(needed: Sequence[PlannedRun], missing: Mapping[str, str]) -> Iterator[str]:
+    """Yield the notes on a table or figure: other readings, missing data and reductions."""
     if not needed:
         yield "no runs: drawn from the data alone"
     readings = Counter(run.reading for run in needed if run.reading)
     if readings:
-        yield f"for other readings: {', '.join(f'{name} {count}' for name, count in sorted(readings.items()))}"
-    files = dict.fromkeys(missing[run.experiment] for run in left if run.experiment in missing)
+        counts = [f"{name} {count}" for name, count in sorted(readings.items())]
+        yield f"for other readings: {', '.join(counts)}"
+    files: dict[str, None] = {}
+    for run in needed:
+        if run.experiment in missing and not run.done:
+            files[missing[run.experiment]] = None
     if files:
         yield f"missing data: {', '.join(files)}"
     reductions = _reductions(needed)
@@ -49,16 +58,16 @@ def _notes(
 
 
 def _reductions(runs: Sequence[PlannedRun]) -> list[str]:
-    """Return the differences of the runs of a table from the paper's: keys with their values, and seeds."""
+    """Return the differences of runs from the paper's: keys with their values, and seeds."""
     values: dict[str, dict[str, None]] = {}
-    seeds: dict[tuple[str, ...], set[int]] = {}
+    seeds: Counter[tuple[str, ...]] = Counter()
     for run in runs:
-        seeds.setdefault(run.setting, set()).add(run.seed)
+        seeds[run.setting] += 1
         for key, value in run.cut.items():
             values.setdefault(key, {})[config_value(value)] = None
-    keys = [f"{key}={' or '.join(known)}" for key, known in sorted(values.items())]
-    counts = {(len(seeds[run.setting]), run.paper.setups[run.row.setup].seeds) for run in runs}
-    return [
-        *keys,
-        *(f"seeds {count} of {wanted}" for count, wanted in sorted(counts) if count < wanted),
-    ]
+    texts = [f"{key}={' or '.join(known)}" for key, known in sorted(values.items())]
+    counts = {(seeds[run.setting], run.paper.setups[run.row.setup].seeds) for run in runs}
+    for count, wanted in sorted(counts):
+        if count < wanted:
+            texts.append(f"seeds {count} of {wanted}")
+    return texts
