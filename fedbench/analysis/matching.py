@@ -313,10 +313,8 @@ def _matches(run: Run, wanted: Tree, setup: Setup) -> bool:
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
     """Return the keys in which a run differs from its row, as [paper, run]; without the split."""
-    changes = {}
-    for key, change in run.meta["departures"].items():
-        if key not in wanted and key != SPLIT:
-            changes[key] = change
+    departures = run.meta["departures"].items()
+    changes = {key: change for key, change in departures if key not in wanted and key != SPLIT}
     rounds = run.config["rounds"]
     printed = wanted.get("rounds", rounds)
     if printed != rounds:

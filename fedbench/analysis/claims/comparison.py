@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from statistics import mean
 from typing import Literal, TypeVar
 
@@ -139,6 +140,11 @@ def leads(a: PerUnit, b: PerUnit, sign: float) -> PerUnit:
     return {unit: sign * (one - two) for unit, (one, two) in both.items()}
 
 
+def scaled(numbers: PerUnit, factor: float, shift: float = 0.0) -> PerUnit:
+    """Return factor * number + shift per unit."""
+    return {unit: factor * number + shift for unit, number in numbers.items()}
+
+
 # ---- comparisons of runs
 
 
@@ -166,8 +172,7 @@ def contest(
         margin: How far the first method may be behind and still support the statement
             (non-inferiority), in the unit of the numbers; 0 if it must be ahead.
     """
-    ahead = leads(a, b, sign)
-    differences = {unit: lead + margin for unit, lead in ahead.items()}
+    differences = scaled(leads(a, b, sign), 1.0, margin)
     lost = one.diverged & b.keys()
     won = two.diverged & a.keys()
     both = one.diverged & two.diverged
@@ -226,7 +231,7 @@ def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
     group = _group(runs)
     if any(side.cuts != runs[0].cuts for side in runs):
         return Comparison(label, uneven=True, group=group)
-    departures = [text for side in runs for text in side.departs]
+    departures = chain.from_iterable(side.departs for side in runs)
     searched = {side.searched for side in runs}
     return Comparison(
         label,
@@ -292,7 +297,7 @@ def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
         less = max(behind) if len(run) == len(parts) else 1.0
         label = f"{label} ({decisive.label})"
     units = {part.unit for part in parts}
-    departures = [text for part in run for text in part.reduced]
+    departures = chain.from_iterable(part.reduced for part in run)
     return replace(
         decisive,
         label=label,

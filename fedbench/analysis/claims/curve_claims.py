@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest
+from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, scaled
 from fedbench.analysis.claims.table_claims import rows_of
 from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.departures import PerUnit
@@ -141,7 +141,7 @@ def measured(
         better = metric_info(field).sign if measure.startswith("setbacks") else 1
         curves = runs.curve(field)
         numbers = {unit: of_curve(better * curve) for unit, curve in curves.items()}
-    return {unit: factor * number for unit, number in numbers.items()}
+    return scaled(numbers, factor)
 
 
 def _scale(measure: str, field: str) -> tuple[float, str]:
@@ -212,7 +212,7 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
 
 
 def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]:
-    """Return comparisons of some runs of a figure with others in a measure of their curves."""
+    """Yield comparisons of some runs of a figure with others in a measure of their curves."""
     for shown in figure_runs(evidence, check.figure, check.setups).values():
         better = selected(shown, *check.better)
         others = selected(shown, *check.worse)
@@ -243,8 +243,8 @@ def _compared(
     else:
         first = measured(one, measure, field, check.threshold)
         second = measured(two, measure, field, check.threshold)
-    share = check.share or 1.0
-    scaled = {unit: share * number for unit, number in second.items()}
+    if check.share is not None:
+        second = scaled(second, check.share)
     lower = lower_is_better(field) and measure not in MORE_IS_BETTER
     sign = -1.0 if lower or measure in LESS_IS_BETTER else 1.0
 
@@ -253,13 +253,13 @@ def _compared(
         times = f"{check.share:g} times that of " if check.share else ""
         quantity = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
         label = f"{quantity} of {one.name} against {times}{two.name} on {one.setup}"
-    comparison = contest(label, first, scaled, sign, one, two, margin=-check.by)
+    comparison = contest(label, first, second, sign, one, two, margin=-check.by)
     _, unit = _scale(measure, field)
     return replace(comparison, unit=unit)
 
 
 def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
-    """Return comparisons of a measure of some runs of a figure with a bound."""
+    """Yield comparisons of a measure of some runs of a figure with a bound."""
     factor, unit = _scale(check.measure, check.field)
     if check.at_most is not None:
         sign, side = -1.0, "at most"
@@ -278,7 +278,7 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
                 sides += selected(shown, check.reference)[:1]
                 numbers = _ratio(sides, check.field)
             label = f"{quantity} of {runs.name} {side} {bound:g} on {runs.setup}"
-            room = {seed: sign * (number - bound) for seed, number in numbers.items()}
+            room = scaled(numbers, sign, -sign * bound)
             yield replace(above(label, room, sides), unit=unit)
 
 

@@ -14,6 +14,7 @@ from fedbench.analysis.claims.comparison import (
     contest,
     joined,
     leads,
+    scaled,
     tested,
 )
 from fedbench.analysis.claims.verdict import Verdict
@@ -130,7 +131,7 @@ def _unit(metric: PrintedMetric) -> str:
 
 
 def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
-    """Return the comparisons of each better method with each worse one, or with itself elsewhere.
+    """Yield the comparisons of each better method with each worse one, or with itself elsewhere.
 
     Where the methods on both sides are the same ones, a pair of them is one comparison of two
     parts.
@@ -154,7 +155,7 @@ def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
 
 
 def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
-    """Return a comparison per pair of methods, which are to differ by less than ``by``.
+    """Yield a comparison per pair of methods, which are to differ by less than ``by``.
 
     It has two one-sided tests: each method is less behind the other than that.
     """
@@ -173,7 +174,7 @@ def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
 
 
 def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
-    """Return, per method, the rank correlation of the metric with the steps."""
+    """Yield, per method, the rank correlation of the metric with the steps."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
     sign = 1 if check.trend == "increasing" else -1
@@ -187,8 +188,7 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
             f"rank correlation of {metric.label} of {paper.methods[algo].label} "
             f"with {check.over}{where}, {direction}"
         )
-        signed = {unit: sign * tau for unit, tau in correlations.items()}
-        yield tested(label, signed, runs)
+        yield tested(label, scaled(correlations, sign), runs)
 
 
 def rank_correlations(
@@ -221,7 +221,7 @@ def _steps(paper: Paper, check: Trend, algo: str) -> list[Row]:
 
 
 def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
-    """Return how far the rows of one side are ahead of those of the other, on average over pairs.
+    """Yield how far the rows of one side are ahead of those of the other, on average over pairs.
 
     Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts
     if all rows have it.
@@ -251,7 +251,7 @@ def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
 
 
 def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
-    """Return the comparison of a row's number with a band."""
+    """Yield the comparison of a row's number with a band."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
     row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
@@ -277,8 +277,8 @@ def band(
             if unit not in values and curve.index[-1] >= high:
                 outside[unit] = -math.inf
 
-    above_low = {unit: value - low for unit, value in values.items()}
-    below_high = {unit: high - value for unit, value in values.items()}
+    above_low = scaled(values, 1.0, -low)
+    below_high = scaled(values, -1.0, high)
     ends = [
         tested(f"{label} at least {low:g}", above_low | outside, [runs]),
         tested(f"{label} at most {high:g}", below_high | outside, [runs]),
