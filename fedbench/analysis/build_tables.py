@@ -22,11 +22,22 @@ from fedbench.analysis.departures import (
 )
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import by_setting, distinguishing, rank
-from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
+from fedbench.analysis.table_model import (
+    Cell,
+    Column,
+    Line,
+    RowGroup,
+    TableData,
+)
 from fedbench.core.config_values import Tree
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Home, home_of
-from fedbench.papers.schema import Paper, PrintedMetric, Row, Table
+from fedbench.papers.schema import (
+    Paper,
+    PrintedMetric,
+    Row,
+    Table,
+)
 from fedbench.runs.run import Run
 
 
@@ -63,7 +74,11 @@ _FURTHER_COLUMNS = _columns("epsilon", "attackers_accuracy", "attack_success")
 # ---- a paper's table
 
 
-def paper_table(table: Table, evidence: Evidence, setups: Sequence[str] = ()) -> TableData:
+def paper_table(
+    table: Table,
+    evidence: Evidence,
+    setups: Sequence[str] = (),
+) -> TableData:
     """Return a table of a paper: every row that it prints, in its order.
 
     Args:
@@ -102,7 +117,11 @@ def _values(column: Column, runs: MatchedRuns) -> tuple[float, ...]:
     return tuple(values.values())
 
 
-def _line(columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
+def _line(
+    columns: Sequence[Column],
+    row: Row,
+    evidence: Evidence,
+) -> Line:
     paper = evidence.paper
     method = paper.methods[row.algo]
     runs = evidence.find(row)
@@ -122,7 +141,11 @@ def _line(columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
     )
 
 
-def _paper_cell(column: Column, values: tuple[float, ...], row: Row) -> Cell:
+def _paper_cell(
+    column: Column,
+    values: tuple[float, ...],
+    row: Row,
+) -> Cell:
     if not column.printed:
         return Cell(values)
     name = column.metric.id
@@ -192,7 +215,15 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     keys = distinguishing(groups)
     lines = []
     for (algo, digest), members in groups.items():
-        lines.append(_line_of_runs(algo, members, keys[algo, digest], home, columns))
+        lines.append(
+            _line_of_runs(
+                algo,
+                members,
+                keys[algo, digest],
+                home,
+                columns,
+            )
+        )
     paper = home.paper if home else None
     methods = [method.algo for method in paper.methods.values()] if paper else []
     methods += sorted({line.algo for line in lines})
@@ -233,7 +264,12 @@ def _line_of_runs(
         methods = home.paper.methods.values()
         labels = (method.label for method in methods if method.algo == algo and not method.set)
         label = next(labels, algo)
-    runs = MatchedRuns(done, others, tuple(reduced), every=tuple(members))
+    runs = MatchedRuns(
+        done,
+        others,
+        tuple(reduced),
+        every=tuple(members),
+    )
     return Line(
         algo=algo,
         label=label,

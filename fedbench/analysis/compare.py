@@ -15,7 +15,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedbench.analysis.settings import SeedBlock, Setting, blocks_of, differing, rank
+from fedbench.analysis.settings import (
+    SeedBlock,
+    Setting,
+    blocks_of,
+    differing,
+    rank,
+)
 from fedbench.analysis.stats import (
     Paired,
     has_scale,
@@ -228,7 +234,12 @@ def _compared(
         pairs = []
     tested: dict[tuple[str, str], Paired] = {}
     for pair in pairs:
-        test = _difference(numbers, *pair, metric, 1 - alpha)
+        test = _difference(
+            numbers,
+            *pair,
+            metric,
+            1 - alpha,
+        )
         if test is not None:
             tested[pair] = test
 
@@ -236,7 +247,15 @@ def _compared(
     differences = []
     for ((first, second), test), p in zip(tested.items(), adjusted, strict=True):
         ahead = None if p > alpha else metric.sign * test.mean > 0
-        differences.append(Difference(first, second, test, p, ahead))
+        differences.append(
+            Difference(
+                first,
+                second,
+                test,
+                p,
+                ahead,
+            )
+        )
 
     counts = [test.n for test in tested.values()]
     least = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of the adjusted p
@@ -287,7 +306,11 @@ def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
 
 
 def _difference(
-    numbers: Numbers, first: str, second: str, metric: MetricInfo, level: float = 0.95
+    numbers: Numbers,
+    first: str,
+    second: str,
+    metric: MetricInfo,
+    level: float = 0.95,
 ) -> Paired | None:
     """Return first minus second over the seeds that both have, or None if they share no seed.
 
@@ -308,7 +331,10 @@ def _difference(
 
 
 def _over_blocks(
-    blocks: Sequence[Numbers], names: Sequence[str], metric: MetricInfo, alpha: float
+    blocks: Sequence[Numbers],
+    names: Sequence[str],
+    metric: MetricInfo,
+    alpha: float,
 ) -> OverBlocks:
     """Return comparisons of the methods over several blocks."""
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
@@ -317,7 +343,14 @@ def _over_blocks(
         tests = []
         for numbers in blocks:
             if {a, b} <= numbers.keys():
-                tests.append(_difference(numbers, a, b, metric))
+                tests.append(
+                    _difference(
+                        numbers,
+                        a,
+                        b,
+                        metric,
+                    )
+                )
         known = [test for test in tests if test is not None]
         if not known:
             continue

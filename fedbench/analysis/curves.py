@@ -13,7 +13,11 @@ from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.runs.run import Run
 
 
-def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
+def rounds_to(
+    curve: pd.Series,
+    target: float,
+    lower: bool,
+) -> float:
     """Return the first evaluated round at which a curve has reached a target, else infinity."""
     reached = curve.index[(curve <= target) if lower else (curve >= target)]
     return float(reached[0]) if len(reached) else math.inf
@@ -124,7 +128,12 @@ class RunCurve:
     y: np.ndarray
 
 
-def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
+def run_curves(
+    runs: Sequence[Run],
+    x: str,
+    y: str,
+    by: str,
+) -> list[RunCurve]:
     """Return the curves of finished runs, the settings and values in order.
 
     Args:
@@ -140,7 +149,13 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
     curves = []
     for block in blocks_of(runs, by):
         for name, members in block.lines.items():
-            curve = _curve(block.title, name, members, x, y)
+            curve = _curve(
+                block.title,
+                name,
+                members,
+                x,
+                y,
+            )
             if curve is not None:
                 curves.append(curve)
     if not curves:
@@ -148,7 +163,13 @@ def run_curves(runs: Sequence[Run], x: str, y: str, by: str) -> list[RunCurve]:
     return curves
 
 
-def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunCurve | None:
+def _curve(
+    setting: str,
+    name: str,
+    runs: Sequence[Run],
+    x: str,
+    y: str,
+) -> RunCurve | None:
     """Return the curve of the runs of one setting, a run per seed; None if it was not measured."""
     _, added, factor = position(x)
     fields: list[str] = []
@@ -180,7 +201,11 @@ def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunC
     )
 
 
-def _not_measured(runs: Sequence[Run], x: str, y: str) -> str:
+def _not_measured(
+    runs: Sequence[Run],
+    x: str,
+    y: str,
+) -> str:
     """Return the message about axes that no run has measured, with the keys that they have."""
     done = [run for run in runs if run.counts]
     if not done:

@@ -71,7 +71,9 @@ def departures(run: Run, ignoring: str = "") -> list[str]:
 
 
 def config_departures(
-    changed: Mapping[str, Sequence[Any]], model: str, setup: Setup | None = None
+    changed: Mapping[str, Sequence[Any]],
+    model: str,
+    setup: Setup | None = None,
 ) -> list[str]:
     """Return the departures of a run from its experiment, and those of all runs of its setup.
 
@@ -94,7 +96,9 @@ def config_departures(
 
 
 def seed_departures(
-    done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int
+    done: Mapping[Unit, Run],
+    others: Iterable[tuple[Unit, str]],
+    wanted: int,
 ) -> list[str]:
     """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:

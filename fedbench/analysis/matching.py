@@ -12,7 +12,12 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from fedbench.analysis.curves import best_of, curve_of, mean_between, rounds_to
+from fedbench.analysis.curves import (
+    best_of,
+    curve_of,
+    mean_between,
+    rounds_to,
+)
 from fedbench.analysis.departures import (
     SPLIT,
     PerUnit,
@@ -27,7 +32,12 @@ from fedbench.config.identity import setting
 from fedbench.core.config_values import Tree, config_value
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.readings import ADOPTED, Reading
-from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
+from fedbench.papers.schema import (
+    Paper,
+    PrintedMetric,
+    Row,
+    Setup,
+)
 from fedbench.runs.run import Run
 
 Cuts: TypeAlias = tuple[tuple[str, str], ...]
@@ -138,7 +148,11 @@ class MatchedRuns:
         return values
 
 
-def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
+def _value(
+    run: Run,
+    metric: PrintedMetric,
+    which: str,
+) -> float | None:
     """Return a metric of a run in the unit of the run.
 
     It is None if it was not measured or its target not reached.
@@ -159,7 +173,11 @@ def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
     return last
 
 
-def _curve(run: Run, field: str, kept: bool = False) -> pd.Series:
+def _curve(
+    run: Run,
+    field: str,
+    kept: bool = False,
+) -> pd.Series:
     """Return a field of a run over its rounds.
 
     It is computed once, since claims ask for it under every reading of a paper.
@@ -283,7 +301,11 @@ def _by_cuts(settings: Iterable[MatchedRuns]) -> dict[Cuts, MatchedRuns]:
     return first
 
 
-def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, Tree]:
+def wanted_under(
+    paper: Paper,
+    row: Row,
+    reading: Reading,
+) -> tuple[str, Tree]:
     """Return the algorithm and the config keys of a row under a reading."""
     algo = paper.methods[row.algo].algo
     wanted = paper.overrides(row)
@@ -302,13 +324,25 @@ def _setting_of(run: Run) -> str:
     return json.dumps([keys, *code], sort_keys=True)
 
 
-def _matches(run: Run, wanted: Tree, setup: Setup) -> bool:
+def _matches(
+    run: Run,
+    wanted: Tree,
+    setup: Setup,
+) -> bool:
     """Return whether a run is one of a row, or a reduced one."""
     for key, value in wanted.items():
         if key != "rounds" and config_value(run.flat.get(key)) != config_value(value):
             return False
     changes = _departures(run, wanted)
-    return all(_reducible(run, key, change, setup) for key, change in changes.items())
+    return all(
+        _reducible(
+            run,
+            key,
+            change,
+            setup,
+        )
+        for key, change in changes.items()
+    )
 
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
@@ -322,7 +356,12 @@ def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
     return changes
 
 
-def _reducible(run: Run, key: str, change: Sequence[Any], setup: Setup) -> bool:
+def _reducible(
+    run: Run,
+    key: str,
+    change: Sequence[Any],
+    setup: Setup,
+) -> bool:
     """Return whether a run with another value of a key than printed is a reduced run of a row."""
     printed, value = change
     if key == "participation":
@@ -359,7 +398,10 @@ def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
 
 
 def _with_counted(
-    matched: MatchedRuns, counted: Sequence[Run], wanted: Tree, setup: Setup
+    matched: MatchedRuns,
+    counted: Sequence[Run],
+    wanted: Tree,
+    setup: Setup,
 ) -> MatchedRuns:
     """Return matched runs with those that count under the reading, and their departures."""
     done, others = counted_and_others(counted)

@@ -1,7 +1,12 @@
 """Settings of runs, the keys that distinguish them, and blocks that differ in a single key."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
@@ -272,7 +277,12 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
                 **data_facts(run),
                 "hash": run.meta["hash"],
             }
-            settings[place] = Setting([], facts, value, base)
+            settings[place] = Setting(
+                [],
+                facts,
+                value,
+                base,
+            )
         settings[place].runs.append(run)
     if not settings:
         raise RequestError(

@@ -3,9 +3,20 @@
 The functions take arrays and return numbers; none of them uses runs or files.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from math import copysign, inf, isfinite, isnan, sqrt
+from math import (
+    copysign,
+    inf,
+    isfinite,
+    isnan,
+    sqrt,
+)
 from statistics import mean, stdev
 from typing import TypeVar
 
@@ -67,7 +78,12 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     return center - half, center + half
 
 
-def paired(differences: Iterable[float], level: float = 0.95, *, scaled: bool = True) -> Paired:
+def paired(
+    differences: Iterable[float],
+    level: float = 0.95,
+    *,
+    scaled: bool = True,
+) -> Paired:
     """Return the mean of paired differences, its t interval and the p-values of the sign-flip test.
 
     If the two sides of a pair are exchangeable, every assignment of signs to the differences is
@@ -90,7 +106,14 @@ def paired(differences: Iterable[float], level: float = 0.95, *, scaled: bool = 
         bounds = None
     low, high = bounds or (None, None)
     greater, less = _sign_flips(np.array(numbers))
-    return Paired(len(numbers), center, low, high, greater, less)
+    return Paired(
+        len(numbers),
+        center,
+        low,
+        high,
+        greater,
+        less,
+    )
 
 
 def with_diverged(differences: Mapping[K, float]) -> dict[K, float]:

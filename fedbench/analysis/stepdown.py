@@ -13,7 +13,12 @@ from math import sqrt
 import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison
-from fedbench.analysis.stats import DRAWS, ENUMERATED, ROUNDING, every_assignment
+from fedbench.analysis.stats import (
+    DRAWS,
+    ENUMERATED,
+    ROUNDING,
+    every_assignment,
+)
 
 # share of a count by which Σd / √Σd² orders equal counts: less than half, so that counts go first
 _TIE = 0.25
@@ -107,6 +112,11 @@ def _assignments(blocks: int) -> np.ndarray:
         return every_assignment(blocks)
     unchanged = np.zeros((1, blocks), np.int8)
     generator = np.random.default_rng(0)
-    drawn = generator.integers(0, 2, (DRAWS, blocks), dtype=np.int8)
+    drawn = generator.integers(
+        0,
+        2,
+        (DRAWS, blocks),
+        dtype=np.int8,
+    )
     signs: np.ndarray = 1 - 2 * np.concatenate([unchanged, drawn])
     return signs

@@ -13,7 +13,14 @@ from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import interval
 from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.core.metrics import metric_info
-from fedbench.papers.schema import Paper, PrintedMetric, Reported, Row, Setup, Table
+from fedbench.papers.schema import (
+    Paper,
+    PrintedMetric,
+    Reported,
+    Row,
+    Setup,
+    Table,
+)
 
 
 @dataclass(frozen=True)
@@ -255,4 +262,9 @@ def coverage(tables: Iterable[TableData]) -> Coverage:
                     known.add(number)
                     statuses[line.status if cell.values else "not run"] += 1
                     agreement[cell.agreement] += bool(cell.values)
-    return Coverage(statuses["full"], statuses["reduced"], statuses["not run"], +agreement)
+    return Coverage(
+        statuses["full"],
+        statuses["reduced"],
+        statuses["not run"],
+        +agreement,
+    )

@@ -119,7 +119,10 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
 
 
 def plan(
-    names: Sequence[str], profile: str, seeds: int | None = None, readings: bool = False
+    names: Sequence[str],
+    profile: str,
+    seeds: int | None = None,
+    readings: bool = False,
 ) -> list[PlannedRun]:
     """Return the runs that tables and figures need, each once, in their order.
 
@@ -151,7 +154,12 @@ def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
     return missing
 
 
-def _row_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
+def _row_runs(
+    paper: Paper,
+    row: Row,
+    profile: str,
+    seeds: int | None,
+) -> Iterator[PlannedRun]:
     """Yield the runs of a row under a profile."""
     setup = paper.setups[row.setup]
     reductions = (reduced for name, reduced in setup.profiles.items() if name == profile)
@@ -164,16 +172,33 @@ def _row_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterat
     }
     algo = paper.methods[row.algo].algo
     for seed in range(seeds or reduction.seeds or setup.seeds):
-        yield PlannedRun(paper=paper, row=row, algo=algo, seed=seed, wanted=wanted, cut=cut)
+        yield PlannedRun(
+            paper=paper,
+            row=row,
+            algo=algo,
+            seed=seed,
+            wanted=wanted,
+            cut=cut,
+        )
 
 
-def _reading_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
+def _reading_runs(
+    paper: Paper,
+    row: Row,
+    profile: str,
+    seeds: int | None,
+) -> Iterator[PlannedRun]:
     """Yield the runs of a row on each of several splits, and under each variant of its settings."""
     for run in _row_runs(paper, row, profile, seeds):
         if paper.readings.splits:
             for split in range(_SPLITS):
                 wanted = {**run.wanted, "data.seed": split}
-                yield replace(run, wanted=wanted, parts=[], reading="split")
+                yield replace(
+                    run,
+                    wanted=wanted,
+                    parts=[],
+                    reading="split",
+                )
         for variant in paper.readings.variants.values():
             folder = Path(variant.config_dir)
             changed = variant.concerns(row.setup) and variant.changes(row.algo)
@@ -192,7 +217,9 @@ def _reading_runs(paper: Paper, row: Row, profile: str, seeds: int | None) -> It
 
 
 def locate(
-    runs: Sequence[PlannedRun], common: Sequence[str], published: Results | None = None
+    runs: Sequence[PlannedRun],
+    common: Sequence[str],
+    published: Results | None = None,
 ) -> list[PlannedRun]:
     """Find the directory of each run, and return each run once.
 

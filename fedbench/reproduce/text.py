@@ -21,7 +21,14 @@ def plan_text(
         runs: The plan.
         missing: Experiments whose data are missing, with the names of the files.
     """
-    lines = [_LINE.format("", "runs", "done", "to do")]
+    lines = [
+        _LINE.format(
+            "",
+            "runs",
+            "done",
+            "to do",
+        )
+    ]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
@@ -35,7 +42,12 @@ def plan_text(
 def _counts(name: str, runs: Sequence[PlannedRun]) -> str:
     """Return the numbers of runs in all, done and to do, after a name."""
     done = sum(run.done for run in runs)
-    return _LINE.format(name, len(runs), done, len(runs) - done)
+    return _LINE.format(
+        name,
+        len(runs),
+        done,
+        len(runs) - done,
+    )
 
 
 def _notes(needed: Sequence[PlannedRun], missing: Mapping[str, str]) -> Iterator[str]:

@@ -43,7 +43,13 @@ def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
     ratios: dict[str, PerUnit] = {}
     sides: list[MatchedRuns] = []
     for setup in ("femnist_skewed", "femnist_original"):
-        numbers, runs = number_and_best_other(evidence, "table3", setup, "adafed", "std_clients")
+        numbers, runs = number_and_best_other(
+            evidence,
+            "table3",
+            setup,
+            "adafed",
+            "std_clients",
+        )
         title = paper.setups[setup].title
         ratios[title] = {unit: best / std for unit, (std, best) in numbers.items() if std}
         sides += runs
@@ -120,7 +126,14 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
             yield tested(label, dict.fromkeys(both, 0.0), (adafed, other))
         else:
             counted = {unit: needed for unit, needed in mine.items() if unit in reached}
-            yield contest(label, counted, theirs, -1.0, adafed, other)
+            yield contest(
+                label,
+                counted,
+                theirs,
+                -1.0,
+                adafed,
+                other,
+            )
 
 
 def _rounds_needed(runs: MatchedRuns) -> PerUnit:

@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator
 
-from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, joined
+from fedbench.analysis.claims.comparison import (
+    Comparison,
+    above,
+    aligned,
+    contest,
+    joined,
+)
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import number_and_best_other
 from fedbench.analysis.matching import Evidence
@@ -27,7 +33,15 @@ def c17_dominates_each_baseline(evidence: Evidence) -> Iterator[Comparison]:
             parts = []
             for field in _ERRORS:
                 numbers = point.final(field.name), baseline.final(field.name)
-                parts.append(contest(field.label, *numbers, -1.0, point, baseline))
+                parts.append(
+                    contest(
+                        field.label,
+                        *numbers,
+                        -1.0,
+                        point,
+                        baseline,
+                    )
+                )
             label = f"{point.name} below {baseline.name} in {fields}"
             points.append(joined(label, parts, every=True))
         yield joined(f"some point of the front below {baseline.name}", points, every=False)
@@ -40,7 +54,13 @@ def c23_baselines_are_unstable(evidence: Evidence) -> Iterator[Comparison]:
         name = paper.methods[algo].label
         parts = []
         for setup in paper.tables["table5"].setups:
-            numbers, runs = number_and_best_other(evidence, "table5", setup, algo, "avg")
+            numbers, runs = number_and_best_other(
+                evidence,
+                "table5",
+                setup,
+                algo,
+                "avg",
+            )
             lag = {unit: best - number - _UNSTABLE for unit, (number, best) in numbers.items()}
             label = f"{name} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
             parts.append(above(label, lag, runs))

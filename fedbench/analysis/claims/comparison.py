@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import (
+    asdict,
+    dataclass,
+    field,
+    replace,
+)
 from itertools import chain
 from statistics import mean
 from typing import Literal, TypeVar
@@ -134,13 +139,21 @@ def aligned(*numbers: Mapping[Unit, T]) -> dict[Unit, list[T]]:
     return {unit: [by_unit[unit] for by_unit in numbers] for unit in sorted(units)}
 
 
-def leads(a: PerUnit, b: PerUnit, sign: float) -> PerUnit:
+def leads(
+    a: PerUnit,
+    b: PerUnit,
+    sign: float,
+) -> PerUnit:
     """Return sign * (a - b) over the units of both."""
     both = aligned(a, b)
     return {unit: sign * (one - two) for unit, (one, two) in both.items()}
 
 
-def scaled(numbers: PerUnit, factor: float, shift: float = 0.0) -> PerUnit:
+def scaled(
+    numbers: PerUnit,
+    factor: float,
+    shift: float = 0.0,
+) -> PerUnit:
     """Return factor * number + shift per unit."""
     return {unit: factor * number + shift for unit, number in numbers.items()}
 
@@ -192,7 +205,11 @@ def contest(
     return tested(label, differences, (one, two))
 
 
-def above(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comparison:
+def above(
+    label: str,
+    differences: PerUnit,
+    runs: Sequence[MatchedRuns],
+) -> Comparison:
     """Return the comparison of differences, one per unit, with 0.
 
     If one of the runs behind them diverged, the others alone do not decide the comparison.
@@ -204,7 +221,11 @@ def above(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comp
     return tested(label, differences, runs)
 
 
-def tested(label: str, differences: PerUnit, runs: Sequence[MatchedRuns]) -> Comparison:
+def tested(
+    label: str,
+    differences: PerUnit,
+    runs: Sequence[MatchedRuns],
+) -> Comparison:
     """Return the comparison of differences with 0; ``runs`` are the runs behind them.
 
     Differences are infinite where a run diverged (``with_diverged``), and NaN where there is no
@@ -269,7 +290,11 @@ def _by_block(differences: PerUnit, by_split: bool) -> dict[int, float]:
 # ---- comparisons of several parts
 
 
-def joined(label: str, parts: Sequence[Comparison], every: bool) -> Comparison:
+def joined(
+    label: str,
+    parts: Sequence[Comparison],
+    every: bool,
+) -> Comparison:
     """Return a comparison that consists of others: all must be shown, or one is enough.
 
     If all must be shown, it is ahead with the largest p-value of its parts (intersection-union) and

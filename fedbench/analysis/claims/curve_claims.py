@@ -9,13 +9,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.claims.comparison import Comparison, above, aligned, contest, scaled
+from fedbench.analysis.claims.comparison import (
+    Comparison,
+    above,
+    aligned,
+    contest,
+    scaled,
+)
 from fedbench.analysis.claims.table_claims import rows_of
 from fedbench.analysis.curves import rounds_to
 from fedbench.analysis.departures import PerUnit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
+from fedbench.papers.checks import (
+    LESS_IS_BETTER,
+    MORE_IS_BETTER,
+    Curves,
+    Limit,
+    Selection,
+)
 
 
 def area(curve: pd.Series) -> float:
@@ -93,7 +105,9 @@ _SCALES = {  # of measures that are not in the unit of their field
 
 
 def figure_runs(
-    evidence: Evidence, name: str, setups: Sequence[str] = ()
+    evidence: Evidence,
+    name: str,
+    setups: Sequence[str] = (),
 ) -> dict[str, list[MatchedRuns]]:
     """Return the runs that a figure shows by setup, on some of its setups or on all."""
     paper = evidence.paper
@@ -118,7 +132,10 @@ def runs_of(shown: Sequence[MatchedRuns], algo: str, **hyper: Any) -> MatchedRun
 
 
 def measured(
-    runs: MatchedRuns, measure: str, field: str, threshold: float | None = None
+    runs: MatchedRuns,
+    measure: str,
+    field: str,
+    threshold: float | None = None,
 ) -> PerUnit:
     """Return a measure of runs by unit, in the shown unit; empty if they do not have it.
 
@@ -152,7 +169,11 @@ def _scale(measure: str, field: str) -> tuple[float, str]:
     return _SCALES.get(measure, (1.0, ""))
 
 
-def _share(runs: MatchedRuns, threshold: float, below: bool) -> PerUnit:
+def _share(
+    runs: MatchedRuns,
+    threshold: float,
+    below: bool,
+) -> PerUnit:
     """Return the share of clients whose accuracy is below a threshold, or not.
 
     It is that of the end, the only round with clients.
@@ -217,12 +238,24 @@ def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]
         better = selected(shown, *check.better)
         others = selected(shown, *check.worse)
         worse = [runs for runs in others if runs not in better]
-        pairs = product(check.measure, check.fields, better, worse)
+        pairs = product(
+            check.measure,
+            check.fields,
+            better,
+            worse,
+        )
         for measure, field, one, two in pairs:
             rivals = [*better, *worse]
             if measure == "rounds_pairwise":
                 rivals = [one, two]
-            yield _compared(check, measure, field, one, two, rivals)
+            yield _compared(
+                check,
+                measure,
+                field,
+                one,
+                two,
+                rivals,
+            )
 
 
 def _compared(
@@ -253,7 +286,15 @@ def _compared(
         times = f"{check.share:g} times that of " if check.share else ""
         quantity = f"{_LABELS.get(measure, measure)} of {metric_info(field).label}"
         label = f"{quantity} of {one.name} against {times}{two.name} on {one.setup}"
-    comparison = contest(label, first, second, sign, one, two, margin=-check.by)
+    comparison = contest(
+        label,
+        first,
+        second,
+        sign,
+        one,
+        two,
+        margin=-check.by,
+    )
     _, unit = _scale(measure, field)
     return replace(comparison, unit=unit)
 

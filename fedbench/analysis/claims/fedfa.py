@@ -4,7 +4,14 @@ import math
 from collections.abc import Iterator
 from itertools import product
 
-from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads, tested
+from fedbench.analysis.claims.comparison import (
+    Comparison,
+    above,
+    contest,
+    joined,
+    leads,
+    tested,
+)
 from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import compare_rows, rank_correlations, row_of
 from fedbench.analysis.matching import Evidence
@@ -66,14 +73,29 @@ def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> Iterator[Comparis
     """
     paper = evidence.paper
     for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
-        rows = [row_of(paper, figure, setup, algo) for figure in ("figure4", "figure2")]
+        rows = [
+            row_of(
+                paper,
+                figure,
+                setup,
+                algo,
+            )
+            for figure in ("figure4", "figure2")
+        ]
         slow, fast = evidence.comparable(rows)
         name = f"{paper.methods[algo].label} at rate 0.001 against 0.01 on {slow.setup}"
         for field in _FIELDS:
             label = f"setbacks of {field} of {name}"
             a = measured(slow, "setbacks", field)
             b = measured(fast, "setbacks", field)
-            yield contest(label, a, b, -1.0, slow, fast)
+            yield contest(
+                label,
+                a,
+                b,
+                -1.0,
+                slow,
+                fast,
+            )
         a = measured(slow, "area", "accuracy_mean")
         b = measured(fast, "area", "accuracy_mean")
         label = f"accuracy_mean over the rounds of {name}, lower"
@@ -88,6 +110,11 @@ def c24_weights_are_fairer_than_equal(evidence: Evidence) -> Iterator[Comparison
     paper = evidence.paper
     for setup in (*_SYNTHETIC[1:], "femnist"):
         weighted = row_of(paper, "table2", setup, "fedfa")
-        equal = row_of(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
+        equal = row_of(
+            paper,
+            "figure3" if setup == "femnist" else "figure2",
+            setup,
+            "fedfa",
+        )
         for metric in ("var_clients", "worst20"):
             yield compare_rows(evidence, weighted, equal, metric)

@@ -125,7 +125,11 @@ def _numbers(verdict: Verdict) -> list[object]:
     ]
 
 
-def comparisons_of(claim: Claim, check: Check, evidence: Evidence) -> list[Comparison]:
+def comparisons_of(
+    claim: Claim,
+    check: Check,
+    evidence: Evidence,
+) -> list[Comparison]:
     """Return the comparisons of a check of a claim, not judged."""
     if isinstance(check, Several):
         parts: list[Comparison] = []

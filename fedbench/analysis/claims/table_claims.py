@@ -24,11 +24,21 @@ from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
 from fedbench.core.validation import choice
-from fedbench.papers.checks import Averages, Compare, EqualRows, Trend, WithinBand
+from fedbench.papers.checks import (
+    Averages,
+    Compare,
+    EqualRows,
+    Trend,
+    WithinBand,
+)
 from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
-def rows_of(paper: Paper, part: str, setup: str) -> list[Row]:
+def rows_of(
+    paper: Paper,
+    part: str,
+    setup: str,
+) -> list[Row]:
     """Return the rows of a table or figure in a setup.
 
     Rows of one method differ in their hyperparameters.
@@ -50,7 +60,11 @@ def row_of(paper: Paper, part: str, setup: str, algo: str, **hyper: Any) -> Row:
 
 
 def number_and_best_other(
-    evidence: Evidence, table: str, setup: str, algo: str, metric: str
+    evidence: Evidence,
+    table: str,
+    setup: str,
+    algo: str,
+    metric: str,
 ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
     """Return the number of a method and the best one of all others by unit, and the runs of all rows.
 
@@ -70,7 +84,12 @@ def number_and_best_other(
 
 
 def compare_rows(
-    evidence: Evidence, better: Row, worse: Row, metric: str, by: float = 0.0, label: str = ""
+    evidence: Evidence,
+    better: Row,
+    worse: Row,
+    metric: str,
+    by: float = 0.0,
+    label: str = "",
 ) -> Comparison:
     """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
@@ -87,7 +106,14 @@ def compare_rows(
     printed = paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
     comparison = contest(
-        label or _label(paper, better, worse, printed, by),
+        label
+        or _label(
+            paper,
+            better,
+            worse,
+            printed,
+            by,
+        ),
         one.values(printed),
         two.values(printed),
         _sign(printed),
@@ -98,7 +124,13 @@ def compare_rows(
     return replace(comparison, unit=_unit(printed))
 
 
-def _label(paper: Paper, better: Row, worse: Row, metric: PrintedMetric, by: float) -> str:
+def _label(
+    paper: Paper,
+    better: Row,
+    worse: Row,
+    metric: PrintedMetric,
+    by: float,
+) -> str:
     """Return what is compared; rows are named in full unless they are two methods in one setup."""
     elsewhere = better.setup != worse.setup
     full = elsewhere or better.algo == worse.algo
@@ -110,7 +142,11 @@ def _label(paper: Paper, better: Row, worse: Row, metric: PrintedMetric, by: flo
     return f"{metric.label} of {one}{handicap} against {two}{where}"
 
 
-def _name(paper: Paper, row: Row, full: bool) -> str:
+def _name(
+    paper: Paper,
+    row: Row,
+    full: bool,
+) -> str:
     name = paper.methods[row.algo].label
     if not full:
         return name
@@ -144,14 +180,36 @@ def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
         row = row_of(paper, table, setup, algo)
         if check.at is not None:
-            rivals = [row_of(paper, check.at.table, check.at.setup, algo)]
+            rivals = [
+                row_of(
+                    paper,
+                    check.at.table,
+                    check.at.setup,
+                    algo,
+                )
+            ]
         elif check.worse:
             others = [other for other in check.worse if other != algo]
-            rivals = [row_of(paper, table, setup, other) for other in others]
+            rivals = [
+                row_of(
+                    paper,
+                    table,
+                    setup,
+                    other,
+                )
+                for other in others
+            ]
         else:
             rivals = [other for other in rows_of(paper, table, setup) if other is not row]
         for rival in rivals:
-            yield compare_rows(evidence, row, rival, metric, check.by, check.label)
+            yield compare_rows(
+                evidence,
+                row,
+                rival,
+                metric,
+                check.by,
+                check.label,
+            )
 
 
 def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
@@ -165,8 +223,20 @@ def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
         one = row_of(paper, check.table, setup, first)
         two = row_of(paper, check.table, setup, second)
         parts = [
-            compare_rows(evidence, one, two, metric, check.by),
-            compare_rows(evidence, two, one, metric, check.by),
+            compare_rows(
+                evidence,
+                one,
+                two,
+                metric,
+                check.by,
+            ),
+            compare_rows(
+                evidence,
+                two,
+                one,
+                metric,
+                check.by,
+            ),
         ]
         names = f"{paper.methods[first].label} and {paper.methods[second].label}"
         label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
@@ -192,7 +262,9 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
 
 
 def rank_correlations(
-    steps: Sequence[MatchedRuns], values: Sequence[PerUnit], worst: float
+    steps: Sequence[MatchedRuns],
+    values: Sequence[PerUnit],
+    worst: float,
 ) -> PerUnit:
     """Return the rank correlation of values with the steps.
 
@@ -205,10 +277,22 @@ def rank_correlations(
     return {unit: kendall(numbers) for unit, numbers in aligned(*outcomes).items()}
 
 
-def _steps(paper: Paper, check: Trend, algo: str) -> list[Row]:
+def _steps(
+    paper: Paper,
+    check: Trend,
+    algo: str,
+) -> list[Row]:
     """Return the rows of a method in the order of the steps."""
     if check.setup is None:
-        return [row_of(paper, check.table, setup, algo) for setup in check.order]
+        return [
+            row_of(
+                paper,
+                check.table,
+                setup,
+                algo,
+            )
+            for setup in check.order
+        ]
     every_row = rows_of(paper, check.table, check.setup)
     rows = [row for row in every_row if row.algo == algo]
     named = all(check.over in row.hyperparameters for row in rows)
@@ -254,14 +338,30 @@ def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
     """Yield the comparison of a row's number with a band."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
-    row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
+    row = row_of(
+        paper,
+        check.table,
+        check.setup,
+        check.algo,
+        **check.hyperparameters,
+    )
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
     label = f"{metric.label} of {paper.methods[check.algo].label}{hyper}"
-    yield band(label, evidence.find(row), metric, check.low, check.high)
+    yield band(
+        label,
+        evidence.find(row),
+        metric,
+        check.low,
+        check.high,
+    )
 
 
 def band(
-    label: str, runs: MatchedRuns, metric: PrintedMetric, low: float, high: float
+    label: str,
+    runs: MatchedRuns,
+    metric: PrintedMetric,
+    low: float,
+    high: float,
 ) -> Comparison:
     """Return the comparison of a metric with a band: above its lower end, and below its upper end.
 
@@ -301,7 +401,13 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
     differing = []
     for setup, algo, metric in compared:
         one = row_of(paper, table, setup, algo)
-        two = row_of(paper, other, setup, algo, **check.hyperparameters)
+        two = row_of(
+            paper,
+            other,
+            setup,
+            algo,
+            **check.hyperparameters,
+        )
         for row in (one, two):
             choice(f"the number of {algo} on {setup}", metric, row.values)
         if one.values[metric] != two.values[metric]:
