@@ -13,7 +13,7 @@ SPLIT = "data.seed"  # another value is no departure from a paper, but another s
 
 
 class Unit(NamedTuple):
-    """What distinguishes runs of one setting, and by what runs of two settings are paired.
+    """The split and the seed of a run, which pair the runs of two settings.
 
     Attributes:
         split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own

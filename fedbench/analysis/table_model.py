@@ -228,12 +228,12 @@ class Coverage:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all distinct printed numbers."""
         return self.measured + self.not_run
 
     @property
     def measured(self) -> int:
-        """Those measured, at whatever setting."""
+        """Number of those measured, at any setting."""
         return self.full + self.reduced
 
     def __add__(self, other: Coverage) -> Coverage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,11 +137,12 @@ def plan(
             ``missing_variants``.
     """
     planned: dict[tuple[str, ...], PlannedRun] = {}
-    for runs_of in (_row_runs, _reading_runs) if readings else (_row_runs,):
-        for paper, part in chosen(names):
-            for row in paper.rows(part):
-                for run in runs_of(paper, row, profile, seeds):
-                    planned.setdefault(tuple(run.overrides), run).parts.append(f"{paper.id}/{part}")
+    kinds = (_row_runs, _reading_runs) if readings else (_row_runs,)
+    for runs_of, (paper, part) in product(kinds, chosen(names)):
+        for row in paper.rows(part):
+            for run in runs_of(paper, row, profile, seeds):
+                first = planned.setdefault(tuple(run.overrides), run)
+                first.parts.append(f"{paper.id}/{part}")
     return list(planned.values())
 
 
@@ -167,9 +169,8 @@ def _row_runs(
     wanted = paper.overrides(row)
     # a row keeps its own settings, except for rounds: those of a method with several stages are
     # reduced as well
-    cut = {
-        key: value for key, value in reduction.set.items() if key not in wanted or key == "rounds"
-    }
+    settings_of_row = wanted.keys() - {"rounds"}
+    cut = {key: value for key, value in reduction.set.items() if key not in settings_of_row}
     algo = paper.methods[row.algo].algo
     for seed in range(seeds or reduction.seeds or setup.seeds):
         yield PlannedRun(

@@ -105,15 +105,10 @@ def compare_rows(
     paper = evidence.paper
     printed = paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
+    if not label:
+        label = _label(paper, better, worse, printed, by)
     comparison = contest(
-        label
-        or _label(
-            paper,
-            better,
-            worse,
-            printed,
-            by,
-        ),
+        label,
         one.values(printed),
         two.values(printed),
         _sign(printed),
@@ -180,25 +175,10 @@ def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     for setup, metric, algo in product(check.setups, check.metrics, check.better):
         row = row_of(paper, table, setup, algo)
         if check.at is not None:
-            rivals = [
-                row_of(
-                    paper,
-                    check.at.table,
-                    check.at.setup,
-                    algo,
-                )
-            ]
+            rivals = [row_of(paper, check.at.table, check.at.setup, algo)]
         elif check.worse:
             others = [other for other in check.worse if other != algo]
-            rivals = [
-                row_of(
-                    paper,
-                    table,
-                    setup,
-                    other,
-                )
-                for other in others
-            ]
+            rivals = [row_of(paper, table, setup, other) for other in others]
         else:
             rivals = [other for other in rows_of(paper, table, setup) if other is not row]
         for rival in rivals:
@@ -284,15 +264,7 @@ def _steps(
 ) -> list[Row]:
     """Return the rows of a method in the order of the steps."""
     if check.setup is None:
-        return [
-            row_of(
-                paper,
-                check.table,
-                setup,
-                algo,
-            )
-            for setup in check.order
-        ]
+        return [row_of(paper, check.table, setup, algo) for setup in check.order]
     every_row = rows_of(paper, check.table, check.setup)
     rows = [row for row in every_row if row.algo == algo]
     named = all(check.over in row.hyperparameters for row in rows)
@@ -338,13 +310,7 @@ def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
     """Yield the comparison of a row's number with a band."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
-    row = row_of(
-        paper,
-        check.table,
-        check.setup,
-        check.algo,
-        **check.hyperparameters,
-    )
+    row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
     label = f"{metric.label} of {paper.methods[check.algo].label}{hyper}"
     yield band(
@@ -401,13 +367,7 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
     differing = []
     for setup, algo, metric in compared:
         one = row_of(paper, table, setup, algo)
-        two = row_of(
-            paper,
-            other,
-            setup,
-            algo,
-            **check.hyperparameters,
-        )
+        two = row_of(paper, other, setup, algo, **check.hyperparameters)
         for row in (one, two):
             choice(f"the number of {algo} on {setup}", metric, row.values)
         if one.values[metric] != two.values[metric]:
