@@ -24,8 +24,7 @@ def fedprox(
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: μ = 0 is FedAvg. Deviation: all clients finish their local work; the paper's
-    stragglers are ``availability=stragglers`` with
-        kind=share and late=partial.
+    stragglers are ``availability=stragglers`` with kind=share and late=partial.
     """
     return Algorithm(
         **descent(local, extra=ProximalTerm(mu)),

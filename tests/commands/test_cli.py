@@ -628,7 +628,8 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
     assert max(map(len, out[out.index(table[0]) :])) <= 100
     assert out[-1].startswith("next: fedbench report results ")
     assert any(
-        line == "- reduced: data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)"
+        line
+        == "- reduced, all runs: data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)"
         for line in out
     )
 

@@ -46,7 +46,7 @@ def test_the_card_of_an_algorithm(fed):
     status, out, _ = fed("list", "algo", "fedprox")
     text = "\n".join(out)
     assert status == 0
-    assert "FedProx (Li et al., MLSys 2020, Alg. 2)" in text
+    assert "Source: Li et al., MLSys 2020, Alg. 2." in text
     assert "Identity: μ = 0 is FedAvg." in text
     assert "Args:" not in text
     assert "  algo.mu: default 0.1; tune searches 0.001,0.01,0.1,0.5,1" in out
