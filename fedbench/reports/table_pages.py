@@ -44,12 +44,6 @@ def main_columns(table: TableData) -> list[int]:
     return printed or list(range(len(table.columns)))
 
 
-def further_columns(table: TableData) -> list[int]:
-    """Return the places of the columns that the paper does not print."""
-    main = main_columns(table)
-    return [i for i in range(len(table.columns)) if i not in main]
-
-
 def is_reduced(line: Line) -> bool:
     """Whether a row is marked as reduced."""
     return line.status == "reduced" or bool(line.matched.reduced)

@@ -11,8 +11,10 @@ import pytest
 from fake_runs import fake
 from page_example import HOSTILE, hostile_content, own_content
 
+from fedbench.papers.registry import papers
 from fedbench.reports.filters import href
 from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.paper import PaperReport
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.text_table import Cell, table_of
 
@@ -120,6 +122,19 @@ def test_a_figure_is_an_image_of_its_own():
     assert base64.b64decode(data).decode() == "<svg/>"
     assert image["alt"] == "what is seen"
     assert "nothing to draw yet" in read.text
+
+
+@pytest.mark.parametrize(
+    ("paper", "figure"),
+    [
+        ("fedcada", "Figure 2 (Similarity (linear CKA) of the clients' first moments)"),
+        ("adafedadam", "Figure 6 (How many images of each class every client holds, "),
+    ],
+)
+def test_figures_that_are_not_drawn_are_named(paper, figure):
+    report = PaperReport(papers()[paper], (), (DrawnFigure("x/1", "One"),), ())
+    _, _, named = Reader(page(replace(EMPTY, papers=(report,)))).text.partition("Not drawn: ")
+    assert figure in named.partition(".")[0]
 
 
 def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
