@@ -147,10 +147,9 @@ def blocks_text(verdict: Verdict) -> str:
     run = [c for c in verdict.comparisons if c.n]
     if not run:
         return ""
-    numbers = [c.n for c in run]
-    low = min(numbers)
-    high = plural(max(numbers), run[0].blocks)
-    return high if low == max(numbers) else f"{low} to {high}"
+    numbers = sorted({c.n for c in run})
+    text = plural(numbers[-1], run[0].blocks)
+    return text if len(numbers) == 1 else f"{numbers[0]} to {text}"
 
 
 # ---- comparisons

@@ -179,9 +179,8 @@ def verdict_of(difference: Difference, metric: MetricInfo) -> str:
     """
     if difference.ahead is None:
         return "undecided"
-    if metric.direction is None:
-        return "higher" if difference.ahead else "lower"
-    return "better" if difference.ahead else "worse"
+    words = ("worse", "better") if metric.direction else ("lower", "higher")
+    return words[difference.ahead]
 
 
 def too_few(

@@ -166,9 +166,16 @@ def _curve_panels(shown: FigureRuns) -> list[Panel]:
                 curves = row.runs.curve(field)
                 if curves:
                     look = shown.looks[row.label]
-                    series.append(_series(row.label, curves.values(), field, look))
+                    line = _series(
+                        row.label,
+                        curves.values(),
+                        field,
+                        look,
+                    )
+                    series.append(line)
             if series:
-                panels.append(Panel(setup, series, "round", metric_info(field).axis))
+                axis = metric_info(field).axis
+                panels.append(Panel(setup, series, "round", axis))
     return panels
 
 
@@ -215,7 +222,13 @@ def _sweep(shown: FigureRuns) -> Pictures:
                 _final(ordered, field),
                 look,
             )
-            panels.append(Panel(setup, [series], parameter, metric_info(field).axis))
+            panel = Panel(
+                setup,
+                [series],
+                x_label=parameter,
+                y_label=metric_info(field).axis,
+            )
+            panels.append(panel)
     return [("", plots.means, panels)]
 
 
@@ -243,11 +256,17 @@ def _front(shown: FigureRuns) -> Pictures:
             values = [f"{row.row.hyperparameters[parameter]:g}" for row in rows]
             line = replace(line, texts=tuple(values))
         series.append(line)
-    planes = []
-    if series:
-        planes.append(Panel("", series, metric_info(x).axis, metric_info(y).axis))
+    plane = Panel(
+        "",
+        series,
+        x_label=metric_info(x).axis,
+        y_label=metric_info(y).axis,
+    )
     curves = _curve_panels(replace(shown, rows=swept))
-    return [("", plots.means, planes), ("_curves", plots.curves, curves)]
+    return [
+        ("", plots.means, [plane] if series else []),
+        ("_curves", plots.curves, curves),
+    ]
 
 
 def _final(rows: Iterable[FigureRow], field: str) -> np.ndarray:
@@ -267,7 +286,13 @@ def _two_clients(shown: FigureRuns) -> Pictures:
             _series(label, curves, "train_loss", look[label])
             for label, curves in zip(look, zip(*pairs, strict=True), strict=True)
         ]
-        panels.append(Panel(row.runs.setup, series, "round", "training loss"))
+        panel = Panel(
+            row.runs.setup,
+            series,
+            x_label="round",
+            y_label="training loss",
+        )
+        panels.append(panel)
     return [("", plots.curves, panels)]
 
 
@@ -305,7 +330,13 @@ def client_panels(
         if clients:
             accuracies = np.sort(100 * pd.concat(clients).to_numpy(float))
             ranks = np.linspace(0, 100, len(accuracies) + 1)[1:]
-            series.append(Series(label, ranks, accuracies[None], look[label]))
+            line = Series(
+                label,
+                ranks,
+                accuracies[None],
+                look[label],
+            )
+            series.append(line)
     if not series:
         return []
     several = any(len(runs) > 1 for runs in runs_of_line.values())
@@ -345,9 +376,21 @@ def curve_panels(
         series = []
         for curve in curves[setting, field]:
             label = _label(curve, by)
-            series.append(Series(label, curve.x, curve.y, look[label]))
+            line = Series(
+                label,
+                curve.x,
+                curve.y,
+                look[label],
+            )
+            series.append(line)
         x_label, *_ = position(x)
-        panels.append(Panel(setting, series, x_label, metric_info(field).axis))
+        panel = Panel(
+            setting,
+            series,
+            x_label=x_label,
+            y_label=metric_info(field).axis,
+        )
+        panels.append(panel)
     return panels
 
 

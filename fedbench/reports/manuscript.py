@@ -223,13 +223,15 @@ def _mark(
 ) -> str:
     """Return the mark of a method that is significantly better or worse than one of ``against``."""
     for difference in block.differences:
-        ahead = difference.ahead
-        if ahead is None:
+        if difference.ahead is None:
             continue
-        if difference.first == method and difference.second in against:
-            return BETTER if ahead else WORSE
-        if difference.second == method and difference.first in against:
-            return WORSE if ahead else BETTER
+        winner, loser = difference.first, difference.second
+        if not difference.ahead:
+            winner, loser = loser, winner
+        if method == winner and loser in against:
+            return BETTER
+        if method == loser and winner in against:
+            return WORSE
     return ""
 
 
@@ -245,7 +247,11 @@ def _figures(
     captions = {}
     for comparison in compared:
         metric = comparison.metric.name
-        drawn = curve_panels(runs, [metric], by=comparison.key)
+        drawn = curve_panels(
+            runs,
+            [metric],
+            by=comparison.key,
+        )
         panels = {panel.title: panel for panel in drawn}
         for place, block in enumerate(comparison.blocks, 1):
             if block.title not in panels:

@@ -97,8 +97,10 @@ def measured_text(cell: data.Cell, column: Column) -> str:
 
 def printed_text(cell: data.Cell, column: Column) -> str:
     """Return the paper's number as text; empty if there is none."""
-    number = cell.printed
-    return "" if number is None else with_spread(number.mean, number.std, _digits(cell, column))
+    if cell.printed is None:
+        return ""
+    digits = _digits(cell, column)
+    return with_spread(cell.printed.mean, cell.printed.std, digits)
 
 
 def difference_text(cell: data.Cell, column: Column) -> str:
@@ -183,15 +185,10 @@ def values_text(paper: Paper | None, row: Row | None) -> str:
 
 def notes_of(table: TableData) -> list[str]:
     """Return the notes below a table."""
-    gaps: set[str] = set()
-    for block in table.blocks:
-        if block.setup:
-            gaps.update(block.setup.gaps)
     notes = note_lines(
         "notes.txt",
         table=table,
-        metrics=[table.columns[place].metric for place in main_columns(table)],
-        gaps=sorted(gaps),
+        places=main_columns(table),
         origins=_origins(table),
     )
     return [*notes, *table.unofficial]

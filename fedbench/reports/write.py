@@ -10,7 +10,7 @@ from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
-from fedbench.analysis.table_model import RowGroup
+from fedbench.analysis.table_model import RowGroup, TableData
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import home_of
@@ -74,7 +74,8 @@ def write_report(
     """
     publish = into is not None
     target = into or folder / "report"
-    if publish and (target / PAGE).exists() and not (target / SUMMARY_FILE).exists():
+    foreign = (target / PAGE).exists() and not (target / SUMMARY_FILE).exists()
+    if publish and foreign:
         raise RequestError(
             f"{target / PAGE} is not the page of a report; name another directory with --into"
         )
@@ -99,7 +100,7 @@ def write_report(
             published = {run.path.relative_to(store.root).as_posix(): run for run in runs}
             write_bundle(new, published, kept_of, damaged)
 
-    text = _text(content, parts) if compared is None else compared_text(compared) + "\n"
+    text = _text(content, compared, parts)
     return f"{text}\nwritten: {target / PAGE}", damaged
 
 
@@ -136,10 +137,15 @@ def _collect(
         only: Id of a paper, to report only its runs; None for all runs.
         papers: Papers that the report is about, even if there are no runs of them.
     """
-    begun = [paper for paper in known_papers() if (folder / paper).is_dir()]
-    store = Results(folder, [*papers, *begun] if only is None else [only])
-    runs = [run for run in store if only in (None, _paper_of(run))]
-    damaged = [message for message in store.damaged if only is None or f"{only}/" in message]
+    if only is None:
+        begun = [paper for paper in known_papers() if (folder / paper).is_dir()]
+        store = Results(folder, [*papers, *begun])
+        runs = list(store)
+        damaged = store.damaged
+    else:
+        store = Results(folder, [only])
+        runs = [run for run in store if _paper_of(run) == only]
+        damaged = [message for message in store.damaged if f"{only}/" in message]
     name_left_out(damaged)
     if not runs and not papers:
         raise RequestError(_NO_RUNS.format(folder))
@@ -154,8 +160,14 @@ def _paper_of(run: Run) -> str | None:
 def _content(runs: Sequence[Run], papers: Sequence[str]) -> Content:
     """Return the content of the page about runs and papers, without figures."""
     ids = {*papers, *map(_paper_of, runs)}
-    reports = [_paper_report(paper, runs) for id, paper in known_papers().items() if id in ids]
-    tables = run_tables(runs, [table for report in reports for table in report.tables])
+    reports = []
+    printed: list[TableData] = []
+    for id, paper in known_papers().items():
+        if id in ids:
+            report = _paper_report(paper, runs)
+            reports.append(report)
+            printed += report.tables
+    tables = run_tables(runs, printed)
     other_runs: list[Run] = []
     for table in tables:
         for line in table.lines:
@@ -176,13 +188,15 @@ def _content(runs: Sequence[Run], papers: Sequence[str]) -> Content:
 def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
     """Return the report about a paper, without figures."""
     evidence = Evidence(paper, runs)
+    tables = [paper_table(table, evidence) for table in paper.tables.values()]
     claims = [(claim, judge_readings(claim, evidence)) for claim in paper.claims.values()]
+    mine = [run for run in runs if _paper_of(run) == paper.id]
     return PaperReport(
         paper,
-        tables=tuple(paper_table(table, evidence) for table in paper.tables.values()),
+        tables=tuple(tables),
         figures=(),
         claims=tuple(claims),
-        runs=tuple(run for run in runs if _paper_of(run) == paper.id),
+        runs=tuple(mine),
     )
 
 
@@ -255,14 +269,21 @@ def _earlier(summary: Path) -> tuple[str, ...]:
 # ---- summarise
 
 
-def _text(content: Content, parts: Sequence[str]) -> str:
-    """Return a report as text: its tables, and the counts of each paper.
+def _text(
+    content: Content,
+    compared: ComparedRuns | None,
+    parts: Sequence[str],
+) -> str:
+    """Return a report as text: its comparison, or its tables and the counts of each paper.
 
     Args:
         content: Its content.
+        compared: The comparison of the runs, or None.
         parts: Papers, and tables and figures as ``paper/table``, that the text is about; if there
             are some, it has no other tables.
     """
+    if compared is not None:
+        return compared_text(compared) + "\n"
     texts = []
     for table in content.every_table:
         wanted = table.name in parts if parts else table.paper is None
@@ -270,15 +291,16 @@ def _text(content: Content, parts: Sequence[str]) -> str:
         if wanted and blocks:
             texts.append(summary_text([replace(table, blocks=tuple(blocks))]) + "\n")
 
-    claims = [text for report in content.papers for text in _claims_on(report, parts)]
-    if claims:
-        texts += [*claims, ""]
-
+    claims = []
+    counts = []
     for report in content.papers:
+        claims += _claims_on(report, parts)
         summary = report.summary
-        counts = f"{summary.title}: {coverage_text(summary.coverage)}; {summary.claims_text}"
-        texts.append(wrapped(counts) if parts else counts)
-    return "\n".join(texts)
+        text = f"{summary.title}: {coverage_text(summary.coverage)}; {summary.claims_text}"
+        counts.append(wrapped(text) if parts else text)
+    if claims:
+        claims.append("")
+    return "\n".join([*texts, *claims, *counts])
 
 
 def _has_runs(block: RowGroup) -> bool:
