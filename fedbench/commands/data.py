@@ -10,7 +10,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import writing
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.data.describe import facts, owned, pictures
+from fedbench.data.describe import draw_labels, facts, owned
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write
 from fedbench.runs.build_data import as_given, federated, read_examples
@@ -86,9 +86,11 @@ def _show(config: RunConfig) -> None:
         print(f"{fact:<10}  {text}")
 
     folder = config.results_dir / "data" / name
-    with writing(folder):
-        for path in pictures(data, folder, name):
-            print(f"written: {path}")
+    path = folder / "labels.png"
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        draw_labels(data, path, name)
+    print(f"written: {path}")
 
 
 def _export(config: RunConfig, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,49 +31,62 @@ class Rows:
     @classmethod
     def of(cls, owned: Sequence[np.ndarray]) -> Rows:
         """Return the rows of clients from one array of row numbers per client."""
-        counts = np.array([len(rows) for rows in owned], dtype=np.int64)
-        index = np.concatenate([*owned, np.empty(0, dtype=np.int64)])
-        return cls.from_flat(index.astype(np.int64, copy=False), counts)
+        counts = np.array([len(rows) for rows in owned])
+        return cls.from_flat(np.concatenate(owned, dtype=np.int64), counts)
 
     @classmethod
     def from_flat(cls, index: np.ndarray, counts: np.ndarray) -> Rows:
-        """Return the rows of clients from those of all, client by client, [M] int64, and the number of each, [N]."""
-        return cls(torch.from_numpy(index), np.cumsum(counts) - counts, counts)
+        """Return the rows of clients from the rows of all of them, client by client.
+
+        Args:
+            index: [M] int64 rows.
+            counts: [N] number of rows of each client.
+        """
+        starts = np.cumsum(counts) - counts
+        return cls(torch.from_numpy(index), starts, counts)
 
     @classmethod
     def shared(cls, rows: np.ndarray, clients: int) -> Rows:
         """Give every client the same rows, stored once."""
         starts = np.zeros(clients, dtype=np.int64)
-        return cls(torch.from_numpy(rows.astype(np.int64, copy=False)), starts, starts + len(rows))
+        counts = np.full(clients, len(rows))
+        return cls(torch.from_numpy(rows), starts, counts)
 
     @property
     def owners(self) -> np.ndarray:
         """Client of each row of ``index``, [M], where no rows are shared."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+        clients = np.arange(len(self.counts))
+        return np.repeat(clients, self.counts)
 
     def label_counts(self, y: np.ndarray, classes: int) -> np.ndarray:
         """Count the rows of each label y [T] per client, [N, classes]."""
-        cells = self.owners * classes + y[self.index.numpy(force=True)]
-        return np.bincount(cells, minlength=len(self.counts) * classes).reshape(-1, classes)
+        labels = y[self.index.numpy(force=True)]
+        cells = self.owners * classes + labels
+        counts = np.bincount(cells, minlength=len(self.counts) * classes)
+        return counts.reshape(-1, classes)
 
     def split(self) -> list[np.ndarray]:
         """Return the rows of each client."""
         index = self.index.numpy(force=True)
-        return [index[start : start + n] for start, n in zip(self.starts, self.counts, strict=True)]
+        ends = self.starts + self.counts
+        return [index[start:end] for start, end in zip(self.starts, ends, strict=True)]
 
     def where(self, mask: np.ndarray) -> Rows:
         """Return the rows for which ``mask`` [T] is True."""
         kept = mask[self.index.numpy(force=True)]
-        # number kept of the first 0, 1, ... rows
-        kept_before = np.concatenate([[0], np.cumsum(kept)])
+        index = self.index[to_device(kept, self.index.device)]
+
+        kept_before = np.append(0, np.cumsum(kept))  # number kept of the first 0, 1, ... rows
         starts = kept_before[self.starts]
-        counts = kept_before[self.starts + self.counts] - starts
-        return Rows(self.index[torch.from_numpy(kept).to(self.index.device)], starts, counts)
+        ends = kept_before[self.starts + self.counts]
+        return Rows(index, starts, ends - starts)
 
     def divide(
         self, sizes: np.ndarray, shuffle: Callable[[int, np.ndarray], None]
     ) -> tuple[Rows, Rows]:
-        """Return the first ``sizes`` [N] rows of each client after a shuffle, and the others, both in ascending order.
+        """Return the first ``sizes`` [N] rows of each client after a shuffle, and the others.
+
+        The rows of a client are in ascending order in both parts.
 
         Args:
             sizes: Number of rows in the first part.
@@ -80,13 +94,15 @@ class Rows:
                 client by client.
         """
         index = self.index.numpy(force=True).copy()
-        ends = (self.starts + self.counts).tolist()
-        for client, start in enumerate(self.starts.tolist()):
-            shuffle(client, index[start : ends[client]])
+        ends = self.starts + self.counts
+        for client, (start, end) in enumerate(
+            zip(self.starts.tolist(), ends.tolist(), strict=True)
+        ):
+            shuffle(client, index[start:end])
 
         in_rest = np.arange(len(index)) >= np.repeat(self.starts + sizes, self.counts)
-        ordered = index[np.lexsort((index, self.owners, in_rest))]
-        first, rest = np.split(ordered, [sizes.sum()])
+        order = np.lexsort((index, self.owners, in_rest))
+        first, rest = np.split(index[order], [sizes.sum()])
         return Rows.from_flat(first, sizes), Rows.from_flat(rest, self.counts - sizes)
 
     def of_clients(self, ids: np.ndarray) -> Tensor:
@@ -101,7 +117,8 @@ class Rows:
 
     def select(self, ids: np.ndarray) -> Rows:
         """Return the rows of the clients ``ids`` alone."""
-        return Rows.from_flat(self.of_clients(ids).numpy(), self.counts[ids])
+        index = self.of_clients(ids).numpy()
+        return Rows.from_flat(index, self.counts[ids])
 
     def to(self, device: torch.device) -> Rows:
         """Return the rows with the index on ``device``."""
@@ -167,7 +184,9 @@ class FederatedDataset:
     def shape(self) -> tuple[int, ...]:
         """Shape of one example, as the model reads it."""
         stored = tuple(self.x.shape[1:])
-        return stored if self.table is None else (*stored, self.table.shape[1])
+        if self.table is None:
+            return stored
+        return (*stored, self.table.shape[1])
 
     def features(self, rows: Tensor, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
@@ -198,31 +217,24 @@ class FederatedDataset:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FederatedDataset:
         """Return the data set on ``device``, with features of ``dtype``."""
-
-        def moved(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values.to(device, dtype)
-
-        return replace(
-            self,
-            x=self.x.to(device, dtype if self.x.is_floating_point() else None),
-            y=self.y.to(device),
-            train=self.train.to(device),
-            test=self.test.to(device),
-            validation=None if self.validation is None else self.validation.to(device),
-            mean=moved(self.mean),
-            std=moved(self.std),
-            table=moved(self.table),
-            dtype=dtype,
-        )
+        changes: dict[str, Any] = {"dtype": dtype}
+        for name, value in vars(self).items():
+            if isinstance(value, Rows):
+                changes[name] = value.to(device)
+            elif isinstance(value, Tensor):
+                wanted = dtype if value.is_floating_point() else None
+                changes[name] = value.to(device, wanted)
+        return replace(self, **changes)
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:
     """Return values [T, ...] of the rows [...], [..., ...]."""
-    return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
+    chosen = values.index_select(0, rows.flatten())
+    return chosen.view(*rows.shape, *values.shape[1:])
 
 
 def with_validation(data: FederatedDataset, fraction: float, seed: int) -> FederatedDataset:
-    """Return the data set with a fraction of every client's training examples held out; test examples stay.
+    """Hold out a fraction of every client's training examples; test examples stay.
 
     A client with n training examples holds out int(fraction n) of them, drawn at random, and keeps
     at least one. The draw of a client depends on the seed, on its number and on n alone. Where
@@ -234,11 +246,13 @@ def with_validation(data: FederatedDataset, fraction: float, seed: int) -> Feder
         seed: Random seed of the data.
     """
     n = data.train.counts
-    sizes = np.minimum(share_of(n, fraction), np.maximum(0, n - 1))
+    most = np.maximum(0, n - 1)
+    sizes = np.minimum(share_of(n, fraction), most)
 
     def shuffle(client: int, rows: np.ndarray) -> None:
         if sizes[client]:  # a generator of its own takes longer than the rest
-            data_generator(seed, DataPurpose.VALIDATION, client).shuffle(rows)
+            rng = data_generator(seed, DataPurpose.VALIDATION, client)
+            rng.shuffle(rows)
 
     held_out, train = data.train.divide(sizes, shuffle)
     return replace(data, train=train, validation=held_out)

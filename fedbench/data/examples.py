@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, WrongValue
+from fedbench.core.errors import RequestError
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW = 1000  # classes that are accepted without data.classes
@@ -25,8 +25,8 @@ class Examples:
             examples.
         names: Names of the clients, if ``owner`` is given.
         held_out: [T] True for the official test examples; None if the source has none.
-        mean: Mean per channel, in units of the full range, for uint8 images.
-        std: Standard deviation per channel, likewise.
+        mean: Mean per channel, in units of the full range, for uint8 images; None means 0.
+        std: Standard deviation per channel, likewise; None means 1.
         sources: What was read, for the record of the run.
         unofficial: Those of ``sources`` whose files differ from the published checksums.
         tokens: Number of different tokens; None means the largest token plus one, if ``x`` holds
@@ -40,8 +40,8 @@ class Examples:
     owner: np.ndarray | None = None
     names: tuple[str, ...] = ()
     held_out: np.ndarray | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
     sources: tuple[str, ...] = ()
     unofficial: tuple[str, ...] = ()
     tokens: int | None = None
@@ -50,11 +50,16 @@ class Examples:
     @property
     def tested(self) -> np.ndarray:
         """[T] True for the official test examples; all False if the source has none."""
-        return np.zeros(len(self.y), dtype=bool) if self.held_out is None else self.held_out
+        if self.held_out is None:
+            return np.zeros(len(self.y), dtype=bool)
+        return self.held_out
 
 
 class Part(NamedTuple):
-    """Examples of one client: x [n, ...], y [n], and whether they are test examples; None if nothing says so."""
+    """Examples of one client: x [n, ...], y [n].
+
+    ``held_out`` is whether they are test examples; None if nothing says so.
+    """
 
     name: str
     held_out: bool | None
@@ -70,22 +75,22 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
             examples.
         fields: The other fields of the examples.
     """
-    names = tuple(dict.fromkeys(part.name for part in parts))
-    index = {name: k for k, name in enumerate(names)}
+    index: dict[str, int] = {}
+    owners = [index.setdefault(part.name, len(index)) for part in parts]
     lengths = [len(part.y) for part in parts]
     marks = [part.held_out for part in parts]
     return Examples(
         x=np.concatenate([part.x for part in parts if len(part.y)]),
         y=np.concatenate([part.y for part in parts]).astype(np.int64),
-        owner=np.repeat([index[part.name] for part in parts], lengths),
-        names=names,
+        owner=np.repeat(owners, lengths),
+        names=tuple(index),
         held_out=None if None in marks else np.repeat(np.array(marks, dtype=bool), lengths),
         **fields,
     )
 
 
 def numbered(word: str, count: int) -> tuple[str, ...]:
-    """Return the names of ``count`` clients: the word and a number, padded so that they sort in order."""
+    """Return names of ``count`` clients: the word and a number, padded so that they sort in order."""
     width = len(str(count - 1))
     return tuple(f"{word}_{k:0{width}d}" for k in range(count))
 
@@ -110,10 +115,12 @@ def keep(
         )
     if classes is None:
         return np.arange(len(y)), y, count
-    if not classes or not {*classes} <= {*range(count)} or len({*classes}) < len(classes):
+
+    distinct = {*classes}
+    if not distinct or len(distinct) < len(classes) or not distinct <= {*range(count)}:
         raise RequestError(
-            f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
-            f"got {classes!r}"
+            f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], "
+            f"or null for all; got {classes!r}"
         )
     new = np.full(count, -1)
     new[[*classes]] = np.arange(len(classes))
@@ -123,12 +130,13 @@ def keep(
 
 def are_labels(y: np.ndarray) -> bool:
     """Return whether the numbers y are non-negative integers and small enough to be labels."""
-    return bool(((y >= 0) & (y <= _LARGEST)).all() and (y == np.floor(y)).all())
+    return bool(((y >= 0) & (y <= _LARGEST) & (y == np.floor(y))).all())
 
 
 def are_finite(x: np.ndarray) -> bool:
     """Return whether the numbers x stay finite in float32, in which models compute."""
-    return x.dtype.kind != "f" or bool((np.abs(x) <= np.finfo(np.float32).max).all())
+    most = np.finfo(np.float32).max
+    return x.dtype.kind != "f" or bool((np.abs(x) <= most).all())
 
 
 def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
@@ -146,35 +154,13 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
     if classes is not None:
         if classes < count:
             raise RequestError(
-                f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit it"
+                f"data.classes={classes}, but {where} has the label {count - 1}; raise it or omit "
+                "it"
             )
         return classes
     if count > _FEW:
         raise RequestError(
-            f"{where} has the label {count - 1}; number labels from 0, and set data.classes if there are more than "
-            f"{_FEW} classes"
+            f"{where} has the label {count - 1}; number labels from 0, and set data.classes if "
+            f"there are more than {_FEW} classes"
         )
     return count
-
-
-def normalisation(
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    channels: int,
-    default: tuple[float, float] = (0.0, 1.0),
-) -> dict[str, Any]:
-    """Return the fields ``mean`` and ``std`` of images, one value per channel; those of None are the default.
-
-    Raises:
-        RequestError: If there is not one value per channel.
-    """
-    fields = {}
-    for key, values, constant in zip(("mean", "std"), (mean, std), default, strict=True):
-        if values is None:
-            values = [constant] * channels
-        if len(values) != channels:
-            raise WrongValue(
-                key, f"must be a list of {channels} numbers, one per channel, got {values!r}"
-            )
-        fields[key] = tuple(map(float, values))
-    return fields

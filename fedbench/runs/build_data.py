@@ -52,20 +52,21 @@ def federated(config: RunConfig) -> FederatedDataset:
         refuse_too_large(f"{section.clients} clients", 1000 * section.clients, "lower data.clients")
     examples = read_examples(config)
     rule = section.partition
-    given = None if rule is None else _given(rule, examples)
-    if rule and given is None and examples.owner is not None:
-        raise RequestError(
-            f"data={config.names.data} assigns examples to clients itself; remove data.partition"
-        )
+    partition: Partition | Given | None = None
+    if rule is not None:
+        partition = _given(rule, examples) or _partition(rule)
+        if not isinstance(partition, Given) and examples.owner is not None:
+            raise RequestError(
+                f"data={config.names.data} assigns examples to clients itself; remove data.partition"
+            )
     data = assemble(
         examples,
-        partition=None if rule is None or given is not None else _partition(rule),
+        partition=partition,
         clients=section.clients,
         split=section.split,
         local_test=section.local_test,
         test_clients=section.test_clients,
         seed=section.seed,
-        given=given,
     )
     for key, changes in (
         ("data.noise", section.noise.clients),

@@ -78,7 +78,7 @@ def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_pa
     with pytest.raises(MissingFiles) as error:
         ensure([remote(server, "gone", "other")], tmp_path, download=True)
     text = str(error.value)
-    assert text.startswith("A set: 1 file missing: file.bin could not be downloaded (")
+    assert text.startswith("A set: files are missing: file.bin could not be downloaded (")
     assert (
         f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})"
         in text
@@ -94,9 +94,11 @@ def endless(handler):
             handler.wfile.write(CONTENT)
 
 
-def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path):
+def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path, monkeypatch):
+    assert fetch._MOST_BYTES == 2 * 10**9
+    monkeypatch.setattr(fetch, "_MOST_BYTES", len(CONTENT))
     server.files |= {"long": CONTENT + b"more", "endless": endless, "good": CONTENT}
-    file = replace(remote(server, "long", "endless"), max_bytes=len(CONTENT))
+    file = remote(server, "long", "endless")
     with pytest.raises(MissingFiles) as error:
         ensure([file], tmp_path, download=True)
     for path in ("long", "endless"):
@@ -109,10 +111,6 @@ def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path):
     file = replace(file, urls=(*file.urls, f"{server.root}/good"))
     (path,) = ensure([file], tmp_path, download=True)
     assert path.read_bytes() == CONTENT
-
-
-def test_a_download_without_a_declared_size_has_a_limit_too():
-    assert Remote("file", (), None).max_bytes == 2 * 10**9
 
 
 def test_a_file_on_disk_is_used_as_it_is(server, tmp_path):

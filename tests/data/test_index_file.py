@@ -128,7 +128,7 @@ def test_lengths_of_a_rule():
 
 def with_given(given, local_test="auto", clients=None):
     return assemble(
-        EXAMPLES, partition=None, clients=clients, split=0.5, local_test=local_test, seed=3, given=given
+        EXAMPLES, partition=given, clients=clients, split=0.5, local_test=local_test, seed=3
     )  # fmt: skip
 
 

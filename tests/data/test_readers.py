@@ -66,15 +66,21 @@ def test_members_that_lead_out_are_refused_and_nothing_is_unpacked(tmp_path, mem
     )
 
 
-def test_members_of_a_zip_that_lead_out_are_left_out(tmp_path):
+@pytest.mark.parametrize("member", ["../../out", "/out", "in/../../out", "in/.."])
+def test_a_zip_with_members_that_lead_out_is_refused(tmp_path, member):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
-        z.writestr("../../out", "x")
         z.writestr("in", "x")
-    unpack(tmp_path / "a.zip", tmp_path / "deep" / "target")
-    assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()] == [
-        "a.zip",
-        "deep/target/in",
-    ]
+        z.writestr(member, "x")
+    with pytest.raises(RequestError, match=r"a.zip cannot be unpacked into .* leads outside"):
+        unpack(tmp_path / "a.zip", tmp_path / "deep" / "target")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.zip", "deep", "target"]
+
+
+def test_names_with_two_dots_in_a_zip_are_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
+        z.writestr("a..b/c..txt", "x")
+    unpack(tmp_path / "a.zip", tmp_path / "target")
+    assert (tmp_path / "target/a..b/c..txt").read_text() == "x"
 
 
 @pytest.mark.parametrize("cut", [0, 40, 1500])

@@ -125,7 +125,7 @@ def test_mnist_reads_idx_files(tmp_path):
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
     assert mnist.load(tmp_path, pool=True).held_out is None
     with pytest.raises(
-        RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"
+        RequestError, match=r"MNIST: files are missing.*MNIST/raw/train-images-idx3-ubyte.gz"
     ):
         mnist.load(tmp_path / "empty", download=False)
     assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)

@@ -6,11 +6,11 @@ import os
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedbench.core.atomic_files import waiting_lock
 from fedbench.core.errors import RequestError, reason_of
 from fedbench.core.files import reading
 
+_MOST_BYTES = 2 * 10**9  # of a download; the largest published file has about 1 GB
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
 _DEFAULT = Path("~/.cache/fedbench").expanduser()  # as conf/config.yaml has it
 _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
@@ -36,24 +37,20 @@ class Remote:
         path: Where the file belongs, below the data directory.
         urls: Its addresses in the order to try.
         hash: The published checksum, such as "md5:..."; None if there is none.
-        max_bytes: Size above which a download is stopped; the largest published file has about 1
-            GB.
     """
 
     path: str
     urls: tuple[str, ...]
     hash: str | None
-    max_bytes: int = 2 * 10**9
 
     def addresses(self) -> tuple[str, ...]:
-        """Return all addresses in the order to try: mirrors first, for files whose checksum is known."""
+        """Return all addresses in the order to try: mirrors first, for files with a checksum."""
         if self.hash is None:
             return self.urls
-        mirrors = (
-            *_mirrors.get(),
-            *os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split(),
-        )
-        return (*(f"{base.rstrip('/')}/{self.path}" for base in mirrors), *self.urls)
+        others = os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split()
+        bases = [*_mirrors.get(), *others]
+        mirrored = [f"{base.rstrip('/')}/{self.path}" for base in bases]
+        return (*mirrored, *self.urls)
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,10 @@ class Files:
         return None
 
     def missing(self, data_dir: Path) -> str | None:
-        """Return a file that is missing, below the data directory: a download, or else one of the first layout."""
+        """Return a missing file: a download, or else a file of the first layout.
+
+        Its path is relative to the data directory; None if a layout is complete.
+        """
         if self.existing(data_dir) is not None:
             return None
         wanted = [remote.path for remote in self.remotes] or self.layouts[0]
@@ -116,34 +116,44 @@ class Files:
         if not self.remotes:
             wanted = ", ".join(self.layouts[0])
             raise MissingFiles(f"{self.name}: {data_dir} does not contain {wanted}; {self.remedy}")
+
         self._download(data_dir, download)
         downloads = [data_dir / remote.path for remote in self.remotes]
         if self.into is not None:
             for archive in downloads:
-                if fault := _difference(archive, self.checksums[archive.name]):
+                fault = _difference(archive, self.checksums[archive.name])
+                if fault:
                     raise RequestError(
-                        f"{self.name}: {archive} is not the official file: {fault}; remove it to download it again"
+                        f"{self.name}: {archive} is not the official file: {fault}; remove it to "
+                        "download it again"
                     )
                 unpack(archive, data_dir / self.into)
         paths = self.existing(data_dir)
         if paths is None:
             wanted = ", ".join(self.layouts[-1])
             raise RequestError(
-                f"{self.name}: {downloads[0]} does not contain {wanted}; remove it to download it again"
+                f"{self.name}: {downloads[0]} does not contain {wanted}; remove it to download it "
+                "again"
             )
         return paths
 
     def _download(self, data_dir: Path, allowed: bool) -> None:
-        """Download the remote files that do not exist; the message of an error lists the place and source of each."""
+        """Download the remote files that do not exist.
+
+        The message of an error lists the place and the source of each.
+        """
         missing = [remote for remote in self.remotes if not (data_dir / remote.path).is_file()]
-        if missing and (offline() or not allowed):
-            switch = (
-                "FEDBENCH_OFFLINE; unset it" if offline() else "data.download=false; set it to true"
-            )
-            raise self._failure(f"downloads are disabled by {switch}", missing, data_dir)
-        if missing and not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
+        if not missing:
+            return
+        if offline() or not allowed:
+            remedy = "FEDBENCH_OFFLINE; unset it"
+            if not offline():
+                remedy = "data.download=false; set it to true"
+            raise self._failure(f"downloads are disabled by {remedy}", missing, data_dir)
+        if not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
             raise RequestError(
-                f"{self.name}: data_dir={data_dir} is not a directory; correct it, or create it for the download"
+                f"{self.name}: data_dir={data_dir} is not a directory; correct it, or create it "
+                "for the download"
             )
         for k, remote in enumerate(missing):
             path = data_dir / remote.path
@@ -155,9 +165,9 @@ class Files:
                     if not path.is_file():
                         failures = _retrieve(remote, path)
             if not path.is_file():
-                problem = f"{path.name} could not be downloaded ({'; '.join(failures)})"
                 raise self._failure(
-                    f"{problem}; try again later, name a mirror in data.mirrors",
+                    f"{path.name} could not be downloaded ({'; '.join(failures)}); try again "
+                    "later, name a mirror in data.mirrors",
                     missing[k:],
                     data_dir,
                 )
@@ -167,9 +177,8 @@ class Files:
         for remote in remotes:
             sums = f" ({remote.hash})" if remote.hash else ""
             wanted.append(f"{data_dir / remote.path} from {' or '.join(remote.urls)}{sums}")
-        count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
         return MissingFiles(
-            f"{self.name}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}"
+            f"{self.name}: files are missing: {problem}, or download yourself: {'; '.join(wanted)}"
         )
 
     def genuine(self, paths: Sequence[Path]) -> bool:
@@ -192,7 +201,7 @@ def offline() -> bool:
 
 @contextmanager
 def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
-    """Ask these servers, which are laid out as the data directory, for everything that the block downloads."""
+    """Ask these servers first in the block; they are laid out as the data directory."""
     token = _mirrors.set(bases)
     try:
         yield
@@ -207,14 +216,15 @@ def checksum(path: Path, kind: str = "md5") -> str:
 
 
 def verify(groups: Sequence[Files], data_dir: Path) -> list[tuple[Path, str, bool]]:
-    """Compare the files that are read, or else the downloads that exist, with their published checksums.
+    """Compare files with their published checksums: those that are read, or else the downloads.
 
     Returns:
         Path of each file, the result in words, and whether it differs from the official file.
     """
     findings = []
     for files in groups:
-        paths = files.existing(data_dir) or [data_dir / remote.path for remote in files.remotes]
+        downloads = [data_dir / remote.path for remote in files.remotes]
+        paths = files.existing(data_dir) or downloads
         for path in filter(Path.is_file, paths):
             expected = files.checksums.get(path.name)
             difference = _difference(path, expected)
@@ -229,12 +239,14 @@ def verify(groups: Sequence[Files], data_dir: Path) -> list[tuple[Path, str, boo
 
 
 def _difference(path: Path, expected: str | None) -> str | None:
-    """Return how a file differs from its published checksum; None if it does not, or there is none."""
+    """Return how a file differs from its checksum; None if it does not, or none was published."""
     if expected is None:
         return None
     kind, _, value = expected.partition(":")
     got = checksum(path, kind)
-    return None if got == value else f"{kind} {got} instead of {value}"
+    if got == value:
+        return None
+    return f"{kind} {got} instead of {value}"
 
 
 def _retrieve(remote: Remote, path: Path) -> list[str]:
@@ -244,14 +256,21 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
     from requests import ConnectionError, RequestException
 
     pooch.get_logger().setLevel("WARNING")
-    # as it is on the server: a .gz that is sent as an encoding of something else must not be
-    # decoded
-    headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
     downloader = pooch.HTTPDownloader(
-        progressbar=sys.stderr.isatty(), timeout=_TIMEOUT, headers=headers
+        progressbar=sys.stderr.isatty(),
+        timeout=_TIMEOUT,
+        headers={
+            # as it is on the server: a .gz that is sent as an encoding must not be decoded
+            "Accept-Encoding": "identity",
+            "User-Agent": f"fedbench/{__version__}",
+        },
     )
+
+    def limited(url: str, target: str, _: object) -> None:
+        with _LimitedFile(target, "w") as file:
+            downloader(url, file, None)
+
     failures: list[str] = []
-    limited = partial(_download_limited, downloader, remote.max_bytes)
     for url in remote.addresses():
         try:
             pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=limited)
@@ -264,22 +283,12 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
     return failures
 
 
-def _download_limited(downloader: Any, max_bytes: int, url: str, target: str, _: object) -> None:
-    """Download a file as pooch asks for it, and stop when it exceeds ``max_bytes``."""
-    with _LimitedFile(target, max_bytes) as file:
-        downloader(url, file, None)
-
-
 class _LimitedFile(io.FileIO):
-    """A new file that refuses to grow beyond a size, so that no server can fill the disk."""
-
-    def __init__(self, path: str, max_bytes: int) -> None:
-        super().__init__(path, "w")
-        self.max_bytes = max_bytes
+    """A file that refuses to grow beyond a size, so that no server can fill the disk."""
 
     def write(self, content: Any) -> int:
-        if self.tell() + len(content) > self.max_bytes:
-            raise ValueError(f"stopped, as the server sends more than {self.max_bytes} bytes")
+        if self.tell() + len(content) > _MOST_BYTES:
+            raise ValueError(f"stopped, as the server sends more than {_MOST_BYTES} bytes")
         return super().write(content)
 
 
@@ -287,23 +296,28 @@ def unpack(archive: Path, target: Path) -> None:
     """Unpack a zip or tar archive into the directory ``target``.
 
     Everything is unpacked into a temporary directory in ``target`` and then moved by renames: files
-    of the same name are replaced, others stay. Members that lead out of the directory are refused
-    in a tar archive, and left out of a zip archive.
+    of the same name are replaced, others stay.
 
     Raises:
-        RequestError: If the archive is corrupt or of another format, has a member that is refused,
-            or ``target`` cannot be written.
+        RequestError: If the archive is corrupt or of another format, has a member that leads out of
+            the directory, or ``target`` cannot be written.
     """
-    with reading(
-        archive,
-        f"cannot be unpacked into {target}",
-        "if it is corrupt, remove it to download it again",
-    ):
+    fault = f"cannot be unpacked into {target}"
+    with reading(archive, fault, "if it is corrupt, remove it to download it again"):
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as folder:
             # with the usual permissions, unlike a temporary directory
             content = Path(folder) / "content"
-            shutil.unpack_archive(
-                archive, content, filter=None if archive.suffix == ".zip" else "data"
-            )
+            if archive.suffix == ".zip":
+                _unzip(archive, content)
+            else:
+                shutil.unpack_archive(archive, content, filter="data")
             shutil.copytree(content, target, dirs_exist_ok=True, copy_function=os.replace)
+
+
+def _unzip(archive: Path, target: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        for name in packed.namelist():
+            if name.startswith("/") or ".." in name.split("/"):
+                raise ValueError(f"{name} leads outside its directory")
+        packed.extractall(target)

@@ -55,10 +55,12 @@ def read_images(paths: Sequence[Path], name: str) -> tuple[np.ndarray, np.ndarra
     for x, y in zip(images, labels, strict=True):
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise RequestError(
-                f"{name}: expected images [T, height, width] and labels [T], got {list(x.shape)} and {list(y.shape)}; "
-                "download both files again"
+                f"{name}: expected images [T, height, width] and labels [T], "
+                f"got {list(x.shape)} and {list(y.shape)}; download both files again"
             )
-    return np.concatenate(images)[:, None], np.concatenate(labels).astype(np.int64), len(labels[0])
+    x = np.concatenate(images)[:, None]
+    y = np.concatenate(labels, dtype=np.int64)
+    return x, y, len(labels[0])
 
 
 def read(path: Path) -> np.ndarray:
@@ -95,14 +97,18 @@ def standardised(
     if how == "pixel":
         return {"x": _per_pixel(images, over)}
     if how == "none":
-        mean, std = 0.0, 1.0
+        return {"x": images}
     return {"x": images, "mean": (mean,), "std": (std,)}
 
 
 def _per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:
-    """Return (x - mean) / (std + 0.001) in float32, with a mean and a population deviation per pixel from 0 to 255."""
+    """Return (x - mean) / (std + 0.001) in float32, with one mean and deviation per pixel.
+
+    Pixels are from 0 to 255; the deviation is that of the population.
+    """
     mean = over.mean(0)
     squares = np.einsum("t...,t...->...", over, over, dtype=np.int64) / len(over)
     std = np.sqrt(np.maximum(squares - mean**2, 0))
-    standard: np.ndarray = (images - mean.astype(np.float32)) / (std + _OFFSET).astype(np.float32)
+    scale = (std + _OFFSET).astype(np.float32)
+    standard: np.ndarray = (images - mean.astype(np.float32)) / scale
     return standard

@@ -23,12 +23,11 @@ _ARCHIVE = Remote(
 
 
 def _files(split: str) -> Files:
-    kinds = [
-        f"{part}-{kind}-ubyte"
+    names = [
+        f"emnist-{split}-{part}-{kind}-ubyte"
         for part in ("train", "test")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    names = [f"emnist-{split}-{kind}" for kind in kinds]
     layouts = [
         [f"EMNIST/raw/{name}" for name in names],
         [f"EMNIST/raw/{name}.gz" for name in names],
@@ -78,7 +77,7 @@ def _read(paths: Sequence[Path], split: str, classes: Sequence[int] | None) -> E
     rows, y, count = keep(labels - first, classes, _CLASSES[split])
     held_out = rows >= trained
     upright = np.ascontiguousarray(x[rows].swapaxes(2, 3))
-    mean, std = _statistics(upright[: (~held_out).sum()])
+    mean, std = _statistics(upright[~held_out])
     return Examples(
         x=upright,
         y=y,
@@ -91,10 +90,11 @@ def _read(paths: Sequence[Path], split: str, classes: Sequence[int] | None) -> E
 
 
 def _statistics(images: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of all pixels, in units of the full range, from the counts of the values."""
+    """Return mean and standard deviation of all pixels, in units of the full range."""
     counts = np.zeros(256)
     for image in images:  # bincount uses eight bytes per pixel
         counts += np.bincount(image.ravel(), minlength=256)
     values = np.arange(256) / 255
-    mean = float(counts @ values / counts.sum())
-    return mean, float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum()))
+    mean = counts @ values / counts.sum()
+    variance = counts @ (values - mean) ** 2 / counts.sum()
+    return float(mean), float(np.sqrt(variance))

@@ -1,4 +1,7 @@
-"""FEMNIST (Caldas et al., 2018): handwritten characters by writer, from LEAF's JSON files or from NIST's archives."""
+"""FEMNIST (Caldas et al., 2018): handwritten characters by writer.
+
+They are read from LEAF's JSON files or from NIST's archives.
+"""
 
 import hashlib
 import re
@@ -61,7 +64,7 @@ def load(
 
     Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0,
     1], as for LEAF's models, without subtracting a mean. LEAF's files contain one image of almost
-    every writer twice (see ``by_writer``), possibly once for training and once for testing; they
+    every writer twice (see ``_nist``), possibly once for training and once for testing; they
     are read unchanged.
 
     Args:
@@ -77,34 +80,32 @@ def load(
         RequestError: If files are missing or not of the expected form.
     """
     folder = data_dir / "femnist/data"
-    trained, tested = (sorted((folder / part).glob("*.json")) for part in ("train", "test"))
+    trained = sorted(folder.glob("train/*.json"))
+    tested = sorted(folder.glob("test/*.json"))
     if form == "leaf" and not trained:
         raise RequestError(
-            f"{folder / 'train'} contains no .json file; put LEAF's data/femnist/data there, made by preprocess.sh -t "
-            "sample, or use data.source.form=nist"
+            f"{folder / 'train'} contains no .json file; put LEAF's data/femnist/data there, made "
+            "by preprocess.sh -t sample, or use data.source.form=nist"
         )
     if trained and form != "nist":
+        paths = trained + tested
         return prepared(
-            data_dir,
-            "femnist",
-            [*trained, *tested],
-            {"pool": pool},
-            lambda: _leaf(trained, tested, pool),
+            data_dir, "femnist", paths, {"pool": pool}, lambda: _leaf(trained, tested, pool)
         )
     paths = _NIST.find(data_dir, download=download)
     return prepared(data_dir, "femnist-nist", paths, {}, lambda: _nist(*paths))
 
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
-    """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
+    """Read LEAF's files; writers without training images are left out and counted in ``sources``."""
     parts = [_part(user, False) for user in users_of(trained)]
     names = {part.name for part in parts}
     tests = [_part(user, True) for user in users_of(tested)]
     known = [part for part in tests if part.name in names]
     if tested and not known:
         raise RequestError(
-            f"no writer of {tested[0].parent} is in {trained[0].parent}: the files were made with -t user; make them "
-            "with preprocess.sh -t sample, which splits every writer's images"
+            f"no writer of {tested[0].parent} is in {trained[0].parent}: the files were made with "
+            "-t user; make them with preprocess.sh -t sample, which splits every writer's images"
         )
     parts += known
     if not any(len(part.y) for part in parts):
@@ -114,7 +115,7 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
     note = f"FEMNIST: LEAF JSON, {len(names)} writers"
     if len(tests) > len(known):
         note += f"; {len(tests) - len(known)} writers of test/ without training images left out"
-    examples = join(parts, classes=len(_CHARACTERS), mean=(0.0,), std=(1.0,), sources=(note,))
+    examples = join(parts, classes=len(_CHARACTERS), sources=(note,))
     return examples if tested and not pool else replace(examples, held_out=None)
 
 
@@ -123,36 +124,21 @@ def _part(user: User, held_out: bool) -> Part:
     part = part_of(user, held_out)
     if part.x.size != len(part.y) * _SIDE**2 or part.y.max(initial=0) >= len(_CHARACTERS):
         raise RequestError(
-            f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to 61"
+            f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to "
+            "61"
         )
     x = part.x.reshape(len(part.y), 1, _SIDE, _SIDE)
     pixels = np.rint(255 * x).clip(0, 255)
     if not np.allclose(x, pixels / 255, rtol=0, atol=1e-6):
         raise RequestError(
-            f"{user.place} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's FEMNIST; use "
-            "data=leaf_json instead"
+            f"{user.place} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's "
+            "FEMNIST; use data=leaf_json instead"
         )
     return part._replace(x=pixels.astype(np.uint8))
 
 
 def _nist(by_class: Path, by_write: Path) -> Examples:
-    genuine = _NIST.genuine([by_class, by_write])
-    note = "official files" if genuine else "not the official files (md5 differs)"
-    with (
-        reading(
-            f"{by_class} or {by_write}",
-            "is corrupt or not an archive",
-            "remove it to download it again",
-        ),
-        zipfile.ZipFile(by_class) as classes,
-        zipfile.ZipFile(by_write) as writers,
-    ):
-        examples = by_writer(classes, writers, note)
-    return examples if genuine else replace(examples, unofficial=examples.sources)
-
-
-def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -> Examples:
-    """Read every writer's images, 28 x 28 on white paper (255), with the labels given by ``by_class``.
+    """Read every writer's images, 28 x 28 on white paper (255), with the labels of ``by_class``.
 
     The files of by_write do not name the character that they show; those of by_class do, and are
     the same files: an image gets the class of the file with the same md5, the first in alphabetical
@@ -167,54 +153,71 @@ def by_writer(by_class: zipfile.ZipFile, by_write: zipfile.ZipFile, note: str) -
     Args:
         by_class: The archive by_class.zip.
         by_write: The archive by_write.zip.
-        note: Note on the two, for the record of the run.
 
     Raises:
         RequestError: If the two archives do not match.
     """
-    labels: dict[bytes, int] = {}
-    for match in map(_CLASS.fullmatch, sorted(by_class.namelist())):
-        if match:
-            character = bytes.fromhex(match[1]).decode()
-            labels.setdefault(_digest(by_class, match[0]), _CHARACTERS.index(character))
-
-    images: list[tuple[str, str, int]] = []  # writer, name, label
-    unknown = 0
-    for match in map(_WRITE.fullmatch, by_write.namelist()):
-        if not match:
-            continue
-        label = labels.get(_digest(by_write, match[0]))
-        if label is None:
-            unknown += 1
-        else:
-            images.append((match[1], match[0], label))
-    if not images:
-        raise RequestError(
-            f"{by_write.filename} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST "
-            "Special Database 19, second edition"
-        )
-    writers, names, y = zip(*sorted(images), strict=True)
-    clients, owner = np.unique(writers, return_inverse=True)
-    left_out = f"; {unknown} images without a class left out" if unknown else ""
-    return Examples(
-        x=decode(
-            names,
+    genuine = _NIST.genuine([by_class, by_write])
+    note = "official files" if genuine else "not the official files (md5 differs)"
+    fault = "is corrupt or not an archive"
+    with (
+        reading(f"{by_class} or {by_write}", fault, "remove it to download it again"),
+        zipfile.ZipFile(by_class) as classes,
+        zipfile.ZipFile(by_write) as writers,
+    ):
+        images, unknown = _labelled(classes, writers)
+        names, files, y = zip(*images, strict=True)
+        x = decode(
+            files,
             1,
             (_SIDE, _SIDE),
-            opened=lambda name: open_image(BytesIO(by_write.read(name))),
-            change=lambda image: image.convert("L").resize(
-                (_SIDE, _SIDE), Image.Resampling.LANCZOS
-            ),
-        ),
+            opened=lambda file: open_image(BytesIO(writers.read(file))),
+            change=_small,
+        )
+    clients, owner = np.unique(names, return_inverse=True)
+    left_out = f"; {unknown} images without a class left out" if unknown else ""
+    sources = (f"FEMNIST: NIST archives, {note}; {len(clients)} writers{left_out}",)
+    return Examples(
+        x=x,
         y=np.array(y),
         classes=len(_CHARACTERS),
         owner=owner,
         names=tuple(clients.tolist()),
-        mean=(0.0,),
-        std=(1.0,),
-        sources=(f"FEMNIST: NIST archives, {note}; {len(clients)} writers{left_out}",),
+        sources=sources,
+        unofficial=() if genuine else sources,
     )
+
+
+def _labelled(
+    classes: zipfile.ZipFile, writers: zipfile.ZipFile
+) -> tuple[list[tuple[str, str, int]], int]:
+    """Return writer, file and label of the images, sorted, and the number of those without a class."""
+    labels: dict[bytes, int] = {}
+    for match in map(_CLASS.fullmatch, sorted(classes.namelist())):
+        if match:
+            character = bytes.fromhex(match[1]).decode()
+            labels.setdefault(_digest(classes, match[0]), _CHARACTERS.index(character))
+
+    images = []
+    unknown = 0
+    for match in map(_WRITE.fullmatch, writers.namelist()):
+        if match:
+            label = labels.get(_digest(writers, match[0]))
+            if label is None:
+                unknown += 1
+            else:
+                images.append((match[1], match[0], label))
+    if not images:
+        raise RequestError(
+            f"{writers.filename} contains no image that is also in by_class/<class>/hsf_*/; use "
+            "both from NIST Special Database 19, second edition"
+        )
+    return sorted(images), unknown
 
 
 def _digest(archive: zipfile.ZipFile, name: str) -> bytes:
     return hashlib.md5(archive.read(name)).digest()
+
+
+def _small(image: Image.Image) -> Image.Image:
+    return image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)

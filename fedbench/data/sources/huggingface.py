@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count, Number, Positive
-from fedbench.data.examples import Examples, normalisation
+from fedbench.data.examples import Examples
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
 
@@ -62,23 +62,26 @@ def load(
 
     fields: dict[str, Any] = {}
     if owner is not None:
-        names, place = np.unique(_column(parts, owner).astype(str), return_inverse=True)
-        fields = {"owner": place, "names": tuple(names.tolist())}
+        clients, fields["owner"] = np.unique(_column(parts, owner).astype(str), return_inverse=True)
+        fields["names"] = tuple(clients.tolist())
     if type(features[x]).__name__ == "Image":
         inputs = _images(parts, x, size)
-        fields |= normalisation(mean, std, inputs.shape[1], (0.5, 0.5))
+        half = (0.5,) * inputs.shape[1]
+        fields["mean"] = half if mean is None else mean
+        fields["std"] = half if std is None else std
     else:
         inputs = _column(parts, x, np.float32)
         if inputs.ndim == 1:
             inputs = inputs[:, None]
+    if len(parts) > 1:
+        fields["held_out"] = np.arange(len(inputs)) >= len(parts[0])
     labels, classes = _labels(parts, y)
-    sizes = [len(part) for part in parts]
+    sizes = " + ".join(str(len(part)) for part in parts)
     return Examples(
         x=inputs,
         y=labels,
         classes=classes,
-        held_out=np.arange(len(labels)) >= sizes[0] if len(parts) > 1 else None,
-        sources=(f"datasets directory: {root}, {' + '.join(map(str, sizes))} examples",),
+        sources=(f"datasets directory: {root}, {sizes} examples",),
         **fields,
     )
 
@@ -103,12 +106,12 @@ def _splits(root: str, train: str, test: str | None) -> list[Any]:
 def _column(parts: Sequence[Any], name: str, dtype: type | None = None) -> np.ndarray:
     """Return the values of a column of words or numbers, [T, ...]."""
     with reading(f"the column {name}", "must have words, or numbers of one shape, or images"):
-        values = np.stack([value for part in parts for value in part.with_format("numpy")[name][:]])
-        return values if dtype is None else values.astype(dtype)
+        columns = [part.with_format("numpy")[name][:] for part in parts]
+        return np.stack([value for column in columns for value in column]).astype(dtype)
 
 
 def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
-    """Return the labels [T] of a column and the number of classes; words are numbered in alphabetical order."""
+    """Return the labels [T] and the number of classes; words are numbered alphabetically."""
     values = _column(parts, name)
     if values.dtype.kind in "OSU":
         words, y = np.unique(values.astype(str), return_inverse=True)
@@ -122,17 +125,21 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
 
 
 def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
-    raw: list[dict[str, Any]] = []
-    for part in parts:  # undecoded: each is {"bytes": ..., "path": ...}
-        raw += part.cast_column(name, type(part.features[name])(decode=False))[name]
-    files = {f"{name} of example {t}": file for t, file in enumerate(raw)}
+    """Return the images of a column, of their own size, or cropped and scaled to a square."""
+    files: list[dict[str, Any]] = []
+    for part in parts:
+        undecoded = type(part.features[name])(decode=False)
+        files += part.cast_column(name, undecoded)[name]  # each is {"bytes": ..., "path": ...}
+    index = {f"{name} of example {t}": file for t, file in enumerate(files)}
 
     def opened(label: str) -> Image.Image:
-        content = files[label]["bytes"]
-        return open_image(files[label]["path"] if content is None else BytesIO(content))
+        file = index[label]
+        if file["bytes"] is None:
+            return open_image(file["path"])
+        return open_image(BytesIO(file["bytes"]))
 
     if size is None:
-        return decode([*files], None, None, opened=opened, remedy="set data.size")
+        return decode([*index], None, None, opened=opened, remedy="set data.size")
     square = (size, size)
     fit = partial(ImageOps.fit, size=square, method=Image.Resampling.BILINEAR)
-    return decode([*files], None, square, opened=opened, change=fit)
+    return decode([*index], None, square, opened=opened, change=fit)

@@ -10,7 +10,7 @@ from PIL import Image
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.core.options import Count, Number, Positive
-from fedbench.data.examples import Examples, normalisation
+from fedbench.data.examples import Examples
 from fedbench.data.sources._images import decode, labelled_files
 
 
@@ -39,8 +39,8 @@ def load(
     tested = _folders(base / "test")
     if not trained:
         raise RequestError(
-            f"data.root={root} has no directory train/ with directories of classes; expected train/<class>/*.png or "
-            "*.jpg"
+            f"data.root={root} has no directory train/ with directories of classes; expected "
+            "train/<class>/*.png or *.jpg"
         )
     classes = [folder.name for folder in trained]
     unknown = [folder.name for folder in tested if folder.name not in classes]
@@ -51,18 +51,19 @@ def load(
 
     folders = trained + tested
     files, place = labelled_files(folders, ".png", ".jpg", ".jpeg")
+    labels = np.array([classes.index(folder.name) for folder in folders])
     if size is None:
         x = decode(files, 3, None, remedy="set data.size")
     else:
         x = decode(files, 3, (size, size), change=partial(_to_square, size))
-    labels = np.array([classes.index(folder.name) for folder in folders])
     return Examples(
         x=x,
         y=labels[place],
         classes=len(classes),
         held_out=place >= len(trained),
+        mean=mean,
+        std=std,
         sources=(f"images: {base}",),
-        **normalisation(mean, std, 3),
     )
 
 
@@ -73,7 +74,8 @@ def _folders(part: Path) -> list[Path]:
 
 def _to_square(side: int, image: Image.Image) -> Image.Image:
     """Return an image resized by its shorter side and cropped at the centre."""
-    width, height = (side * length // min(image.size) for length in image.size)
+    shorter = min(image.size)
+    width, height = (side * length // shorter for length in image.size)
     left = round((width - side) / 2)
     top = round((height - side) / 2)
     resized = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)

@@ -16,7 +16,10 @@ from fedbench.core.files import reading, user_path
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, Part, are_finite, are_labels, count_of, join
 
-_FORM = "expected users and num_samples, lists of the same length, and user_data with x and y of each user"
+_FORM = (
+    "expected users and num_samples, lists of the same length, and user_data with x and y of each "
+    "user"
+)
 
 
 def load(
@@ -40,36 +43,39 @@ def load(
     """
     held_out = None if test is None else False
     parts = [part_of(user, held_out) for user in users_of(json_files(train, "data.train"))]
+    sources = [f"LEAF JSON: {train}"]
     if test is not None:
         parts += [part_of(user, True) for user in users_of(json_files(test, "data.test"))]
+        sources.append(f"LEAF JSON: {test}")
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
         raise RequestError(
             f"{train} must have examples, all of the same shape, got {sorted(shapes)[:3]}"
         )
+    (given,) = shapes
+    if shape is not None and prod(shape) != prod(given):
+        raise RequestError(
+            f"data.shape={shape} does not match the {prod(given)} values of an example"
+        )
     labels = np.concatenate([part.y for part in parts])
-    examples = join(
-        parts,
-        classes=count_of(labels, classes, train),
-        sources=tuple(f"LEAF JSON: {where}" for where in (train, test) if where is not None),
-    )
-    if shape is None:
-        return examples
-    values = prod(examples.x.shape[1:])
-    if prod(shape) != values:
-        raise RequestError(f"data.shape={shape} does not match the {values} values of an example")
-    return replace(examples, x=examples.x.reshape(-1, *shape))
+    examples = join(parts, classes=count_of(labels, classes, train), sources=tuple(sources))
+    return replace(examples, x=examples.x.reshape(-1, *(shape or given)))
 
 
 def part_of(user: User, held_out: bool | None) -> Part:
     """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
-    form = "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers >= 0"
+    form = (
+        "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers "
+        ">= 0"
+    )
     with reading(f"{user.place}:", form):
         x = np.array(user.x, dtype=np.float64)
         y = np.array(user.y, dtype=np.float64)
         if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(y) and not x.size):
             raise ValueError("out of range")
-    return Part(user.name, held_out, x[:, None] if x.ndim == 1 else x, y)
+    if x.ndim == 1:
+        x = x[:, None]
+    return Part(user.name, held_out, x, y)
 
 
 class User(NamedTuple):

@@ -1,14 +1,13 @@
 """The user's own arrays, from a NumPy archive."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import user_path
 from fedbench.core.options import Count, Number, Positive
-from fedbench.data.examples import Examples, are_finite, are_labels, count_of, normalisation
+from fedbench.data.examples import Examples, are_finite, are_labels, count_of
 from fedbench.data.files.readers import read_npz
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
@@ -43,8 +42,17 @@ def load(
             raise RequestError(
                 f"{file} has no array {name}; it must contain x and y, and may contain the others"
             )
-    check = partial(_check, file, arrays)
-    x, y = arrays["x"], arrays["y"]
+
+    def check(name: str, fits: object, expected: str) -> None:
+        if not fits:
+            array = arrays[name]
+            values = shown(array.ravel()[:3].tolist())
+            raise RequestError(
+                f"{file}: {name} must be {expected}, got {array.dtype} {list(array.shape)} {values}"
+            )
+
+    x = arrays["x"]
+    y = arrays["y"]
     real = x.ndim and x.size and x.dtype.kind in "biuf" and are_finite(x)
     check("x", real, "finite real numbers of 32 bits, of shape [T, ...] and not empty")
     labels = y.shape == x.shape[:1] and y.dtype.kind in "iuf" and are_labels(y)
@@ -56,15 +64,15 @@ def load(
         held_out = held_out.astype(bool)
 
     x = _inputs(file, x)
-    images = x.dtype == np.uint8
-    if not images and (mean is not None or std is not None):
+    if x.dtype != np.uint8 and (mean is not None or std is not None):
         raise RequestError(
-            f"data.source.mean and data.source.std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}"
+            "data.source.mean and data.source.std are for images of bytes; "
+            f"x in {file} is {x.dtype} {list(x.shape)}"
         )
-    owner: np.ndarray | None = None
+    owner = arrays.get("owner")
     names: tuple[str, ...] = ()
-    if "owner" in arrays:
-        owner, names = _owners(check, arrays)
+    if owner is not None:
+        owner, names = _owners(check, owner, arrays.get("names"), len(y))
     elif "names" in arrays:
         raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
     return Examples(
@@ -74,28 +82,18 @@ def load(
         owner=owner,
         names=names,
         held_out=held_out,
+        mean=mean,
+        std=std,
         sources=(f"NumPy archive: {file}",),
-        **(normalisation(mean, std, x.shape[1]) if images else {}),
     )
 
 
-def _check(
-    file: str, arrays: dict[str, np.ndarray], name: str, fits: object, expected: str
-) -> None:
-    if not fits:
-        array = arrays[name]
-        values = shown(array.ravel()[:3].tolist())
-        raise RequestError(
-            f"{file}: {name} must be {expected}, got {array.dtype} {list(array.shape)} {values}"
-        )
-
-
 def _inputs(file: str, x: np.ndarray) -> np.ndarray:
-    """Return x as models read it: images with a dimension for channels, tokens, or floats [T, ...]."""
+    """Return x as models read it: images with a dimension for channels, tokens, or floats."""
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise RequestError(
-            f"{file}: x {list(x.shape)} looks like images with the channels last; store [T, channels, height, width]: "
-            "x.transpose(0, 3, 1, 2)"
+            f"{file}: x {list(x.shape)} looks like images with the channels last; store "
+            "[T, channels, height, width]: x.transpose(0, 3, 1, 2)"
         )
     if x.ndim == 1 or (x.dtype == np.uint8 and x.ndim == 3):  # numbers, or grey images
         x = x[:, None]
@@ -104,11 +102,9 @@ def _inputs(file: str, x: np.ndarray) -> np.ndarray:
 
 
 def _owners(
-    check: Callable[..., None], arrays: dict[str, np.ndarray]
+    check: Callable[..., None], owner: np.ndarray, names: np.ndarray | None, count: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the client of each example and the names of the clients."""
-    owner, names = arrays["owner"], arrays.get("names")
-    count = len(arrays["y"])
     words = owner.shape == (count,) and owner.dtype.kind in "iuU"
     check("owner", words, f"integers or words of shape [{count}]")
     if names is None:

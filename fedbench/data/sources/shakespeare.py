@@ -6,7 +6,6 @@ which come first, and works without roles are left out. Roles of at most two lin
 """
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.readers import read_text
 from fedbench.data.sources.leaf_json import json_files, users_of
 
 LENGTH = 80
@@ -86,23 +86,51 @@ def load(
     Raises:
         RequestError: If files are missing or not of the expected form, or no role is left.
     """
-    if json_train is None:
-        if json_test is not None:
-            raise RequestError("data.test needs data.train")
+    if json_train is not None:
+        windows = _from_json(json_train, "data.train")
+        note = f"LEAF JSON: {json_train}"
+    elif json_test is not None:
+        raise RequestError("data.test needs data.train")
+    else:
         windows, note = _from_text(data_dir, download)
-    else:
-        windows, note = dict(_from_json(json_train, "data.train")), f"LEAF JSON: {json_train}"
     if json_test is None:
-        roles = {name: Role(len(rows), *_cut(rows, split)) for name, rows in windows.items()}
+        roles = {name: _cut(rows, split) for name, rows in windows.items()}
     else:
+        roles = _with_tests(windows, _from_json(json_test, "data.test"))
         note += f" and {json_test}"
-        roles = _with_tests(windows, dict(_from_json(json_test, "data.test")))
+
     untested = split == 1 and json_test is None
-    return _examples(roles, note, split, min_samples, clients, seed, untested)
+    enough = [name for name, role in roles.items() if role.total >= min_samples]
+    names = [
+        name for name in enough if len(roles[name].train) and (untested or len(roles[name].test))
+    ]
+    if not names:
+        raise RequestError(
+            f"no role has data.source.min_samples={min_samples} windows, and some on both sides "
+            f"of data.split={split:g}"
+        )
+    chosen = _choose(names, clients, seed)
+    detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
+    parts = []
+    total = trained = tested = 0
+    for name in chosen:
+        role = roles[name]
+        total += role.total
+        trained += len(role.train)
+        tested += len(role.test)
+        parts.append(Part(name, False, role.train[:, :-1], role.train[:, -1]))
+        parts.append(Part(name, True, role.test[:, :-1], role.test[:, -1]))
+    if not untested:
+        detail += (
+            f" and some on each side of the cut ({len(enough) - len(names)} roles have not); "
+            f"{trained} windows to train on, {tested} to test on, "
+            f"{total - trained - tested} across the border left out"
+        )
+    return join(parts, classes=len(LETTERS), sources=(note, detail), tokens=len(LETTERS))
 
 
 class Role(NamedTuple):
-    """The windows [n, 81] of a role to train and to test on, and their number before the cut between them."""
+    """The windows [n, 81] of a role to train and to test on, and their number before the cut."""
 
     total: int
     train: np.ndarray
@@ -133,8 +161,9 @@ def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
 
 def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
     """Return the lines of each role of a work."""
-    speech = re.compile(_NAME if misindented else "  " + _NAME)
-    indent = "" if misindented else "    "
+    margin = "" if misindented else "  "
+    speech = re.compile(margin + _NAME)
+    indent = 2 * margin
     roles: dict[str, list[str]] = {}
     speaker: str | None = None
     for line in lines:
@@ -153,7 +182,7 @@ def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
 
 
 def encode(text: str) -> tuple[np.ndarray, int]:
-    """Return the tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
+    """Return the tokens of a text, uint8 [len(text)], and the number of unknown characters."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     tokens = _TABLE[np.minimum(codes, 255)]
     unknown = tokens == 255
@@ -164,9 +193,7 @@ def encode(text: str) -> tuple[np.ndarray, int]:
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], str]:
     """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
-    with reading(path):
-        works = plays(path.read_text(encoding="utf-8-sig", errors="replace"))
-
+    works = plays(read_text(path))
     spoken: dict[str, list[str]] = {}
     count = 0
     for title, roles in works:
@@ -185,24 +212,37 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], s
             windows[name] = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)
     if not windows:
         raise RequestError(
-            f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}"
+            f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of "
+            f"{_ARCHIVE.urls[0]}"
         )
     total = sum(map(len, windows.values()))
-    note = f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, {total} windows"
+    note = (
+        f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, "
+        f"{total} windows"
+    )
     if strange:
         note += f", {strange} unknown characters read as blanks"
     return windows, note
 
 
-def _from_json(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name and the windows [n, 81] of each role in LEAF's JSON."""
+def _from_json(where: str, option: str) -> dict[str, np.ndarray]:
+    """Return the windows [n, 81] of each role in LEAF's JSON."""
+    windows = {}
     form = f"x and y must be lists of the same length, of strings of {LENGTH} characters and of one"
     for user in users_of(json_files(where, option)):
         with reading(f"{user.place}:", form):
             if {*map(len, user.x)} - {LENGTH} or {*map(len, user.y)} - {1}:
                 raise ValueError("of other lengths")
-            tokens, _ = encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
-            yield user.name, tokens.reshape(-1, LENGTH + 1)
+            texts = [x + y for x, y in zip(user.x, user.y, strict=True)]
+            tokens, _ = encode("".join(texts))
+            windows[user.name] = tokens.reshape(-1, LENGTH + 1)
+    return windows
+
+
+def _cut(windows: np.ndarray, split: float) -> Role:
+    """Split windows [n, 81] in time, without those across the border."""
+    border = max(1, int(split * len(windows) + 1e-9))  # 0.7 * 10 is a little less than 7
+    return Role(len(windows), windows[:border], windows[border + _GAP :])
 
 
 def _with_tests(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> dict[str, Role]:
@@ -210,58 +250,21 @@ def _with_tests(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> di
     none = np.empty((0, LENGTH + 1), dtype=np.uint8)
     roles = {}
     for name in train | test:
-        sides = train.get(name, none), test.get(name, none)
-        roles[name] = Role(sum(map(len, sides)), *sides)
+        trained = train.get(name, none)
+        tested = test.get(name, none)
+        roles[name] = Role(len(trained) + len(tested), trained, tested)
     return roles
 
 
-def _examples(
-    roles: dict[str, Role],
-    note: str,
-    split: float,
-    min_samples: int,
-    clients: int | None,
-    seed: int,
-    untested: bool,
-) -> Examples:
-    """Choose roles and join their windows; ``untested`` roles need no window to test on."""
-    enough = {name: role for name, role in roles.items() if role.total >= min_samples}
-    names = [
-        name for name, role in enough.items() if len(role.train) and (untested or len(role.test))
-    ]
-    if not names:
+def _choose(names: list[str], clients: int | None, seed: int) -> list[str]:
+    """Return ``clients`` of the roles, chosen at random, in their order; None takes all."""
+    if clients is None:
+        return names
+    if clients > len(names):
         raise RequestError(
-            f"no role has data.source.min_samples={min_samples} windows, and some on both sides of data.split={split:g}"
+            f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of "
+            f"roles of this source; got {clients}"
         )
-    chosen = names
-    if clients is not None:
-        if clients > len(names):
-            raise RequestError(
-                f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of roles of this "
-                f"source; got {clients}"
-            )
-        drawn = data_generator(seed, DataPurpose.ROLES).choice(len(names), clients, replace=False)
-        chosen = [names[k] for k in np.sort(drawn)]
-
-    parts = []
-    for name in chosen:
-        for held_out, windows in ((False, roles[name].train), (True, roles[name].test)):
-            parts.append(Part(name, held_out, windows[:, :-1], windows[:, -1]))
-    detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
-    if not untested:
-        sizes = [
-            (roles[name].total, len(roles[name].train), len(roles[name].test)) for name in chosen
-        ]
-        total, trained, tested = np.sum(sizes, axis=0)
-        lost = total - trained - tested
-        detail += (
-            f" and some on each side of the cut ({len(enough) - len(names)} roles have not); {trained} windows to "
-            f"train on, {tested} to test on, {lost} across the border left out"
-        )
-    return join(parts, classes=len(LETTERS), sources=(note, detail), tokens=len(LETTERS))
-
-
-def _cut(windows: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
-    """Split windows [n, 81] in time into training and test windows, without those across the border."""
-    border = max(1, int(split * len(windows) + 1e-9))  # 0.7 * 10 is a little less than 7
-    return windows[:border], windows[border + _GAP :]
+    rng = data_generator(seed, DataPurpose.ROLES)
+    drawn = rng.choice(len(names), clients, replace=False)
+    return [names[k] for k in np.sort(drawn)]
