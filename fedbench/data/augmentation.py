@@ -26,15 +26,20 @@ class Augmentation:
         keys = key.reshape(-1, 1)
         height, width = images.shape[2:]
         span = 2 * self.crop + 1  # places of the cut along a side
-
         down = torch.arange(height, device=x.device)
         across = torch.arange(width, device=x.device)
-        mirrored = (keys // (span * span)) % 2 * self.flip
+
+        mirrored = keys // (span * span) % 2 * self.flip
         across = torch.where(mirrored == 1, width - 1 - across, across)
         rows = keys % span + down  # [n, H], in the padded image
-        columns = (keys // span) % span + across  # [n, W]
+        columns = keys // span % span + across  # [n, W]
 
         padded = F.pad(images, (self.crop,) * 4)
-        n = torch.arange(len(images), device=x.device)[:, None, None]
-        cut = padded[n, :, rows[:, :, None], columns[:, None, :]]  # [n, H, W, C]
+        n = torch.arange(len(images), device=x.device)
+        cut = padded[
+            n[:, None, None],
+            :,
+            rows[:, :, None],
+            columns[:, None, :],
+        ]  # [n, H, W, C]
         return cut.permute(0, 3, 1, 2).reshape(x.shape)

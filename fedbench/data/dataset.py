@@ -202,10 +202,13 @@ class FederatedDataset:
             return _take(self.table, x.long())
         if self.mean is None or self.std is None:
             return x if x.is_floating_point() else x.long()
+
         channels = (-1,) + (1,) * (len(self.shape) - 1)
         scale = 1 / (255 * self.std)
         shift = self.mean / self.std
-        return x.to(self.dtype).mul_(scale.view(channels)).sub_(shift.view(channels))
+        images = x.to(self.dtype)
+        images.mul_(scale.view(channels))
+        return images.sub_(shift.view(channels))
 
     def labels(self, rows: Tensor) -> Tensor:
         """Return the labels of ``rows [...]``; of sequences with a label per token [..., length]."""

@@ -21,20 +21,25 @@ def with_label_noise(
     rng = data_generator(seed, DataPurpose.LABEL_NOISE)
     clients = data.num_clients
     noisy_client = rng.random(clients) < noise.clients
-    level = np.where(noisy_client, rng.uniform(noise.level, 1, clients), 0.0)
+    drawn = rng.uniform(noise.level, 1, clients)
+    level = np.where(noisy_client, drawn, 0.0)
 
     y = data.y.numpy(force=True).copy()
     rows = data.train.index.numpy(force=True)
     clean = y[rows]
     rate = np.repeat(level, data.train.counts)
     chance = rng.random(clean.shape)  # per token for sequences
-    redrawn = chance < rate.reshape(-1, *[1] * (clean.ndim - 1))
+    redrawn = rate > chance.T
     noisy = (clean + 1) % data.classes
     if noise.kind == "uniform":
         noisy = rng.integers(0, data.classes, clean.shape)
-    y[rows] = np.where(redrawn, noisy, clean)
+    y[rows] = np.where(redrawn.T, noisy, clean)
 
     wrong = (y[rows] != clean).sum()
-    note = f"label noise: {(level > 0).sum()} of {clients} clients, {wrong} of {clean.size} training labels"
+    note = (
+        f"label noise: {(level > 0).sum()} of {clients} clients, "
+        f"{wrong} of {clean.size} training labels"
+    )
     labels = torch.from_numpy(y).to(data.y.device)
-    return replace(data, y=labels, sources=(*data.sources, note)), level
+    noisy_data = replace(data, y=labels, sources=(*data.sources, note))
+    return noisy_data, level

@@ -450,7 +450,7 @@ def test_tinyimagenet_refuses(tmp_path):
         (folder / "val/val_annotations.txt").write_text(f"{line}\n")
         with pytest.raises(
             RequestError,
-            match=r"val_annotations.txt is not a table with|val_1.JPEG cannot be read as",
+            match=r"val_annotations.txt, line 1: expected a file|val_1.JPEG cannot be read as",
         ):
             tinyimagenet.load(tmp_path, download=False)
     (folder / "wnids.txt").write_text("n01\nn02\nn03\n")

@@ -378,11 +378,11 @@ def test_sent140_options(tweets):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (b'"target","id","date","query","user","text"\n', "training.csv must have .* .'target'."),
-        (b'"0","1","d","q","bob"\n', "must have .*not enough values"),
+        (b'"target","id","date","query","user","text"\n', "csv, line 1: expected .* .'target'."),
+        (TWEETS + b'"0","1","d","q","bob"\n', "training.csv, line 6: .*not enough values"),
         (
             b'"0","1","d","q","bob","never ends\n' + b"x" * 200_000,
-            "training.csv must have .*field larger",
+            "training.csv, line 2: expected polarity .*field larger",
         ),
     ],
 )
@@ -422,10 +422,13 @@ def test_vectors_are_what_the_tokens_stand_for(tweets):
         match=r"small.2d.txt must have a word and its numbers in every line, .* same shape",
     ):
         sent140.vectors(path, ["a", "b"])
-    path.write_text("a 1 x\n")
+    path.write_text("a 1 2\nb 1 x\n")
     with pytest.raises(
-        RequestError, match="must have a word and its numbers in every line, .*could not convert"
+        RequestError, match="small.2d.txt, line 2: must have a word and .*could not convert"
     ):
+        sent140.vectors(path, ["a", "b"])
+    path.write_text("")
+    with pytest.raises(RequestError, match="small.2d.txt must have a word and its numbers"):
         sent140.vectors(path, ["a", "b"])
 
 

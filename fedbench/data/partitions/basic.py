@@ -1,4 +1,4 @@
-"""Partitions: the iid rule, rules by quantity, two rules from the code of papers' authors, and what all rules share.
+"""Partitions: iid, by quantity, two rules from the code of papers' authors, and shared functions.
 
 Every rule of this package takes the labels y [T], the number of clients and a generator, gives a
 position to at most one client unless it says otherwise, and documents what it leaves out. All
@@ -47,24 +47,27 @@ def dirichlet_min_share(
     sizes = np.unique(y, return_counts=True)[1]  # [K]
     if min_share > len(sizes):
         raise RequestError(
-            f"data.partition.min_share must be <= {len(sizes)}, the number of classes, got {min_share:g}; it is a "
-            "share of one class, divided by the number of clients"
+            f"data.partition.min_share must be <= {len(sizes)}, the number of classes, got "
+            f"{min_share:g}; it is a share of one class, divided by the number of clients"
         )
     require_examples(len(y), clients)
 
     tries = tries_for(len(sizes) * clients)
+    concentration = np.full(clients, alpha)
     for _ in range(tries):
-        shares = rng.dirichlet(np.full(clients, alpha), len(sizes))  # [K, N]
+        shares = rng.dirichlet(concentration, len(sizes))  # [K, N]
         counts = np.floor(shares * sizes[:, None]).astype(np.int64)
         enough = shares.sum(0).min() * clients >= min_share
         if enough and counts.any(0).all():
-            parts = zip(class_pools(y, rng), counts.sum(1), strict=True)
-            return deal(np.concatenate([pool[:size] for pool, size in parts]), counts)
+            rows = [
+                pool[:size] for pool, size in zip(class_pools(y, rng), counts.sum(1), strict=True)
+            ]
+            return deal(np.concatenate(rows), counts)
 
     raise RequestError(
-        f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
-        f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; "
-        "raise data.partition.alpha, or lower data.clients or data.partition.min_share"
+        f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
+        f"an example and data.partition.min_share={min_share:g}/{clients} of a class in {tries} "
+        "tries; raise data.partition.alpha, or lower data.clients or data.partition.min_share"
     )
 
 
@@ -88,19 +91,23 @@ def two_classes_power_law(
     rows = []
     owners = []
     for c in np.unique(held):
-        pool, holders = pools[c], owner[held == c]
-        spare = len(pool) - least * len(holders)
+        pool = pools[c]
+        holders = owner[held == c]
+        needed = least * len(holders)
+        spare = len(pool) - needed
         if spare < 0:
             raise RequestError(
-                f"class {y[pool[0]]} has {len(pool)} examples, too few for data.partition.least={least} for each of "
-                f"the {len(holders)} of data.clients={clients} that hold it; lower data.clients or data.partition.least"
+                f"class {y[pool[0]]} has {len(pool)} examples, too few for data.partition.least="
+                f"{least} for each of the {len(holders)} of data.clients={clients} that hold it; "
+                "lower data.clients or data.partition.least"
             )
         exponents = z[held == c]
         draws = np.exp(exponents - exponents.max())  # only their shares count, and none overflows
         extra = (spare * draws / np.cumsum(draws)[-1]).astype(np.int64)
         extra[np.cumsum(extra) >= spare] = 0
-        rows.append(pool[: least * len(holders) + extra.sum()])
-        owners += [np.repeat(holders, least), np.repeat(holders, extra)]
+        rows.append(pool[: needed + extra.sum()])
+        owners.append(np.repeat(holders, least))
+        owners.append(np.repeat(holders, extra))
     return to_owners(np.concatenate(rows), np.concatenate(owners), clients)
 
 
@@ -116,7 +123,8 @@ def lognormal_sizes(
     Raises:
         RequestError: If there are too few examples for ``min_size``.
     """
-    return _deal_in_proportion(lognormal_weights(clients, sigma, rng), len(y), min_size, rng)
+    weights = lognormal_weights(clients, sigma, rng)
+    return _deal_in_proportion(weights, len(y), min_size, rng)
 
 
 def power_law_sizes(
@@ -136,15 +144,17 @@ def power_law_sizes(
     Raises:
         RequestError: If there are too few examples for ``min_size``.
     """
-    weights = rng.permutation(np.arange(1.0, clients + 1) ** -exponent)
+    ranks = np.arange(1.0, clients + 1)
+    weights = rng.permutation(ranks**-exponent)
     return _deal_in_proportion(weights, len(y), min_size, rng)
 
 
 def _deal_in_proportion(weights: np.ndarray, total: int, least: int, rng: Generator) -> Owned:
-    """Deal ``total`` shuffled examples: ``least`` to every client, the others in proportion to the weights [N]."""
+    """Deal shuffled examples: ``least`` to every client, the others in proportion to weights [N]."""
     require_examples(total, len(weights), least)
     sizes = sizes_of(weights, total, least)
-    return np.split(rng.permutation(total), np.cumsum(sizes)[:-1])
+    ends = np.cumsum(sizes)
+    return np.split(rng.permutation(total), ends[:-1])
 
 
 def require_examples(
@@ -164,25 +174,32 @@ def require_examples(
     if clients * each > total:
         needed = "" if each == 1 else f" with {key}={each}, which needs {clients * each} examples"
         raise RequestError(
-            f"data.clients must be at most {total // each}, as there are {total} examples, got {clients}{needed}"
+            f"data.clients must be at most {total // each}, as there are {total} examples, "
+            f"got {clients}{needed}"
         )
 
 
 def by_label(y: np.ndarray, rng: Generator | None = None) -> np.ndarray:
-    """Return the positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
+    """Return the positions [T] sorted by label.
+
+    Within a label they are in random order; without ``rng``, in stored order.
+    """
     rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
-    return rows[np.argsort(y[rows], kind="stable")]
+    order = np.argsort(y[rows], kind="stable")
+    return rows[order]
 
 
 def to_owners(rows: np.ndarray, owner: np.ndarray, clients: int) -> Owned:
     """Give ``rows [T]`` to the clients ``owner [T]`` and return the rows of each."""
     order = np.argsort(owner, kind="stable")
-    return np.split(rows[order], np.cumsum(np.bincount(owner, minlength=clients))[:-1])
+    ends = np.cumsum(np.bincount(owner, minlength=clients))
+    return np.split(rows[order], ends[:-1])
 
 
 def class_pools(y: np.ndarray, rng: Generator) -> list[np.ndarray]:
     """Return the shuffled positions of each label that occurs in y [T], in order of the labels."""
-    return [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+    pools = [np.flatnonzero(y == label) for label in np.unique(y)]
+    return [rng.permutation(pool) for pool in pools]
 
 
 def deal(rows: np.ndarray, counts: np.ndarray) -> Owned:
@@ -193,13 +210,15 @@ def deal(rows: np.ndarray, counts: np.ndarray) -> Owned:
         counts: [classes, N].
     """
     classes, clients = counts.shape
-    owner = np.repeat(np.tile(np.arange(clients), classes), counts.ravel())
+    columns = np.tile(np.arange(clients), classes)
+    owner = np.repeat(columns, counts.ravel())
     return to_owners(rows, owner, clients)
 
 
 def evenly(total: int, parts: int) -> np.ndarray:
     """Return integers [parts] that sum to ``total`` and differ by at most one, the larger ones first."""
-    return total // parts + (np.arange(parts) < total % parts)
+    size, larger = divmod(total, parts)
+    return size + (np.arange(parts) < larger)
 
 
 def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
@@ -213,8 +232,9 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
         [..., N] numbers of examples that sum to ``total``.
     """
     edges = np.cumsum(shares, axis=-1)
-    edges = np.floor(edges / edges[..., -1:] * np.asarray(total)[..., None]).astype(np.int64)
-    return np.diff(edges, axis=-1, prepend=0)
+    scaled = edges / edges[..., -1:] * np.expand_dims(total, -1)
+    counts = np.floor(scaled).astype(np.int64)
+    return np.diff(counts, axis=-1, prepend=0)
 
 
 def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.ndarray:
@@ -231,7 +251,8 @@ def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.
     shares = shares * able
     lost = ~shares.any(-1)
     if lost.any():
-        luck = (1 + rng.random(able[lost].shape)) * able[lost]
+        eligible = able[lost]
+        luck = (1 + rng.random(eligible.shape)) * eligible
         shares[lost] = luck == luck.max(-1, keepdims=True)
     restricted: np.ndarray = shares / shares.sum(-1, keepdims=True)
     return restricted
@@ -240,7 +261,9 @@ def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.
 def deal_dirichlet(
     cut_classes: Cut, y: np.ndarray, clients: int, rng: Generator, *, alpha: float, min_size: int
 ) -> Owned:
-    """Draw shares q ~ Dir(α 1_N) of every class, a bounded number of times, until all clients have enough examples.
+    """Draw shares q ~ Dir(α 1_N) of every class until all clients have enough examples.
+
+    The number of draws is bounded.
 
     Args:
         cut_classes: Function that returns counts [tries, K, N] for several draws at once.
@@ -260,23 +283,27 @@ def deal_dirichlet(
     sizes = np.unique(y, return_counts=True)[1]  # [K]
     cells = len(sizes) * clients
     tries = tries_for(cells)
+    concentration = np.full(clients, alpha)
     most = 0
     done = 0
     block = 1
     while done < tries:
-        shares = rng.dirichlet(np.full(clients, alpha), (min(block, tries - done), len(sizes)))
+        draws = min(block, tries - done)
+        shares = rng.dirichlet(concentration, (draws, len(sizes)))  # [tries, K, N]
         counts = cut_classes(shares, sizes)
         smallest = counts.sum(1).min(1)  # [tries]
-        if smallest.max() >= min_size:
-            return deal(by_label(y, rng), counts[np.argmax(smallest >= min_size)])
+        enough = smallest >= min_size
+        if enough.any():
+            return deal(by_label(y, rng), counts[np.argmax(enough)])
         most = max(most, int(smallest.max()))
-        done += len(counts)
+        done += draws
         block = max(1, min(2 * block, _BLOCK // cells))
 
     raise RequestError(
         f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
-        f"data.partition.min_size={min_size} of the {len(y)} examples in {tries} tries; the smallest client had at "
-        f"most {most}; raise data.partition.alpha, or lower data.clients or data.partition.min_size"
+        f"data.partition.min_size={min_size} of the {len(y)} examples in {tries} tries; the "
+        f"smallest client had at most {most}; raise data.partition.alpha, or lower data.clients "
+        "or data.partition.min_size"
     )
 
 
@@ -297,12 +324,14 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
         [N] sizes that sum to ``total``.
     """
     shares = np.cumsum(weights)
-    edges = np.rint(shares / max(shares[-1], 1) * (total - least * len(weights))).astype(np.int64)
-    return np.diff(edges + least * np.arange(1, len(weights) + 1), prepend=0)
+    spare = total - least * len(weights)
+    edges = np.rint(shares / max(shares[-1], 1) * spare).astype(np.int64)
+    sizes: np.ndarray = np.diff(edges, prepend=0) + least
+    return sizes
 
 
 def lognormal_weights(clients: int, sigma: float, rng: Generator) -> np.ndarray:
-    """Draw N weights from the lognormal(0, sigma) distribution, up to a common factor; with sigma 0 all are equal."""
+    """Draw N weights from the lognormal(0, sigma) distribution, up to a common factor."""
     z = sigma * rng.standard_normal(clients)
     weights: np.ndarray = np.exp(z - z.max())
     return weights

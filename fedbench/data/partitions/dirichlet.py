@@ -1,4 +1,4 @@
-"""Partitions by Dirichlet draws: two rules of the same name, which differ, and one for a part of the examples.
+"""Partitions by Dirichlet draws: two rules of the same name, and one for a part of the examples.
 
 ``dirichlet`` draws the shares of the clients in every class, so that clients differ in size too;
 ``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance.
@@ -61,9 +61,9 @@ def dirichlet_sample(
     alpha: Positive = 0.1,
     min_size: Count = 10,
 ) -> Owned:
-    """Draw examples at random without replacement and share them as ``dirichlet`` does; the rest belongs to no client.
+    """Draw examples at random without replacement and share them as ``dirichlet`` does.
 
-    Meant for settings that are reduced on purpose: every seed draws other examples.
+    The others belong to no client. Meant for settings that are reduced on purpose: every seed draws other examples.
 
     Args:
         y: Labels [T].
@@ -83,17 +83,27 @@ def dirichlet_sample(
             f"examples must be at most {len(y)}, the number of examples of the data, got {examples}"
         )
     kept = rng.permutation(len(y))[:examples]
-    return [kept[rows] for rows in dirichlet(y[kept], clients, rng, alpha=alpha, min_size=min_size)]
+    parts = dirichlet(y[kept], clients, rng, alpha=alpha, min_size=min_size)
+    return [kept[rows] for rows in parts]
 
 
 def _balanced(q: np.ndarray, sizes: np.ndarray, rng: Generator) -> np.ndarray:
-    """Cut one class after the other, skipping clients that are full: shares [tries, K, N] -> counts [tries, K, N]."""
-    held = np.zeros((len(q), q.shape[-1]), dtype=np.int64)
-    counts = np.empty(q.shape, dtype=np.int64)
+    """Cut one class after the other, skipping clients that are full.
+
+    Args:
+        q: Shares [tries, K, N].
+        sizes: [K] number of examples of each class.
+        rng: Random generator of the choice among clients whose shares are all 0.
+
+    Returns:
+        [tries, K, N] numbers of examples.
+    """
+    counts = np.zeros(q.shape, dtype=np.int64)
     for c, size in enumerate(sizes):
+        held = counts.sum(1)  # [tries, N]
         room = held < sizes.sum() / q.shape[-1]  # never all False: some examples are left
-        counts[:, c] = cut(restrict_shares(q[:, c], room, rng), size)
-        held += counts[:, c]
+        shares = restrict_shares(q[:, c], room, rng)
+        counts[:, c] = cut(shares, size)
     return counts
 
 
@@ -132,7 +142,8 @@ def dirichlet_mixture(
     left = np.unique(y, return_counts=True)[1]  # [K]
     p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))
     mixtures = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]
-    sizes = sizes_of(lognormal_weights(clients, size_sigma, rng), len(y), min_size)
+    weights = lognormal_weights(clients, size_sigma, rng)
+    sizes = sizes_of(weights, len(y), min_size)
     counts = np.zeros((len(left), clients), dtype=np.int64)
     for client, missing in enumerate(sizes):
         while missing:

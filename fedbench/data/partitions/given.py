@@ -1,4 +1,4 @@
-"""Partitions that are given by indices, in files or by functions of the user's own; they are checked before use.
+"""Partitions that are given by indices, in files or by users' functions, and checked before use.
 
 A file is of fedbench's own form, plain lists, a table, or the ``data.json`` of FLGo
 (``BuiltinClassPipe.save_task``). What flwr-datasets has is a dictionary from a partition's number
@@ -17,8 +17,8 @@ from fedbench.core.files import reading, user_path
 from fedbench.data.examples import numbered
 
 _FORMS = (
-    "it must be a .json file that holds a list of lists, {client: [indices]}, or {client: {train: [indices], "
-    "test: [indices]}}, or a .parquet table with the columns client and index"
+    "it must be a .json file that holds a list of lists, {client: [indices]}, or {client: {train: "
+    "[indices], test: [indices]}}, or a .parquet table with the columns client and index"
 )
 
 
@@ -52,28 +52,31 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
             to one, or a client has no example.
     """
     names = given.names
-    tests = [] if given.test is None else given.test
     if not names or len({*names}) < len(names):
         raise RequestError(f"{where} must have clients, and a different name for each")
-    if len(given.train) != len(names) or len(tests) not in (0, len(names)):
+    if {len(given.train), len(given.test or names)} != {len(names)}:
         raise RequestError(
             f"{where} must have examples of {len(names)} clients, as many as it has names"
         )
 
-    places = [f"{where}: the examples of {name}" for name in names]
-    train = [
-        _positions(rows, count, place) for rows, place in zip(given.train, places, strict=True)
-    ]
-    test = [_positions(rows, count, place) for rows, place in zip(tests, places, strict=False)]
-    owned = [np.concatenate(rows) for rows in zip(train, test, strict=True)] if test else train
-    idle = [name for name, rows in zip(names, owned, strict=True) if not len(rows)]
+    def positions_of(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        places = [f"{where}: the examples of {name}" for name in names]
+        return [_positions(rows, count, place) for rows, place in zip(parts, places, strict=True)]
+
+    train = positions_of(given.train)
+    test = positions_of(given.test) if given.test else []
+    sizes = np.array([len(rows) for rows in train])
+    if test:
+        sizes += [len(rows) for rows in test]
+    idle = [names[k] for k in np.flatnonzero(sizes == 0)]
     if idle and not empty:
         raise RequestError(f"{where}: without examples: {shown(idle)}; remove these clients")
 
+    owned = train + test
     shared = given.shared
     if shared is not None:
         shared = _positions(shared, count, f"{where}: the shared test examples")
-        owned = [*owned, shared]
+        owned.append(shared)
     positions, times = np.unique(np.concatenate(owned), return_counts=True)
     repeated = positions[times > 1]
     if len(repeated):
@@ -92,8 +95,10 @@ def _positions(values: Any, count: int, place: str) -> np.ndarray:
     with reading(place):
         positions = np.sort(np.asarray(values, dtype=None if len(values) else np.int64))
     if positions.ndim != 1 or positions.dtype.kind not in "iu":
-        got = f"{positions.dtype} {list(positions.shape)}"
-        raise RequestError(f"{place} must be integers, one per example, got {got}")
+        raise RequestError(
+            f"{place} must be integers, one per example, "
+            f"got {positions.dtype} {list(positions.shape)}"
+        )
     wrong = positions[(positions < 0) | (positions >= count)]
     if len(wrong):
         raise RequestError(
@@ -144,9 +149,10 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
         raise RequestError(f"a partition is written to a .json file, got {path.name}")
     clients: dict[str, Any] = {}
     for k, name in enumerate(given.names):
-        clients[name] = given.train[k].tolist()
+        train = given.train[k].tolist()
+        clients[name] = train
         if given.test is not None:
-            clients[name] = {"train": clients[name], "test": given.test[k].tolist()}
+            clients[name] = {"train": train, "test": given.test[k].tolist()}
     content = {"data": data, "examples": examples, "clients": clients}
     if given.shared is not None:
         content["shared_test"] = given.shared.tolist()
@@ -166,8 +172,10 @@ def _read_table(path: Path) -> dict[str, Any]:
 
     clients = {}
     for name, rows in groups:
-        index, split = rows["index"], rows["split"]
-        clients[str(name)] = {half: index[split == half].to_numpy() for half in ("train", "test")}
+        halves = {}
+        for half in ("train", "test"):
+            halves[half] = rows["index"][rows["split"] == half].to_numpy()
+        clients[str(name)] = halves
     return clients
 
 
@@ -183,12 +191,16 @@ def _given(content: Any, count: int) -> Given:
         expected = content.get("examples", count)
         if expected != count:
             raise ValueError(
-                f"it divides {expected} examples, and this source has {count}; use the same data set"
+                f"it divides {expected} examples, and this source has {count}; use the same data "
+                "set"
             )
-        return _given(content["clients"], count)._replace(shared=content.get("shared_test"))
+        given = _given(content["clients"], count)
+        return given._replace(shared=content.get("shared_test"))
 
     names = tuple(map(str, content))
     owned = [*content.values()]
     if not any(isinstance(rows, Mapping) for rows in owned):
         return Given(names, owned)
-    return Given(names, [rows["train"] for rows in owned], [rows["test"] for rows in owned])
+    train = [rows["train"] for rows in owned]
+    test = [rows["test"] for rows in owned]
+    return Given(names, train, test)

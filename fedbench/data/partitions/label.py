@@ -38,7 +38,8 @@ def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Co
     """
     require_examples(len(y), clients, shards_per_client, "data.partition.shards_per_client")
     sizes = evenly(len(y), clients * shards_per_client)
-    owner = rng.permutation(np.repeat(np.arange(clients), shards_per_client))  # of each shard
+    owners = np.repeat(np.arange(clients), shards_per_client)
+    owner = rng.permutation(owners)  # of each shard
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
 
 
@@ -54,19 +55,22 @@ def k_classes(
             has fewer examples than holders.
     """
     labels, sizes = np.unique(y, return_counts=True)
-    fewest = -(-len(labels) // clients)
-    if not fewest <= classes_per_client <= len(labels):
+    classes = len(labels)
+    fewest = -(-classes // clients)
+    if not fewest <= classes_per_client <= classes:
         raise RequestError(
-            f"data.partition.classes_per_client must be between {fewest}, so that every class has one of data.clients="
-            f"{clients}, and {len(labels)}, the number of classes, got {classes_per_client}"
+            f"data.partition.classes_per_client must be between {fewest}, so that every class has "
+            f"one of data.clients={clients}, and {classes}, the number of classes, "
+            f"got {classes_per_client}"
         )
-    order = rng.permuted(np.tile(np.arange(len(labels)), (clients, 1)), axis=1)  # [N, K]
-    held = np.zeros((len(labels), clients), dtype=bool)
+    order = rng.permuted(np.tile(np.arange(classes), (clients, 1)), axis=1)  # [N, K]
+    held = np.zeros((classes, clients), dtype=bool)
     held[order[:, :classes_per_client].T, np.arange(clients)] = True
     for missing in np.flatnonzero(~held.any(1)):
         spare = held & (held.sum(1) > 1)[:, None]  # classes that another client holds too
         client = rng.choice(np.flatnonzero(spare.any(0)))
-        held[rng.choice(np.flatnonzero(spare[:, client])), client] = False
+        replaced = rng.choice(np.flatnonzero(spare[:, client]))
+        held[replaced, client] = False
         held[missing, client] = True
     return deal(by_label(y, rng), _even_counts(held, labels, sizes))
 
@@ -106,30 +110,34 @@ def consecutive_classes(
     count = len(np.unique(y))
     if classes_per_client > count:
         raise RequestError(
-            f"data.partition.classes_per_client must be at most the number of classes, {count}, got "
-            f"{classes_per_client}"
+            f"data.partition.classes_per_client must be at most the number of classes, {count}, "
+            f"got {classes_per_client}"
         )
     pools = class_pools(y, rng)
     if as_published:
         pools = [pool[:_PUBLISHED] for pool in pools]
     longest = np.log(len(y))  # a larger draw asks for more than exists anyway
-    sizes = np.exp(np.minimum(mu + sigma * rng.standard_normal(clients), longest)) + more
+    exponents = mu + sigma * rng.standard_normal(clients)
+    sizes = np.exp(np.minimum(exponents, longest)) + more
     wanted = np.maximum(sizes / classes_per_client, least).astype(np.int64)
     used = [0] * count
     owned = []
     for client, size in enumerate(wanted.tolist()):
         parts = []
-        for c in range(client, client + classes_per_client):
-            pool, start = pools[c % count], used[c % count]
+        for k in range(client, client + classes_per_client):
+            c = k % count
+            pool = pools[c]
+            start = used[c]
             if as_published and start + size < len(pool):
                 start = 0
             if as_published or start + size <= len(pool):
                 parts.append(pool[start : start + size])
-                used[c % count] = start + size
+                used[c] = start + size
         if not any(map(len, parts)):
             raise RequestError(
-                f"the {classes_per_client} classes of client {client} have fewer than the {size} examples that it "
-                "needs of each; lower data.clients, or mu, sigma, more or least of data.partition"
+                f"the {classes_per_client} classes of client {client} have fewer than the {size} "
+                "examples that it needs of each; lower data.clients, or mu, sigma, more or least "
+                "of data.partition"
             )
         owned.append(np.concatenate(parts))
     return owned
@@ -153,10 +161,12 @@ def similarity(
         RequestError: If there are more clients than examples.
     """
     require_examples(len(y), clients)
-    alike, rest = np.split(rng.permutation(len(y)), [round(similarity * len(y))])
+    rows = rng.permutation(len(y))
+    alike, rest = np.split(rows, [round(similarity * len(y))])
+    ordered = rest[by_label(y[rest])]
     blocks = evenly(len(rest), clients)
     counts = np.stack([evenly(len(y), clients) - blocks, blocks])
-    return deal(np.concatenate([alike, rest[by_label(y[rest])]]), counts)
+    return deal(np.append(alike, ordered), counts)
 
 
 def stratified(y: np.ndarray, clients: int, rng: Generator) -> Owned:
@@ -181,7 +191,11 @@ def contiguous(y: np.ndarray, clients: int, rng: Generator) -> Owned:
 
 
 def half_classes(
-    y: np.ndarray, clients: int, rng: Generator, *, classes: Sequence[int] | None = None
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    classes: Sequence[int] | None = None,
 ) -> Owned:
     """Share some classes among the first half of the clients, and the others among the second half.
 
@@ -206,14 +220,13 @@ def half_classes(
     first = labels[: len(labels) // 2] if classes is None else classes
     if not set() < {*first} < {*labels}:
         raise RequestError(
-            f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} to {labels[-1]}, "
-            f"got {classes!r}; null is the lower half"
+            f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} "
+            f"to {labels[-1]}, got {classes!r}; null is the lower half"
         )
     rows = by_label(y, rng)
     in_first = np.isin(y[rows], first)
-    return _in_turn(rows[in_first], clients // 2) + _in_turn(
-        rows[~in_first], clients - clients // 2
-    )
+    half = clients // 2
+    return _in_turn(rows[in_first], half) + _in_turn(rows[~in_first], clients - half)
 
 
 def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
@@ -229,10 +242,11 @@ def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     labels, sizes = np.unique(y, return_counts=True)
     if clients < len(labels):
         raise RequestError(
-            f"data.clients must be at least the number of classes, {len(labels)}, for one class per client, got "
-            f"{clients}; or use data/partition=k_classes"
+            f"data.clients must be at least the number of classes, {len(labels)}, for one class "
+            f"per client, got {clients}; or use data/partition=k_classes"
         )
-    held = np.arange(len(labels))[:, None] == np.arange(clients) % len(labels)
+    own = np.arange(clients) % len(labels)  # class of each client
+    held = np.arange(len(labels))[:, None] == own
     return deal(by_label(y, rng), _even_counts(held, labels, sizes))
 
 
@@ -270,29 +284,39 @@ def _bernoulli(shape: tuple[int, ...], p: float, rng: Generator) -> np.ndarray:
     needed however small p is. A class without a holder goes to a random client.
     """
     tries, classes, clients = shape
-    ids = np.arange(classes)[:, None]
-    chance = (1 - p) ** ids[:, 0]
+    ids = np.arange(classes)
+    chance = (1 - p) ** ids
     first = rng.choice(classes, (tries, 1, clients), p=chance / chance.sum())
-    held: np.ndarray = (ids == first) | ((ids > first) & (rng.random(shape) < p))
+    later = ids[:, None] > first
+    held: np.ndarray = (ids[:, None] == first) | (later & (rng.random(shape) < p))
     t, c = np.nonzero(~held.any(2))
     held[t, c, rng.integers(clients, size=len(t))] = True
     return held
 
 
 def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Share each class evenly among its holders: held [K, N], whether a client holds a class, -> counts [K, N].
+    """Share each class evenly among its holders.
+
+    Args:
+        held: [K, N], whether a client holds a class.
+        labels: [K].
+        sizes: [K] number of examples of each class.
+
+    Returns:
+        [K, N] numbers of examples.
 
     Raises:
         RequestError: If a class has fewer examples than holders.
     """
     counts = np.zeros(held.shape, dtype=np.int64)
-    for c, holders in enumerate(held.sum(1)):
-        if holders > sizes[c]:
+    for label, size, row, holds in zip(labels, sizes, counts, held, strict=True):
+        holders = holds.sum()
+        if holders > size:
             raise RequestError(
-                f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; "
-                "lower data.clients"
+                f"class {label} has {size} examples, too few for the {holders} clients that hold "
+                "it; lower data.clients"
             )
-        counts[c, held[c]] = evenly(int(sizes[c]), int(holders))
+        row[holds] = evenly(size, holders)
     return counts
 
 

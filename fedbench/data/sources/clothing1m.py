@@ -1,4 +1,7 @@
-"""Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files: its authors provide it on request only."""
+"""Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files.
+
+Its authors provide it on request only.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -78,18 +81,14 @@ def load(
     files = [paths[0].parent / key for key in keys + tested]
     options = {"size": size, "images": images, "seed": None if images is None else seed}
 
+    def squared(image: Image.Image) -> Image.Image:
+        return image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+
     def make() -> Examples:
+        remedy = "lower data.source.size or data.source.images"
         return Examples(
-            x=decode(
-                files,
-                3,
-                (size, size),
-                change=lambda image: image.convert("RGB").resize(
-                    (size, size), Image.Resampling.BILINEAR
-                ),
-                remedy="lower data.source.size or data.source.images",
-            ),
-            y=np.concatenate([y, test_y]),
+            x=decode(files, 3, (size, size), change=squared, remedy=remedy),
+            y=np.append(y, test_y),
             classes=_CLASSES,
             held_out=np.arange(len(files)) >= len(keys),
             mean=(0.485, 0.456, 0.406),  # of ImageNet

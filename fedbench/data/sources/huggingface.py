@@ -107,7 +107,8 @@ def _column(parts: Sequence[Any], name: str, dtype: type | None = None) -> np.nd
     """Return the values of a column of words or numbers, [T, ...]."""
     with reading(f"the column {name}", "must have words, or numbers of one shape, or images"):
         columns = [part.with_format("numpy")[name][:] for part in parts]
-        return np.stack([value for column in columns for value in column]).astype(dtype)
+        values = np.stack([value for column in columns for value in column])
+        return values if dtype is None else values.astype(dtype)
 
 
 def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:

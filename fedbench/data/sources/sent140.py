@@ -1,4 +1,4 @@
-"""Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account, a label a sentiment.
+"""Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account.
 
 Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, no header. The words
 of a tweet become indices into a list of GloVe vectors (Pennington et al., 2014).
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, reason_of
 from fedbench.core.files import reading
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, Part, join
@@ -34,13 +34,11 @@ _ARCHIVE = Remote(
 )
 _NAMES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv")
 _LEAF = "sent140/data/raw_data"
-_LAYOUTS = (
-    (f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"),
-    *(
-        tuple(f"{folder}/{name}" for name in _NAMES)
-        for folder in (_LEAF, "sent140", "sent140/trainingandtestdata")
-    ),
-)
+_FOLDERS = (_LEAF, "sent140", "sent140/trainingandtestdata")
+_LAYOUTS = [
+    [f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"],
+    *([f"{folder}/{name}" for name in _NAMES] for folder in _FOLDERS),
+]
 _GLOVE = Remote(
     "glove/glove.6B.zip",
     (
@@ -56,13 +54,10 @@ _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apos
 def _glove(name: str) -> Files:
     """Return a file of vectors; the archive of GloVe 6B contains those of all dimensions."""
     layouts = [[f"glove/{name}"], [f"glove/glove.6B/{name}"]]
-    if name not in _IN_ARCHIVE:
-        return Files(
-            "GloVe",
-            layouts,
-            remedy=f"put the file there, or set data.source.glove to {_IN_ARCHIVE[0]}",
-        )
-    return Files("GloVe 6B", layouts, [_GLOVE], into="glove/glove.6B")
+    if name in _IN_ARCHIVE:
+        return Files("GloVe 6B", layouts, [_GLOVE], into="glove/glove.6B")
+    remedy = f"put the file there, or set data.source.glove to {_IN_ARCHIVE[0]}"
+    return Files("GloVe", layouts, remedy=remedy)
 
 
 # the files in the archives have no published checksums
@@ -79,7 +74,7 @@ def load(
     lowercase: bool = True,
     glove: str = "glove.6B.300d.txt",
 ) -> Examples:
-    """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 for a positive tweet and 0 for a negative one.
+    """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 if a tweet is positive, else 0.
 
     Tokens: 0 pads tweets at their end, 1 is a word without a vector, the others are the words that
     occur, in the order of the GloVe file (LEAF has one token for the first two, and one for each of
@@ -120,12 +115,15 @@ def load(
         return vectors(words, [every[token - FIRST] for token in used[FIRST:].tolist()])
 
     return replace(
-        examples, x=np.searchsorted(used, examples.x), tokens=len(used), vectors=embeddings
+        examples,
+        x=np.searchsorted(used, examples.x),
+        tokens=len(used),
+        vectors=embeddings,
     )
 
 
 def vocabulary(path: Path) -> list[str]:
-    """Return the words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
+    """Return the words of a file of GloVe vectors; the word on line i is token 2 + i."""
     with reading(path), path.open("rb") as file:
         return [_word(line) for line in file]
 
@@ -146,35 +144,41 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     """
     wanted = {*words}
     rows: dict[str, np.ndarray] = {}
-    zero = np.zeros(0)
-    with (
-        reading(path, "must have a word and its numbers in every line, as many as in the first"),
-        path.open("rb") as file,
-    ):
-        for line in file:
+    form = "must have a word and its numbers in every line, as many as in the first"
+    with reading(path, form), path.open("rb") as file:
+        for number, line in enumerate(file, 1):
             word = _word(line)
-            if not zero.size or (word in wanted and word not in rows):
-                rows[word] = np.array(line.split()[1:], dtype=np.float32)
-                zero = np.zeros_like(rows[word])
-        table = np.stack([zero, zero, *(rows.get(word, zero) for word in words)])
-        if not table.size or not np.isfinite(table).all():
-            raise ValueError("some are missing or not finite")
-    return table
+            if not rows or (word in wanted and word not in rows):
+                with reading(f"{path}, line {number}:", form):
+                    rows[word] = np.array(line.split()[1:], dtype=np.float32)
+                    if not rows[word].size or not np.isfinite(rows[word]).all():
+                        raise ValueError("some are missing or not finite")
+        zero = np.zeros_like(next(iter(rows.values())))
+        return np.stack([zero, zero, *(rows.get(word, zero) for word in words)])
 
 
 def tokens(text: str, index: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
     """Return the tokens of a tweet, cut or padded to ``length``; ``index`` maps words to tokens."""
-    words = _WORDS.findall(text.lower() if lowercase else text)[:length]
-    return [index.get(word, UNKNOWN) for word in words] + [PADDING] * (length - len(words))
+    if lowercase:
+        text = text.lower()
+    words = _WORDS.findall(text)[:length]
+    padding = [PADDING] * (length - len(words))
+    return [index.get(word, UNKNOWN) for word in words] + padding
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
     """Yield label (0, 1 or neutral), user and text of every tweet of a file."""
     labels = {"0": 0, "2": _NEUTRAL, "4": 1}
-    form = "must have polarity (0, 2 or 4), id, date, query, user and text in every line, without a header"
-    with reading(path, form), path.open(encoding="latin-1", newline="") as file:
-        for polarity, _, _, _, user, text in csv.reader(file):
-            yield labels[polarity], user, text
+    form = "polarity (0, 2 or 4), id, date, query, user and text, without a header"
+    with reading(path), path.open(encoding="latin-1", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            for polarity, _, _, _, user, text in reader:
+                yield labels[polarity], user, text
+        except (csv.Error, ValueError, KeyError) as error:
+            raise RequestError(
+                f"{path}, line {reader.line_num}: expected {form} ({reason_of(error)})"
+            ) from error
 
 
 def _read(
@@ -193,8 +197,9 @@ def _read(
     if not names:
         raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; lower it")
 
-    # a word that occurs twice keeps its first vector
-    index = {word: FIRST + i for i, word in reversed([*enumerate(vocabulary(glove))])}
+    index: dict[str, int] = {}
+    for token, word in enumerate(vocabulary(glove), FIRST):
+        index.setdefault(word, token)  # a word that occurs twice keeps its first vector
     parts = []
     for name in names:
         y, texts = zip(*accounts[name], strict=True)
@@ -204,9 +209,10 @@ def _read(
     examples = join(parts, classes=2)
     known = (examples.x >= FIRST).sum() / max((examples.x != PADDING).sum(), 1)
     notes = (
-        f"Sentiment140: {sizes[0]} training and {sizes[1]} test tweets (official: 1600000 and 498), {neutral} "
-        f"neutral ones left out, {len(accounts)} accounts with others",
-        f"clients: {len(names)} accounts with {min_tweets} or more tweets, {len(examples.y)} tweets",
+        f"Sentiment140: {sizes[0]} training and {sizes[1]} test tweets (official: 1600000 and "
+        f"498), {neutral} neutral ones left out, {len(accounts)} accounts with others",
+        f"clients: {len(names)} accounts with {min_tweets} or more tweets, {len(examples.y)} "
+        "tweets",
         f"GloVe: {glove.name}, {len(index)} words, vectors for {known:.1%} of the words read",
     )
     return replace(examples, sources=notes)

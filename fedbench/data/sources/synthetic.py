@@ -45,7 +45,8 @@ def leaf(
         mean = rng.normal(rng.normal(0.0, 1.0), 1.0, _DIM)
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
-        logits = np.hstack([np.ones((n, 1)), x]) @ w + rng.normal(0.0, 0.1, (n, _CLASSES))
+        noise = rng.normal(0.0, 0.1, (n, _CLASSES))
+        logits = np.hstack([np.ones((n, 1)), x]) @ w + noise
         parts.append(Part(str(client), None, x.astype(feature_dtype), logits.argmax(1)))
     note = f"LEAF synthetic generator: {clients} clients, seed {generator_seed}"
     return join(parts, classes=_CLASSES, sources=(note,))
@@ -84,24 +85,26 @@ def fedprox(
     sizes = rng.lognormal(4, size_sigma, clients).astype(int) + 50
     if most is not None:
         sizes = np.minimum(sizes, most)
-    if alpha is None and beta is None:
+    if (alpha is None) != (beta is None):
+        raise RequestError("alpha and beta must both be numbers, or both null for iid data")
+    if alpha is None or beta is None:
         kind = "iid"
         w = rng.normal(0, 1, (_DIM, _CLASSES))
         b = rng.normal(0, 1, _CLASSES)
         v = np.zeros((clients, _DIM))
-    elif alpha is None or beta is None:
-        raise RequestError("alpha and beta must both be numbers, or both null for iid data")
     else:
+        kind = f"({alpha:g}, {beta:g})"
         u = rng.normal(0, alpha, clients)
         centers = rng.normal(0, beta, clients)
-        kind = f"({alpha:g}, {beta:g})"
         v = rng.normal(centers[:, None], 1, (clients, _DIM))
+
     parts = []
     for k, n in enumerate(sizes):
         if kind != "iid":
             w = rng.normal(u[k], 1, (_DIM, _CLASSES))
             b = rng.normal(u[k], 1, _CLASSES)
         x = v[k] + _SPREAD * rng.standard_normal((n, _DIM))
-        parts.append(Part(str(k), None, x.astype(feature_dtype), (x @ w + b).argmax(1)))
+        y = (x @ w + b).argmax(1)
+        parts.append(Part(str(k), None, x.astype(feature_dtype), y))
     note = f"FedProx synthetic generator: {kind}, {clients} clients, seed {seed}"
     return join(parts, classes=_CLASSES, sources=(note,))

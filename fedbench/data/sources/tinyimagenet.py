@@ -54,23 +54,25 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
 
 
 def _read(folder: Path, wnids: list[str], images: list[Path]) -> Examples:
-    trained, labels = labelled_files(images, ".jpeg")
+    files, place = labelled_files(images, ".jpeg")
+    trained = len(files)
+    labels = place.tolist()
     table = folder / "val/val_annotations.txt"
-    with reading(table, "is not a table with a file of val/images, a tab and a wnid in every line"):
-        rows = [line.split("\t") for line in read_text(table).splitlines()]
-        tested = [folder / "val/images" / row[0] for row in rows]
-        tests = [wnids.index(row[1]) for row in rows]
-    files = trained + tested
+    for number, line in enumerate(read_text(table).splitlines(), 1):
+        with reading(f"{table}, line {number}:", "expected a file of val/images, a tab and a wnid"):
+            name, wnid = line.split("\t")[:2]
+            labels.append(wnids.index(wnid))
+            files.append(folder / "val/images" / name)
     return Examples(
         x=decode(files, 3, (64, 64)),
-        y=np.array([*labels, *tests]),
+        y=np.array(labels),
         classes=len(wnids),
-        held_out=np.arange(len(files)) >= len(trained),
-        # of all pixels of the training images; the usual std .2302 .2265 .2262 is a mean over
-        # images
+        held_out=np.arange(len(files)) >= trained,
+        # of all pixels of the training images; the usual std .2302 .2265 .2262 is a mean over images
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
         sources=(
-            f"Tiny-ImageNet: {len(trained)} + {len(tested)} images; without published checksums",
+            f"Tiny-ImageNet: {trained} + {len(files) - trained} images; without published "
+            "checksums",
         ),
     )

@@ -83,11 +83,14 @@ def load(
         width = columns if path == train else 1
         numbers = np.array([known.get(word, known[UNKNOWN]) for word in text])
         pieces = streams(numbers, names, width, length, path.name, held_out=path != train)
-        predicted = sum(part.y.size for part in pieces)
-        strange = sum(word not in known for word in text)
-        detail = f"{len(known)} different" if path == train else f"{strange} read as {UNKNOWN}"
-        origin["sources"] += (f"{path.name}: {len(text)} words, {detail}, {predicted} predicted",)
         parts += pieces
+
+        predicted = sum(part.y.size for part in pieces)
+        detail = f"{len(known)} different"
+        if path != train:
+            strange = sum(word not in known for word in text)
+            detail = f"{strange} read as {UNKNOWN}"
+        origin["sources"] += (f"{path.name}: {len(text)} words, {detail}, {predicted} predicted",)
     return join(parts, classes=len(known), tokens=len(known), **origin)
 
 
@@ -137,8 +140,9 @@ def streams(
     segments = (depth - 1) // length  # the last word of a column is only a label
     if segments < 1:
         raise RequestError(
-            f"{file} has {len(numbers)} words, too few for data.clients={clients} with {columns} columns of "
-            f"{length + 1}; lower data.clients, data.source.columns or data.source.length"
+            f"{file} has {len(numbers)} words, too few for data.clients={clients} with {columns} "
+            f"columns of {length + 1}; lower data.clients, data.source.columns or "
+            "data.source.length"
         )
 
     parts = []
