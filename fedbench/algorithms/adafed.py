@@ -3,9 +3,10 @@
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from fedbench.algorithms.shared.gram import gram
-from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.algorithm import Algorithm, descent, server_descent
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
 from fedbench.core.types import ClientInfo, State
@@ -41,15 +42,11 @@ def adafed(
 
     Identity: a single client has d = g / f^γ; γ = 0 is the shortest point of the affine hull of the
     g_k. Deviation: clients that did not move are left out; dependent updates are solved by least
-    squares (the printed sequence divides by 0), and a remark on the run counts the rounds.
+    squares (the printed sequence divides by 0), and then not all clients descend.
     """
     probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
 
-    def update(
-        server: State,
-        uploads: State,
-        cohort: ClientInfo,
-    ) -> State:
+    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         f = cohort.probe[probe].abs()  # [C] float64
         if normalize_loss == "mean":
             f = f / f.mean().clamp_min(torch.finfo(torch.float64).tiny)
@@ -57,35 +54,19 @@ def adafed(
         length = k.diagonal().sqrt()
         # unit updates: the system is solved to better accuracy
         scale = torch.where(length > 0, 1 / length, 0.0)
+        k_unit = k * scale * scale.unsqueeze(1)
         s = f**gamma * scale
         # eigh raises for values that are not finite; d becomes NaN by the update itself, and the
         # run counts as diverged
-        value, vector = torch.linalg.eigh(
-            (k * scale * scale.unsqueeze(1)).nan_to_num(0.0, 0.0, 0.0)
-        )
+        value, vector = torch.linalg.eigh(k_unit.nan_to_num(0.0, 0.0, 0.0))
         inverse = torch.where(value > _RANK * value[-1], 1 / value, 0.0)
         a = vector @ (inverse * (vector.T @ s))
         total = s @ a
         weight = torch.where(total > 0, a / total, 0.0) * scale  # all losses 0: no update
-        d = weight.to(uploads["delta"].dtype) @ uploads["delta"]
-        dependent = (inverse > 0).sum() < (length > 0).sum()
-        return {
-            "w": torch.sub(server["w"], d, alpha=server_lr),
-            "dependent": server["dependent"] + dependent,
-        }
-
-    def remarks(server: State) -> list[str]:
-        rounds = int(server["dependent"])
-        remark = (
-            f"adafed: {rounds} rounds had dependent updates (as always of more clients than "
-            "parameters), solved by least squares: not all descend"
-        )
-        return [remark] if rounds else []
+        return weight.to(uploads["delta"].dtype) @ uploads["delta"]
 
     return Algorithm(
         **descent(local),
-        server_init=lambda w, N: {"w": w, "dependent": w.new_zeros((), dtype=torch.float64)},
-        update=update,
+        **server_descent(lr=server_lr, direction=direction),
         needs={probe},
-        remarks=remarks,
     )

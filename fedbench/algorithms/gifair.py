@@ -1,5 +1,6 @@
 """GIFAIR-FL."""
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -56,6 +57,9 @@ def gifair(
         lam = share * cohort.p.double().min() / max(1, len(rank) - 1)
         return lam * rank
 
+    def weighting(server: State, cohort: ClientInfo) -> Tensor:
+        return cohort.p + excess(server, cohort)
+
     def step(
         server: State,
         uploads: State,
@@ -67,25 +71,24 @@ def gifair(
             "known": server["known"].index_fill(0, cohort.id, 1.0),
         }
 
-    if form == "server":
-        return Algorithm(
-            **descent(local),
-            server_init=server_init,
-            update=Averaging(
-                step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}
-            ),
-            needs={"loss"},
-            weights=weights,
-        )
-    return Algorithm(
-        **descent(
-            local,
-            scale="factor",
-            variables=lambda msg, client, info: {"factor": info.probe["factor"]},
-        ),
+    algo = Algorithm(
+        **descent(local),
         server_init=server_init,
-        instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
-        update=Averaging(step, {"delta": by_weight}),
+        update=Averaging(step, {"delta": weighting}),
         needs={"loss"},
         weights=weights,
+    )
+    if form == "server":
+        return algo
+
+    solver = descent(
+        local,
+        scale="factor",
+        variables=lambda msg, client, info: {"factor": info.probe["factor"]},
+    )
+    return replace(
+        algo,
+        **solver,
+        instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
+        update=Averaging(step, {"delta": by_weight}),
     )

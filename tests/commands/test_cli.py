@@ -938,19 +938,6 @@ def test_ditto_has_diverged_when_the_models_of_its_clients_have(fed, tmp_path):
     assert torch.isfinite(load_file(run_dir(tmp_path, out) / "model.safetensors")["bias"]).all()
 
 
-def test_adafed_says_when_updates_depend_on_each_other(fed, tmp_path):
-    """Five clients, a model of two numbers: their updates cannot be independent."""
-
-    rng = np.random.default_rng(0)
-    users = {
-        f"u{k}": (rng.normal(size=(6, 1)).tolist(), rng.integers(0, 2, 6).tolist())
-        for k in range(5)
-    }
-    train = leaf_file(tmp_path / "t.json", users)
-    _, _, err = fed("data=leaf_json", f"data.train={train}", "algo=adafed", "rounds=3")
-    assert "adafed: 3 rounds had dependent updates" in err
-
-
 def test_afl_deploys_its_average(fed, tmp_path):
     """What is saved is what was judged."""
     paths = [
