@@ -16,8 +16,20 @@ from fedbench.core.algorithm import Algorithm, Averaging
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import WrongValue, typed
 from fedbench.core.options import Natural, NonNegative, Positive
-from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import ClientInfo, State, Update, lengths, to_device, weighted_sum
+from fedbench.core.randomness import (
+    Purpose,
+    fold_in,
+    integers,
+    key,
+)
+from fedbench.core.types import (
+    ClientInfo,
+    State,
+    Update,
+    lengths,
+    to_device,
+    weighted_sum,
+)
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
@@ -25,7 +37,12 @@ from fedbench.scenarios.population import Population, normal, shuffled
 from fedbench.scenarios.vectors import blocks, by_columns, vectors
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.scenario import OWN, Attackers, Models, RoundPlan
+from fedbench.simulation.scenario import (
+    OWN,
+    Attackers,
+    Models,
+    RoundPlan,
+)
 
 _MAJORITY = 3.0  # ζ of ALIE in a round in which the attackers need no supporters
 
@@ -195,7 +212,11 @@ class Attack(Layer, Attackers):
         columns["attack_success"] = taken.correct.sum() / examples if examples else np.nan
         return columns
 
-    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+    def wrap(
+        self,
+        algo: Algorithm,
+        plan: RoundPlan,
+    ) -> Algorithm:
         """Return the method whose attackers send other vectors."""
         if not len(self.who):
             share = f"attack.clients={self.clients} of {len(self.population.able)} clients"
@@ -206,7 +227,10 @@ class Attack(Layer, Attackers):
         attacks = np.isin(plan.ids, self.who)
 
         def deliver(
-            server: State, uploads: State, states: State, cohort: ClientInfo
+            server: State,
+            uploads: State,
+            states: State,
+            cohort: ClientInfo,
         ) -> tuple[State, State]:
             if attacks.all() or not attacks.any():
                 return uploads, states

@@ -18,11 +18,23 @@ from fedbench.core.options import (
     PositiveShare,
     UnitInterval,
 )
-from fedbench.core.randomness import DataPurpose, Purpose, data_generator, hashes, key
+from fedbench.core.randomness import (
+    DataPurpose,
+    Purpose,
+    data_generator,
+    hashes,
+    key,
+)
 from fedbench.core.types import ClientInfo, State, to_device
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer
-from fedbench.scenarios.population import Population, normal, shuffled, traits, uniform
+from fedbench.scenarios.population import (
+    Population,
+    normal,
+    shuffled,
+    traits,
+    uniform,
+)
 from fedbench.simulation.scenario import OWN, REPORTS, RoundPlan
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
@@ -103,7 +115,11 @@ class Availability(Layer):
             notes=notes,
         )
 
-    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+    def wrap(
+        self,
+        algo: Algorithm,
+        plan: RoundPlan,
+    ) -> Algorithm:
         """Return the method whose server counts results, and weighs those that arrive."""
 
         def server_init(w: torch.Tensor, num_clients: int) -> State:

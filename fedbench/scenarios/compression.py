@@ -18,7 +18,12 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import Purpose, fold_in, key
-from fedbench.core.types import ClientInfo, State, lengths, nbytes
+from fedbench.core.types import (
+    ClientInfo,
+    State,
+    lengths,
+    nbytes,
+)
 from fedbench.core.validation import choice
 from fedbench.scenarios import compressors
 from fedbench.scenarios.allowed import Demand
@@ -117,7 +122,11 @@ class Codec:
                 state[_FACTORS + name] = v.new_zeros(factors)
         return state
 
-    def size(self, count: int, b: int) -> int:
+    def size(
+        self,
+        count: int,
+        b: int,
+    ) -> int:
         """Return the size of a message in bytes, for a vector of ``count`` values.
 
         Args:
@@ -239,7 +248,11 @@ class Compression(Layer):
             needs["unsent"] = f"compression.up.feedback={self.up.memory}"
         return needs
 
-    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+    def wrap(
+        self,
+        algo: Algorithm,
+        plan: RoundPlan,
+    ) -> Algorithm:
         """Return the method with decoded uploads, and with the states of clients and server."""
         init, down = algo.server_init, self.down
         if self.up is not None:
@@ -272,7 +285,11 @@ class Compression(Layer):
             notes = dict(plan.notes)
             if not len(plan.ids):
                 notes[_ERROR.removeprefix(OWN)] = torch.nan
-            plan = replace(plan, bytes_up=bytes_up, notes=notes)
+            plan = replace(
+                plan,
+                bytes_up=bytes_up,
+                notes=notes,
+            )
         return plan if self.down is None else _sent_down(plan, self.down)
 
 
@@ -385,5 +402,10 @@ def _codec(
     population: Population,
 ) -> Codec | None:
     component = Component(f"{__name__}.Codec", dict(options))
-    codec: Codec = call(component, f"compression.{side}", side=side, population=population)
+    codec: Codec = call(
+        component,
+        f"compression.{side}",
+        side=side,
+        population=population,
+    )
     return None if codec.kind == "none" else codec

@@ -54,7 +54,11 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """
     scales = []
     for part in x.split(sizes, 1):
-        mean = part.abs().mean(1, keepdim=True, dtype=torch.float64)
+        mean = part.abs().mean(
+            1,
+            keepdim=True,
+            dtype=torch.float64,
+        )
         scales.append(mean.to(x.dtype).expand_as(part))
     scale = torch.cat(scales, 1)
     return torch.where(x >= 0, scale, -scale)
@@ -175,7 +179,11 @@ def orthonormal(y: Tensor) -> Tensor:
     for column in y.split(1, 2):
         for _ in range(2):  # once more for what rounding leaves
             column = column - basis @ (basis.mT @ column)
-        length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
+        length = torch.linalg.vector_norm(
+            column,
+            dim=1,
+            keepdim=True,
+        )
         unit = torch.where(length > least, column / length, 0)
         basis = torch.cat([basis, unit], 2)
     return basis

@@ -13,12 +13,23 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.randomness import Purpose, hashes, key
-from fedbench.core.types import ClientInfo, State, lengths, to_device, weighted_sum
+from fedbench.core.types import (
+    ClientInfo,
+    State,
+    lengths,
+    to_device,
+    weighted_sum,
+)
 from fedbench.scenarios import rules
 from fedbench.scenarios.allowed import Demand
 from fedbench.scenarios.layers import Layer, sending
 from fedbench.scenarios.population import Population
-from fedbench.scenarios.vectors import by_columns, shrunk, squared_distances, vectors
+from fedbench.scenarios.vectors import (
+    by_columns,
+    shrunk,
+    squared_distances,
+    vectors,
+)
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 _CENTRE = f"{OWN}centre"  # of the server: the centre of clipping [P]
@@ -125,7 +136,11 @@ class Defence(Layer):
             return {"rule": key}
         return {"rule": key, "uniform": key}
 
-    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+    def wrap(
+        self,
+        algo: Algorithm,
+        plan: RoundPlan,
+    ) -> Algorithm:
         """Return the method with the rule in the place of its sum, or with clipped vectors."""
         if not self.needs:
             return algo

@@ -38,7 +38,11 @@ class Layer:
         """Return the sampler of cohorts, given that of the run."""
         return sampler
 
-    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+    def wrap(
+        self,
+        algo: Algorithm,
+        plan: RoundPlan,
+    ) -> Algorithm:
         """Return the method with this layer around it, for one round."""
         return algo
 

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from fedbench.core.errors import RequestError
-from fedbench.core.randomness import Purpose, cohort_size, fold_in, hashes, key
+from fedbench.core.randomness import (
+    Purpose,
+    cohort_size,
+    fold_in,
+    hashes,
+    key,
+)
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.local_work import LocalWork
 

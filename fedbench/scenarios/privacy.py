@@ -25,7 +25,13 @@ from fedbench.core.algorithm import Algorithm, Averaging
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.options import NonNegative, OpenUnit, Positive
-from fedbench.core.randomness import Purpose, Sampler, fold_in, hashes, key
+from fedbench.core.randomness import (
+    Purpose,
+    Sampler,
+    fold_in,
+    hashes,
+    key,
+)
 from fedbench.core.types import ClientInfo, State, lengths
 from fedbench.core.validation import validate
 from fedbench.scenarios.allowed import Demand
@@ -231,14 +237,21 @@ class Privacy(Layer):
 
         return poisson if self.sampling == "poisson" else sampler
 
-    def wrap(self, algo: Algorithm, plan: RoundPlan) -> Algorithm:
+    def wrap(
+        self,
+        algo: Algorithm,
+        plan: RoundPlan,
+    ) -> Algorithm:
         """Return the method with the noisy mean of clipped updates, over a fixed cohort size."""
         (name,) = algo.averaging.weights
         adaptive = self.clip == "adaptive"
         bound: Any = plan.server.get(_BOUND, self.clip)  # a number, or [1]
 
         def clipped(
-            server: State, uploads: State, states: State, ids: Tensor
+            server: State,
+            uploads: State,
+            states: State,
+            ids: Tensor,
         ) -> tuple[State, State]:
             if more := shown(uploads).keys() - {name}:
                 also = f"this method also uploads {', '.join(sorted(more))}"

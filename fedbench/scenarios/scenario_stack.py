@@ -20,7 +20,12 @@ from fedbench.scenarios.allowed import Demand, refuse
 from fedbench.scenarios.availability import EMPTY_ROUNDS, Availability
 from fedbench.scenarios.layers import Layer, hidden, shown
 from fedbench.scenarios.population import Population
-from fedbench.simulation.scenario import REPORTS, Attackers, RoundPlan, Scenario
+from fedbench.simulation.scenario import (
+    REPORTS,
+    Attackers,
+    RoundPlan,
+    Scenario,
+)
 
 # from the client's message to the server
 _ORDER = ("attack", "compression", "privacy", "defence", "availability")
