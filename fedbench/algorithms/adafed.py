@@ -9,7 +9,7 @@ from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent, server_descent
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, Need, State
 
 _RANK = 1e-12  # eigenvalues below this share of the largest count as 0
 
@@ -44,7 +44,7 @@ def adafed(
     g_k. Deviation: clients that did not move are left out; dependent updates are solved by least
     squares (the printed sequence divides by 0), and then not all clients descend.
     """
-    probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
+    probe: Need = "loss" if loss_at == "before" else "loss_after"
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         f = cohort.probe[probe].abs()  # [C] float64

@@ -9,7 +9,7 @@ from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer, chain, sgd, without
 from fedbench.core.options import Count, HalfOpenUnit, NonNegative, OpenUnit, UnitInterval
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import ClientInfo, Need, State
 
 
 def fedfa(
@@ -57,9 +57,7 @@ def fedfa(
             "set both (both 0: uniform)"
         )
     local = without(local, "fedfa", "its clients' momentum is algo.gamma_c", "momentum")
-    probe: Literal["accuracy", "accuracy_after"] = (
-        "accuracy" if acc_at == "before" else "accuracy_after"
-    )
+    probe: Need = "accuracy" if acc_at == "before" else "accuracy_after"
 
     def finish(
         msg: State,

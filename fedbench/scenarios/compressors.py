@@ -54,11 +54,7 @@ def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """
     scales = []
     for part in x.split(sizes, 1):
-        mean = part.abs().mean(
-            1,
-            keepdim=True,
-            dtype=torch.float64,
-        )
+        mean = part.abs().mean(1, keepdim=True, dtype=torch.float64)
         scales.append(mean.to(x.dtype).expand_as(part))
     scale = torch.cat(scales, 1)
     return torch.where(x >= 0, scale, -scale)
@@ -93,14 +89,17 @@ def qsgd(
     v = buckets(x.double())
     drawn = (hashes.double() + 0.5) / 2.0**63
     u = buckets(drawn)
+
     order = 2 if norm == "l2" else inf
     length = torch.linalg.vector_norm(v, order, 2, keepdim=True)
     length = length.to(x.dtype).double()  # as it is sent
+
     r = torch.where(length > 0, levels * v.abs() / length, 0)
     below = r.floor()
     level = (below + (u < r - below)).clamp(max=levels)
     rounded = length * level * v.sign() / levels
     decoded: Tensor = rounded.flatten(1)[:, :count]
+
     if unbiased:
         return decoded.to(x.dtype)
     omega = bucket / (4 * levels**2)
@@ -132,7 +131,8 @@ def power(
     decoded = list(x.split(counts, 1))
     sizes = [m * r for _, m, r in matrices]
     before = None if last is None else last.double().split(sizes, 1)
-    factors = []
+
+    factors = [x[:, :0]]  # there may be none
     for place, (n, m, r) in enumerate(matrices):
         if not r:
             continue
@@ -145,6 +145,7 @@ def power(
             warm = before[place].view(-1, m, r)
             known = (warm != 0).any(1, keepdim=True)
             q = torch.where(known, warm, q)
+
         matrix = decoded[place].double().view(-1, n, m)
         basis = orthonormal(matrix @ q)
         basis = basis.to(x.dtype).double()
@@ -152,6 +153,7 @@ def power(
         product = basis @ factor.double().mT
         decoded[place] = product.flatten(1).to(x.dtype)
         factors.append(factor.flatten(1))
+
     new = None if last is None else torch.cat(factors, 1)
     return torch.cat(decoded, 1), new
 

@@ -437,6 +437,7 @@ def same(a, b, exact=True):
         ({"kind": "none", "feedback": "ef"}, {"kind": "none"}, True),
         ({"kind": "none", "feedback": "ef21"}, {}, True),
         ({"kind": "top_k", "ratio": 1}, {}, True),
+        ({"kind": "power", "rank": 12}, {"kind": "power", "rank": 12}, False),  # sent as they are
         ({"kind": "random_k", "ratio": 1, "feedback": "ef21"}, {}, False),
         ({}, {"kind": "top_k", "ratio": 1}, False),
     ],
