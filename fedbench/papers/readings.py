@@ -100,7 +100,7 @@ class Variant(Entry):
 
 @dataclass(frozen=True)
 class Readings(Entry):
-    """The defensible readings of a paper besides the adopted one, with reasons by axis and value."""
+    """The defensible readings of a paper besides the adopted one: reasons by axis and value."""
 
     weighting: dict[Literal["unweighted", "weighted"], str] = field(default_factory=dict)
     round: dict[Literal["last", "best"], str] = field(default_factory=dict)

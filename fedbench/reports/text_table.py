@@ -192,7 +192,7 @@ def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for table in tables:
         for cells in table.rows:
-            row: dict[str, Any] = {"table": table.title} if table.title else {}
+            row: dict[str, Any] = {"table": table.title}
             for heading, cell in zip(table.columns, cells, strict=True):
                 row[heading] = cell.text if cell.number is None else cell.number
                 if cell.std is not None:
