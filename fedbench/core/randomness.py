@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:  # data sources, which draw with NumPy alone, are imported to 
     import torch
     from torch import Tensor
 
+Integers = TypeVar("Integers", "Tensor", np.ndarray)
+
 # (round, training examples per client [N], seed) -> ids of the cohort, ascending
-Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
+Sampler = Callable[[int, np.ndarray, int], np.ndarray]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -95,29 +97,24 @@ def key(*coordinates: int) -> int:
     return h
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
+def _shift(x: Any, bits: int) -> Any:
     """Return x >> bits as for unsigned numbers (int64 shifts copy the sign bit)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def fold_in(base: int, *coordinates: Tensor) -> Tensor:
-    """Return 63-bit keys of ``base`` chained with int64 tensors of one shape: uniform, non-negative int64."""
+def fold_in(base: int, *coordinates: Integers) -> Integers:
+    """Return 63-bit keys of ``base`` chained with int64 arrays or tensors of one shape.
+
+    The keys are uniform, non-negative int64.
+    """
     h: Any = _signed(base)
     for c in coordinates:
         x = (c + 1) * _signed(_GOLDEN) + h
         x = (x ^ _shift(x, 30)) * _signed(_M1)
         x = (x ^ _shift(x, 27)) * _signed(_M2)
         h = x ^ _shift(x, 31)
-    return _shift(h, 1)
-
-
-def hashes(base: int, ids: np.ndarray) -> np.ndarray:
-    """Return ``fold_in(base, ids)`` for an array [C], which takes a third of the time."""
-    x = (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(base & _MASK)
-    for bits, factor in ((30, _M1), (27, _M2)):
-        x = (x ^ (x >> np.uint64(bits))) * np.uint64(factor)
-    folded: np.ndarray = (x ^ (x >> np.uint64(31))) >> np.uint64(1)
-    return folded.view(np.int64)
+    keys: Integers = _shift(h, 1)
+    return keys
 
 
 def generator(seed: int, purpose: Purpose) -> torch.Generator:
@@ -134,7 +131,7 @@ def data_generator(seed: int, purpose: DataPurpose, *further: int) -> np.random.
 
 def integers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
     """Return one uniform integer in [low, high] per id."""
-    return low + hashes(base, ids) % (high - low + 1)
+    return low + fold_in(base, ids) % (high - low + 1)
 
 
 def without_replacement(
@@ -154,7 +151,7 @@ def without_replacement(
         The ids [size], ascending.
     """
     if uniform and len(weight) >= max(_POPULATION, _FEW * size):
-        tried = hashes(base, np.arange(2 * size + 64)) % len(weight)
+        tried = fold_in(base, np.arange(2 * size + 64)) % len(weight)
         _, first = np.unique(tried, return_index=True)
         distinct = tried[np.sort(first)]  # in the order of the draws
         drawn = distinct[weight[distinct] > 0][:size]
@@ -164,7 +161,7 @@ def without_replacement(
     if size >= len(ids):
         return ids
 
-    clocks = hashes(base, ids)
+    clocks = fold_in(base, ids)
     if not uniform:
         u = (clocks.astype(np.float64) + 0.5) / 2.0**63
         clocks = -np.log(u) / weight[ids]
@@ -204,7 +201,7 @@ def one_by_one(round: int, n: np.ndarray, seed: int) -> np.ndarray:
     """Sample one client per round: all clients with training examples in turn, in a new order every turn."""
     able = np.flatnonzero(n)
     turn, place = divmod(round, len(able))
-    order = np.argsort(hashes(key(seed, Purpose.SAMPLING, turn), able), kind="stable")
+    order = np.argsort(fold_in(key(seed, Purpose.SAMPLING, turn), able), kind="stable")
     return able[order[place : place + 1]]
 
 

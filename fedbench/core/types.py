@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ class Oracle(Protocol):
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
-        ...
+        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -55,14 +55,12 @@ class Oracle(Protocol):
         """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
         ...
 
-
-@runtime_checkable
-class Descending(Protocol):
-    """An oracle that takes plain gradient steps itself, which saves the memory of the gradients."""
-
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
-        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
-        ...
+        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
+
+        An oracle that does not need the whole gradient at once saves its memory.
+        """
+        w.addcmul_(lr, self.grad(w, batch), value=-1)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fedbench.core.randomness import (
     DataPurpose,
     Purpose,
     data_generator,
-    hashes,
+    fold_in,
     key,
 )
 from fedbench.core.types import ClientInfo, State, to_device
@@ -92,13 +92,13 @@ class Availability(Layer):
         if self.chances is None:
             return able
         base = key(seed, Purpose.REACHED, round)
-        drawn = uniform(hashes(base, np.arange(len(able))))
+        drawn = uniform(fold_in(base, np.arange(len(able))))
         return able * (drawn < self.chances(round))
 
     def arrivals(self, plan: RoundPlan) -> RoundPlan:
         """Return the round without the clients whose results do not arrive."""
         base = key(plan.seed, Purpose.LOST, plan.round)
-        arrived = uniform(hashes(base, plan.ids)) >= self.lost
+        arrived = uniform(fold_in(base, plan.ids)) >= self.lost
         steps = plan.tau
         notes: dict[str, float] = {}
         if self.late is not None:
@@ -372,7 +372,7 @@ def stragglers(
         tau: np.ndarray,
     ) -> Late:
         lasting = _normal(traits(seed, ids, 2))
-        of_round = _normal(hashes(key(seed, Purpose.JITTER, round), ids))
+        of_round = _normal(fold_in(key(seed, Purpose.JITTER, round), ids))
         log_speed = sigma * lasting - sigma**2 / 2 + jitter * of_round - jitter**2 / 2
         speed = np.exp(log_speed)
         feasible = np.floor(limit * speed + 1e-9)
@@ -389,7 +389,7 @@ def stragglers(
         order = shuffled(key(seed, Purpose.STRAGGLERS, round), ids)
         slow = np.isin(ids, order[:count])
         unit = np.ones_like(tau) if work.steps is not None else work.per_epoch(n[ids])
-        drawn = hashes(key(seed, Purpose.JITTER, round), ids)
+        drawn = fold_in(key(seed, Purpose.JITTER, round), ids)
         done = unit * (1 + drawn % (tau // unit))
         return slow, np.where(slow, done, tau), {}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count, Natural, Positive
-from fedbench.core.randomness import Purpose, hashes, key
+from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import (
     ClientInfo,
     State,
@@ -165,7 +165,7 @@ class Defence(Layer):
         ) -> State:
             (name,) = algo.averaging.weights
             base = key(plan.seed, Purpose.BUCKETS, plan.round)
-            drawn = hashes(base, plan.ids)
+            drawn = fold_in(base, plan.ids)
             rows, centre = uploads[name], server[_CENTRE]
             vector, chosen, counts = self.aggregate(rows, cohort.p, drawn, centre)
             vector = vector.to(rows.dtype)

@@ -15,7 +15,6 @@ from fedbench.core.randomness import (
     Purpose,
     cohort_size,
     fold_in,
-    hashes,
     key,
 )
 from fedbench.data.dataset import FederatedDataset
@@ -95,7 +94,7 @@ def shuffled(base: int, ids: np.ndarray) -> np.ndarray:
         base: The key of the draw.
         ids: The clients.
     """
-    order = np.argsort(hashes(base, ids), kind="stable")
+    order = np.argsort(fold_in(base, ids), kind="stable")
     ordered: np.ndarray = ids[order]
     return ordered
 

@@ -29,7 +29,6 @@ from fedbench.core.randomness import (
     Purpose,
     Sampler,
     fold_in,
-    hashes,
     key,
 )
 from fedbench.core.types import ClientInfo, State, lengths
@@ -232,7 +231,7 @@ class Privacy(Layer):
         ) -> np.ndarray:
             ids = np.flatnonzero(able)
             base = key(seed, Purpose.POISSON, round)
-            drawn = uniform(hashes(base, ids))
+            drawn = uniform(fold_in(base, ids))
             return ids[drawn < self.rate]
 
         return poisson if self.sampling == "poisson" else sampler

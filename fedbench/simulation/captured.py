@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Descending, Oracle
+from fedbench.core.types import Batch, Oracle
 
 _OFTEN = 2  # calls with the same shapes before they are captured, in which libraries are loaded
 _MOST = 64  # graphs; a bound, not a measurement
@@ -27,7 +27,7 @@ class Graph(NamedTuple):
     outputs: list[Tensor]
 
 
-class CapturedOracle:
+class CapturedOracle(Oracle):
     """An oracle that replays what it has done twice with tensors of the same shapes.
 
     Every call reads its tensors from the same memory, which is that of the largest step, so that no
@@ -62,7 +62,6 @@ class CapturedOracle:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
 
         def step(w: Tensor, batch: Batch, lr: Tensor) -> Sequence[Tensor]:
-            assert isinstance(self.oracle, Descending)
             self.oracle.descend_(w, batch, lr)
             return [w]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.randomness import Purpose, hashes, key
+from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo, State, nbytes, to_device, weighted_sum
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel
@@ -160,7 +160,7 @@ class Cohort:
             steps=to_device(self.tau, device, dtype),
             lr=torch.full_like(n, self.work.rate(round)),
             per_epoch=to_device(self.work.per_epoch(counts), device, dtype),
-            key=to_device(hashes(key(self.seed, Purpose.LOCAL, round), self.ids), device),
+            key=to_device(fold_in(key(self.seed, Purpose.LOCAL, round), self.ids), device),
             probe=probe or {},
         )
 

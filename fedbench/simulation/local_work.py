@@ -17,7 +17,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import Batch, ClientInfo, Descending, Extra, Oracle, State, to_device
+from fedbench.core.types import Batch, ClientInfo, Extra, Oracle, State, to_device
 from fedbench.data.augmentation import Augmentation
 from fedbench.data.dataset import FederatedDataset
 
@@ -274,8 +274,8 @@ def train_chunk(
         batches: (batch, A) per step; the first A clients are still at work.
     """
     step = algo.step
-    if isinstance(step, Descent) and step.plain and isinstance(oracle, Descending):
-        step = partial(_descend, oracle, step.extra)
+    if isinstance(step, Descent) and step.plain:
+        step = partial(_descend, step.extra)
         local = local | {"w": local["w"].clone()}
 
     finished: State = {}
@@ -294,7 +294,6 @@ def train_chunk(
 
 
 def _descend(
-    descending: Descending,
     extra: Extra | None,
     oracle: Oracle,
     msg: State,
@@ -304,7 +303,7 @@ def _descend(
 ) -> State:
     """Take a plain step in place; equal to calling the ``Descent``, up to rounding."""
     added = None if extra is None else extra(msg, local, info)  # at the model before the step
-    descending.descend_(local["w"], batch, info.lr)
+    oracle.descend_(local["w"], batch, info.lr)
     if added is not None:
         local["w"].addcmul_(info.lr, added, value=-1)
     return local

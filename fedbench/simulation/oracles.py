@@ -1,7 +1,7 @@
-"""How the losses and gradients of a cohort are computed: the only code that differs by model family and device.
+"""Oracles, which compute the losses and gradients of a cohort.
 
-Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests show that all agree up
-to rounding.
+Only this code differs by model family and device. Algorithms and the trainer see an ``Oracle`` and
+do not know which one it is. Tests show that all of them agree up to rounding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,13 @@ from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
 
 
 @dataclass(eq=False)
-class VmapOracle:
-    """Any model, the whole cohort at once: the forward pass under vmap, plain autograd on the stacked parameters."""
+class VmapOracle(Oracle):
+    """Any model, the whole cohort at once: autograd on the stacked parameters.
+
+    The forward pass is vectorised over the clients by vmap.
+    """
 
     task: Task
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P]."""
-        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -53,14 +52,10 @@ class VmapOracle:
 
 
 @dataclass(eq=False)
-class LoopOracle:
+class LoopOracle(Oracle):
     """One client after another: the reference, and the fastest for convolutions on a CPU."""
 
     task: Task
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P]."""
-        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -69,6 +64,7 @@ class LoopOracle:
             loss, grads = self._differentiate(model, batch, k)
             losses.append(loss)
             gradients.append(torch.cat([g.flatten() for g in grads]))
+
         return torch.stack(losses).unsqueeze(1), torch.stack(gradients)
 
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
@@ -95,8 +91,8 @@ class LoopOracle:
 
 
 @dataclass(eq=False)
-class DenseOracle:
-    """Chains of linear layers with ReLU, the whole cohort at once, forward and backward written out.
+class DenseOracle(Oracle):
+    """Chains of linear layers with ReLU, the whole cohort at once, with derivatives written out.
 
     Three batched matrix products per layer and no autograd: on small models the calls cost more
     than the arithmetic.
@@ -171,12 +167,13 @@ def _residual(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Return the derivative of the loss by the logits [A, B, K], with weights [A, B] of the examples."""
     label = y.unsqueeze(2)
     d = _softmax(logits)
-    return d.scatter_add_(2, label, d.new_full((), -1).expand(label.shape)).mul_(
-        weight.unsqueeze(2)
-    )
+    minus_one = d.new_full((), -1).expand(label.shape)
+    d.scatter_add_(2, label, minus_one)
+    return d.mul_(weight.unsqueeze(2))
 
 
 def _softmax(logits: Tensor) -> Tensor:
+    """Return the softmax over the classes; the second form is faster on a CPU for few of them."""
     if logits.shape[-1] >= FEW_CLASSES or logits.is_cuda:
         return torch.softmax(logits, -1)
     e = (logits - logits.amax(-1, keepdim=True)).exp_()
@@ -187,4 +184,6 @@ def make_oracle(task: Task, mode: str) -> Oracle:
     """Return the oracle of an engine mode, "loop" or "stacked"."""
     if mode == "loop":
         return LoopOracle(task)
-    return DenseOracle(task) if task.traits.dense and not task.bf16 else VmapOracle(task)
+    if task.traits.dense and not task.bf16:
+        return DenseOracle(task)
+    return VmapOracle(task)

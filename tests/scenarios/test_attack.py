@@ -27,7 +27,7 @@ from tools import (
 from fedbench.config.overrides import options
 from fedbench.config.targets import Component, call
 from fedbench.core.errors import RequestError
-from fedbench.core.randomness import Purpose, hashes, key
+from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import ClientInfo
 from fedbench.data.dataset import Rows
 from fedbench.scenarios.attack import Attack, supported
@@ -85,7 +85,7 @@ ROWS = torch.randn(7, 50, generator=torch.Generator().manual_seed(0), dtype=torc
 def test_who_attacks():
     n = np.array([3, 0, 1, 1, 1, 0, 2, 2, 2, 5, 5, 5])  # 10 with examples
     able = np.flatnonzero(n)
-    order = able[np.argsort(hashes(key(0, Purpose.ATTACKERS), able))]
+    order = able[np.argsort(fold_in(key(0, Purpose.ATTACKERS), able))]
     for clients, count in ((0.3, 3), (0.29, 2), (0.49, 4), (4, 4), (0, 0)):
         assert attack(n, clients=clients).who.tolist() == sorted(order[:count])
     assert attack(n, ids=[6, 0]).who.tolist() == [0, 6]
@@ -289,7 +289,7 @@ def test_every_vector_has_noise_of_its_own():
         ("pair", lambda y, rows: y.where(y != 0, 2)),
         (
             "random",
-            lambda y, rows: torch.from_numpy(hashes(key(0, Purpose.ATTACKERS), rows.numpy()) % 3),
+            lambda y, rows: torch.from_numpy(fold_in(key(0, Purpose.ATTACKERS), rows.numpy()) % 3),
         ),
     ],
 )

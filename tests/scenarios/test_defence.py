@@ -8,7 +8,7 @@ import torch
 from tools import close, federation, final, make, population_of, scenario_of, snapshots
 
 from fedbench.core.errors import RequestError
-from fedbench.core.randomness import Purpose, hashes, key, sample_cohort
+from fedbench.core.randomness import Purpose, fold_in, key, sample_cohort
 from fedbench.core.validation import checked
 from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.vectors import squared_distances
@@ -297,7 +297,7 @@ def test_rows_have_the_order_of_ids_and_buckets_are_of_clients(ids, options):
     rows = torch.stack(
         [start - final(algo, data, rounds=1, sampler=lambda *_, k=k: np.array([k])) for k in ids]
     )
-    drawn = hashes(key(0, Purpose.BUCKETS, 0), np.array(ids))
+    drawn = fold_in(key(0, Purpose.BUCKETS, 0), np.array(ids))
     rule = scenario_of(data, len(ids), defence=options)
     found = final(algo, data, rounds=1, sampler=lambda *_: np.array(ids), scenario=rule)
     assert close(start - found, result(rows=rows, order=np.argsort(drawn), **options), 1e-9)

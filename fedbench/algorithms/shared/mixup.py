@@ -11,7 +11,7 @@ from fedbench.core.types import Batch, Oracle
 
 
 @dataclass(frozen=True)
-class MixupOracle:
+class MixupOracle(Oracle):
     """An oracle on mixed examples.
 
     A loss of mixed labels is a mixture of two losses with hard labels.
@@ -27,10 +27,6 @@ class MixupOracle:
 
     oracle: Oracle
     key: Tensor
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P]."""
-        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(
         self,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Descent, GradientShift, ProximalTerm
-from fedbench.core.types import Batch, ClientInfo, Extra, State, Step
+from fedbench.core.types import Batch, ClientInfo, Extra, Oracle, State, Step
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import DenseOracle
@@ -230,9 +230,7 @@ class DenseKernel(DenseOracle):
         _call(self._measure, examples, measurement)
         return sums, rows
 
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P], of A clients' models w [A, P] on a batch."""
-        return self.loss_and_grad(w, batch)[1]
+    grad = Oracle.grad
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
