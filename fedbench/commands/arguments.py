@@ -22,7 +22,6 @@ COMMANDS = {
     "compare": "Tune methods with one budget, run all, test their differences and write a page.",
     "report": "Write tables, figures and a page from the runs in a directory.",
     "status": "Show how far the runs in a directory are.",
-    "clean": "List runs that failed or, with --state, were abandoned, and remove them with --yes.",
     "show": "Show one run: its command, its numbers and their curves.",
     "plot": "Draw a metric of the runs in a directory: a line per value of a key, a panel per setting.",
     "reproduce": "Run what tables and figures of papers still need, write the report and check their claims.",
@@ -173,13 +172,6 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _RESULTS,
         _flag("--all", help="list finished runs too, which are only counted otherwise"),
         _flag("--verify", help="compare the files of finished runs with their checksums"),
-    ),
-    "clean": (
-        _argument("folders", nargs="*", default=(), metavar="DIR",
-                  help="directories of runs (default: results); a finished run is removed only if its own is named"),
-        _argument("--state", choices=("failed", "interrupted", "process gone"),
-                  help="state of the runs (default: failed); runs in the other states can be resumed"),
-        _flag("--yes", help="remove the runs that are listed without it"),
     ),
     "show": (
         _argument("run", metavar="RUN", help="directory of the run, which it prints as its last line"),

@@ -12,8 +12,7 @@ from fedbench.runs.status import GONE, STATES, status_table, statuses
 _HINTS = {
     GONE: "its process is gone; the same command resumes it",
     "interrupted": "the same command resumes it",
-    "failed": "the same command resumes it from its last checkpoint, unless code of your own has changed since; "
-    "fedbench clean removes it",
+    "failed": "the same command resumes it, unless code of your own has changed since",
 }
 
 

@@ -462,7 +462,7 @@ BAD = [
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
     (
         ["lis"],
-        "'lis' is neither a command of fedbench (run, list, data, new, tune, compare, report, status, clean, show, "
+        "'lis' is neither a command of fedbench (run, list, data, new, tune, compare, report, status, show, "
         "plot, reproduce, completion) nor an override (KEY=VALUE); did you mean list?",
     ),
     (
