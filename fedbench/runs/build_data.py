@@ -54,11 +54,12 @@ def federated(config: RunConfig) -> FederatedDataset:
     rule = section.partition
     partition: Partition | Given | None = None
     if rule is not None:
-        partition = _given(rule, examples) or _partition(rule)
-        if not isinstance(partition, Given) and examples.owner is not None:
+        partition = _given(rule, examples)
+        if partition is None and examples.owner is not None:
             raise RequestError(
                 f"data={config.names.data} assigns examples to clients itself; remove data.partition"
             )
+        partition = partition or _partition(rule)
     data = assemble(
         examples,
         partition=partition,
