@@ -1,13 +1,16 @@
-"""The catalogue of metrics: label, unit, digits and better direction of every number of a run, measured or derived.
+"""The catalogue of metrics: label, unit, digits and better direction of every number of a run.
 
 Tables, figures, comparisons and the checks of a paper's file all use this catalogue; no metric is
-described anywhere else. This module does not read runs.
+described anywhere else; its entries are in ``metrics.yaml``. This module does not read runs.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
+
+from fedbench.core.config_values import from_yaml
 
 _CLIENT = re.compile(r"client:(\d+)")
 
@@ -87,8 +90,12 @@ def metric_info(name: str) -> MetricInfo:
         return replace(tested, name=name, label=label, heading=heading, needs=needs)
     if match := _CLIENT.fullmatch(name):
         client = f"client {match[1]}"
-        return MetricInfo(name, f"accuracy of {client}", client, "higher", *_PERCENT)
-    return CATALOGUE.get(name) or MetricInfo(name, name.replace("_", " "), name.replace("_", " "))
+        label = f"accuracy of {client}"
+        return replace(CATALOGUE["accuracy_mean"], name=name, label=label, heading=client)
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    label = name.replace("_", " ")
+    return MetricInfo(name, label, label)
 
 
 def is_field(name: object) -> bool:
@@ -126,74 +133,23 @@ def lower_is_better(name: str) -> bool:
 
 # over clients, with names that do not begin with accuracy_ or error_
 _STATISTICS = ("angle_degrees", "kl_uniform")
-_PERCENT = ("%", 100.0, 2)
-_PLAIN = ("", 1.0)
-_TAILS = [(side, p) for side in ("worst", "best") for p in (5, 10, 20, 30)]
-# the fields of MetricInfo in order
-_ROWS: tuple[tuple[Any, ...], ...] = (
-    ("accuracy_mean", "mean accuracy", "mean", "higher", *_PERCENT),
-    ("accuracy_std", "STD of the accuracy", "STD", "lower", *_PERCENT),
-    ("accuracy_variance", "variance of the accuracy", "variance", "lower", "%²", 1e4, 2),
-    ("accuracy_min", "lowest accuracy", "lowest", "higher", *_PERCENT),
-    ("accuracy_max", "highest accuracy", "highest", "higher", *_PERCENT),
-    *(
-        (f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "higher", *_PERCENT)
-        for side, p in _TAILS
-    ),
-    ("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "higher", *_PERCENT),
-    ("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "lower", *_PERCENT),
-    ("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "higher", *_PERCENT),
-    ("angle_degrees", "angle", "angle", "lower", "degrees", 1.0, 2),
-    ("kl_uniform", "KL divergence from uniform", "KL", "lower"),
-    ("improved_clients", "improved clients", "improved", "higher", *_PERCENT),
-    ("train_loss", "training loss", "training loss", "lower"),
-    ("test_loss", "test loss", "test loss", "lower"),
-    ("update_norm", "norm of the update", "update norm"),
-    ("clients", "clients", "clients", None, *_PLAIN, 0),
-    ("bytes_up", "uploaded", "uploaded", "lower", "bytes", 1.0, 0),
-    ("bytes_down", "downloaded", "downloaded", "lower", "bytes", 1.0, 0),
-    ("reported", "clients that report", "reported", None, *_PLAIN, 0),
-    ("time", "duration of the round", "duration", "lower", "steps", 1.0, 2),
-    ("attackers_accuracy", "accuracy of the attackers", "attackers", None, *_PERCENT),
-    ("attack_success", "success of the attack", "attack success", None, *_PERCENT),
-    ("deviation", "distance from the honest mean", "deviation", "lower"),
-    ("chosen_attackers", "attackers among the chosen", "attackers chosen", "lower", *_PERCENT),
-    ("epsilon", "privacy loss ε", "ε", "lower", *_PLAIN, 3),
-    ("clip", "clipping bound", "clipping bound"),
-    ("compression_error", "error of the compression", "compression error", "lower"),
-    ("seconds_train", "training time", "training time", "lower", "seconds", 1.0, 2),
-    ("seconds_eval", "evaluation time", "evaluation time", "lower", "seconds", 1.0, 2),
-)
-_MEASURED = [MetricInfo(*row) for row in _ROWS]
-_PERPLEXITY = MetricInfo(
-    "train_perplexity",
-    "training perplexity",
-    "perplexity",
-    "lower",
-    needs=("train_loss",),
-    formula=_exp,
-)
+# of the metrics that they need; weighted statistics have the formulas of the others
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "train_perplexity": _exp,
+    "error_mean": lambda mean: 1 - mean,
+    "error_rsd": lambda std, mean: std / (1 - mean),
+}
 
 
-def _errors(suffix: str, words: str) -> list[MetricInfo]:
-    """Return the metrics of the clients' errors, 1 - accuracy, weighted or not."""
-    mean, rsd = f"mean error{words}", f"relative STD of the error{words}"
-    of_mean, of_std = f"accuracy_mean{suffix}", f"accuracy_std{suffix}"
-    return [
-        MetricInfo(
-            f"error_mean{suffix}", mean, mean, "lower", *_PERCENT, (of_mean,), lambda m: 1 - m
-        ),
-        MetricInfo(
-            f"error_rsd{suffix}",
-            rsd,
-            rsd,
-            "lower",
-            *_PERCENT,
-            (of_std, of_mean),
-            lambda s, m: s / (1 - m),
-        ),
-    ]
+def _catalogue() -> dict[str, MetricInfo]:
+    """Return the metrics of ``metrics.yaml``, derived ones with their formulas."""
+    text = Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8")
+    catalogue = {}
+    for name, entry in from_yaml(text).items():
+        needs = tuple(entry.pop("needs", ()))
+        formula = _FORMULAS.get(name.removesuffix("_weighted"))
+        catalogue[name] = MetricInfo(name, needs=needs, formula=formula, **entry)
+    return catalogue
 
 
-_DERIVED = [_PERPLEXITY, *_errors("", ""), *_errors("_weighted", ", weighted")]
-CATALOGUE = {metric.name: metric for metric in (*_MEASURED, *_DERIVED)}
+CATALOGUE = _catalogue()

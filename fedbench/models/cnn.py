@@ -1,6 +1,6 @@
 """Small convolutional networks. Pooling comes before ReLU: the same function, on a quarter of the values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
 from fedbench.models.base import require_images
+from fedbench.models.dense import apply_layers, linear_layers
 
 
 class Conv(nn.Conv2d):
@@ -58,6 +59,13 @@ def _blocks(
     return blocks, widths[-1] * height * width
 
 
+def _classify(convs: Iterable[nn.Module], linear: list[nn.Module], x: Tensor) -> Tensor:
+    """Return the logits [B, classes] of images."""
+    for conv in convs:
+        x = conv(x)
+    return apply_layers(linear, x.flatten(1))
+
+
 class ConvNet(nn.Module):
     """Blocks of convolution (same size), 2x2 max pooling and ReLU, then one hidden linear layer.
 
@@ -92,10 +100,7 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [B, channels, height, width] to logits [B, classes]."""
-        for conv in self.convs:
-            x = conv(x)
-        logits: Tensor = self.out(torch.relu(self.hidden(x.flatten(1))))
-        return logits
+        return _classify(self.convs, [self.hidden, self.out], x)
 
 
 class LeNet(nn.Module):
@@ -127,16 +132,10 @@ class LeNet(nn.Module):
     ) -> None:
         super().__init__()
         self.convs, features = _blocks(input_shape, channels, kernel, padded=False)
-        linear = [features, *hidden]
-        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(linear))
-        self.out = nn.Linear(linear[-1], classes)
+        widths = [features, *hidden]
+        self.hidden = linear_layers(widths)
+        self.out = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [B, channels, height, width] to logits [B, classes]."""
-        for conv in self.convs:
-            x = conv(x)
-        x = x.flatten(1)
-        for layer in self.hidden:
-            x = torch.relu(layer(x))
-        logits: Tensor = self.out(x)
-        return logits
+        return _classify(self.convs, [*self.hidden, self.out], x)

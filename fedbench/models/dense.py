@@ -1,6 +1,6 @@
 """Chains of linear layers with ReLU between them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -10,6 +10,20 @@ from torch import Tensor, nn
 from fedbench.core.errors import WrongValue
 from fedbench.core.options import Count
 from fedbench.models.base import ModelTraits
+
+
+def linear_layers(sizes: Iterable[int]) -> nn.ModuleList:
+    """Return linear layers from each of the sizes to the next."""
+    return nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+
+
+def apply_layers(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """Return the output of layers with ReLU between them, [..., inputs] -> [..., outputs]."""
+    first, *others = layers
+    h: Tensor = first(x)
+    for layer in others:
+        h = layer(torch.relu(h))
+    return h
 
 
 class Linear(nn.Linear):
@@ -47,14 +61,8 @@ class MLP(nn.Module):
             raise WrongValue(
                 "hidden", "must have at least one layer; without any it is model=linear"
             )
-        self.layers = nn.ModuleList(
-            nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *hidden, classes])
-        )
+        self.layers = linear_layers([prod(input_shape), *hidden, classes])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""
-        h = x.flatten(1)
-        for layer in self.layers[:-1]:
-            h = torch.relu(layer(h))
-        logits: Tensor = self.layers[-1](h)
-        return logits
+        return apply_layers(self.layers, x.flatten(1))

@@ -1,7 +1,6 @@
 """Recurrent networks: long short-term memory (Hochreiter & Schmidhuber, 1997) over tokens."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -11,6 +10,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, HalfOpenUnit
 from fedbench.core.randomness import dropout
 from fedbench.models.base import ModelTraits
+from fedbench.models.dense import apply_layers, linear_layers
 
 
 class Layer(nn.LSTM):
@@ -100,8 +100,7 @@ class LSTM(nn.Module):
         if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
-        sizes = [hidden, *dense, classes]
-        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.dense = linear_layers([hidden, *dense, classes])
         self.dropout, self.every = dropout, every
         self.traits = ModelTraits(
             random=self.dropout > 0,
@@ -124,11 +123,7 @@ class LSTM(nn.Module):
         h = self._dropped(x if self.frozen else self.embedding(x), key, 0)
         for k, lstm in enumerate(self.lstms):
             h = self._dropped(lstm(h), key, k + 1)
-        h = h if self.every else h[:, -1]
-        for layer in self.dense[:-1]:
-            h = torch.relu(layer(h))
-        logits: Tensor = self.dense[-1](h)
-        return logits
+        return apply_layers(self.dense, h if self.every else h[:, -1])
 
     def _dropped(self, h: Tensor, key: Tensor | None, place: int) -> Tensor:
         return h if key is None or not self.dropout else dropout(h, self.dropout, key, place)

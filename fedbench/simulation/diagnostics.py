@@ -130,8 +130,7 @@ class MomentSimilarity(Diagnostic):
     """
 
     exposed = "moments"
-    _cohort: np.ndarray | None = None
-    _moments: Tensor | None = None
+    _last: tuple[np.ndarray, Tensor] | None = None  # clients, and their moments
 
     def __init__(self, run: Watched) -> None:
         super().__init__(run)
@@ -140,15 +139,16 @@ class MomentSimilarity(Diagnostic):
     def _observe(self, exchange: Exchange) -> None:
         expose = exchange.algorithm.exposes.get("moments")
         if expose is not None:
-            self._cohort = exchange.cohort[:_SHOWN]
-            self._moments = expose(exchange.uploads, exchange.client_states)[:_SHOWN].clone()
+            moments = expose(exchange.uploads, exchange.client_states)
+            self._last = exchange.cohort[:_SHOWN], moments[:_SHOWN].clone()
 
     def document(self) -> dict[str, Any] | None:
         """Return the round, the ids of up to 10 clients, and the matrix of their similarities."""
-        if self._moments is None or self._cohort is None:
+        if self._last is None:
             return None
-        matrix = moment_similarity(self.run.task, self._moments)
-        return {"round": self.run.rounds, "clients": self._cohort.tolist(), "cka": matrix.tolist()}
+        cohort, moments = self._last
+        matrix = moment_similarity(self.run.task, moments)
+        return {"round": self.run.rounds, "clients": cohort.tolist(), "cka": matrix.tolist()}
 
 
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {

@@ -313,7 +313,7 @@ def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
             "rounds": 2,
             "seed": seed,
         }
-        return snapshots(algo(), data, work=work, **how)[-1].server["w"]
+        return snapshots(algo(SGD), data, work=work, **how)[-1].server["w"]
 
     first, threads = final("loop", 1, 1), final("loop", 1, 2)
     for other in (threads, final("stacked", 2, 1), final("stacked", 9, 2)):
