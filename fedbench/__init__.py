@@ -13,7 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbench.api import compare, plot, report, run, sweep, tune
+    from fedbench.api import compare, run, sweep, tune
+    from fedbench.commands.plot import plot
+    from fedbench.commands.report import report
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
     from fedbench.runs.results import load_results
 
@@ -42,10 +44,12 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch, Hydra and pandas take seconds together."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "load_results":
-        home = "fedbench.runs.results"
-    elif name in ("compare", "plot", "report", "run", "sweep", "tune"):
+    if name in ("plot", "report"):
+        home = f"fedbench.commands.{name}"
+    elif name in ("compare", "run", "sweep", "tune"):
         home = "fedbench.api"
+    elif name == "load_results":
+        home = "fedbench.runs.results"
     else:
         home = "fedbench.core.algorithm"
     return getattr(importlib.import_module(home), name)

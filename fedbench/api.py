@@ -1,7 +1,7 @@
-"""The commands as functions: they print the same, and raise errors of a request.
+"""The commands that run something as functions of Python values.
 
-Their modules are imported when they are called: Matplotlib, Optuna and pandas take seconds
-together.
+They print the same and raise errors of a request. Their modules are imported when they are called:
+Matplotlib, Optuna and pandas take seconds together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, to_overrides
 from fedbench.config.user_sources import user_code_from
@@ -65,102 +66,46 @@ def sweep(
 
 def tune(
     overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
-) -> Path | None:
-    """Choose values of a method's keys on validation data, as ``fedbench tune``; return the page of the tables.
+) -> CommandResult:
+    """Choose values of a method's keys on validation data, as ``fedbench tune``.
 
     Args:
         overrides: Keys of the search and of the runs, with several values as for ``sweep``.
         jobs: As for ``sweep``.
         config_dir: As for ``sweep``.
 
+    Returns:
+        The result: its ``page`` has the tables.
+
     Raises:
         RequestError: If the request is wrong.
     """
     from fedbench.commands.tune import execute
 
     with _user_code(config_dir) as folder:
-        return execute("tune", _axes(overrides), make_executor(jobs), folder).page
+        return execute("tune", _axes(overrides), make_executor(jobs), folder)
 
 
 def compare(
     overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
-) -> Path | None:
-    """Tune methods with one budget, run and test them, as ``fedbench compare``; return the page of the report.
+) -> CommandResult:
+    """Tune methods with one budget, run and test them, as ``fedbench compare``.
 
     Args:
         overrides: As for ``tune``; the methods are ``methods``.
         jobs: As for ``sweep``.
         config_dir: As for ``sweep``.
 
+    Returns:
+        The result: its ``page`` is that of the report.
+
     Raises:
         RequestError: If the request is wrong.
     """
     from fedbench.commands.tune import execute
 
     with _user_code(config_dir) as folder:
-        return execute("compare", _axes(overrides), make_executor(jobs), folder).page
-
-
-def report(
-    folder: str | Path = "results",
-    *,
-    into: str | Path | None = None,
-    paper: str | None = None,
-    compare: str | None = None,
-    latex: bool = False,
-    metric: str | None = None,
-    baseline: str | None = None,
-    dated: bool = False,
-    alpha: float | None = None,
-) -> Path | None:
-    """Write the report of a directory of runs, as ``fedbench report``, and return its page, or main.tex.
-
-    Args:
-        folder: Directory of runs, a published report, or a directory of these.
-        into: Directory to publish the report in.
-        paper: Report the runs of this paper only.
-        compare: Test the differences between the values of this key, such as ``"algo"``.
-        latex: Write the files of a manuscript.
-        metric: The metric; alone, the columns of a table, separated by commas.
-        baseline: Compare with this value only.
-        dated: End the page with today's date.
-        alpha: Significance level of the tests.
-
-    Raises:
-        RequestError: If there are no runs, or an argument is wrong.
-    """
-    from fedbench.commands.report import execute
-
-    return execute(folder, into, paper, compare, latex, metric, baseline, dated, alpha).page
-
-
-def plot(
-    folder: str | Path = "results",
-    *,
-    x: str = "round",
-    y: str = "accuracy_mean",
-    by: str = "algo",
-    where: Sequence[str] = (),
-    log: bool = False,
-    out: str | Path | None = None,
-) -> Path | None:
-    """Draw a metric of the runs in a directory, as ``fedbench plot``, and return the file.
-
-    Args:
-        folder: Directory of the runs.
-        x: ``round``, ``bytes``, ``seconds`` or a metric.
-        y: The metric.
-        by: Draw a line per value of this key.
-        where: ``KEY=VALUE`` texts; only runs with these values are drawn.
-        log: Draw the metric on a logarithmic axis.
-        out: The file; None for one in ``plots`` below the directory.
-
-    Raises:
-        RequestError: If there is nothing to draw, or an argument is wrong.
-    """
-    from fedbench.commands.plot import execute
-
-    return execute(folder, x, y, by, where, log, out).page
+        return execute("compare", _axes(overrides), make_executor(jobs), folder)
 
 
 @contextmanager

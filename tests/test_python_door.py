@@ -277,15 +277,15 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(tmp_path, 
         run.path for run in runs
     ]
     capsys.readouterr()
-    written = fedbench.report(compare="algo", metric="test_loss")
+    written = fedbench.report(compare="algo", metric="test_loss").page
     assert written == Path("results/report/index.html")
     assert written.exists()
     assert "differences in test loss" in capsys.readouterr().out
-    drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True)
+    drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True).page
     assert drawn == Path("results/plots/test_loss_over_round_by_algo.png")
     assert drawn.exists()
     # though the package of reports has been imported
-    assert fedbench.report(Path("results"), latex=False) == written
+    assert fedbench.report(Path("results"), latex=False).page == written
 
 
 def test_a_sweep_through_a_launcher_returns_its_runs(tmp_path):
@@ -303,10 +303,10 @@ def test_a_number_of_jobs_is_at_least_one():
 
 def test_tune_and_compare_return_where_their_tables_are():
     small = [text for text in FAST if not text.startswith("seed=")]
-    written = fedbench.tune(["algo=fedavg", "budget=1", "local.lr=0.1,0.2", *small])
+    written = fedbench.tune(["algo=fedavg", "budget=1", "local.lr=0.1,0.2", *small]).page
     assert written is not None
     assert written.with_name("tuned.json").exists()
-    assert fedbench.compare(["methods=fedavg,term", "budget=1", "seeds=2", *small]).exists()
+    assert fedbench.compare(["methods=fedavg,term", "budget=1", "seeds=2", *small]).page.exists()
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ _MOST_LINES = 24
 _MOST_PANELS = 12
 
 
-def execute(
+def plot(
     folder: str | Path = "results",
+    *,
     x: str = "round",
     y: str = "accuracy_mean",
     by: str = "algo",
@@ -27,7 +28,7 @@ def execute(
     log: bool = False,
     out: str | Path | None = None,
 ) -> CommandResult:
-    """Draw a figure and print the name of its file.
+    """Draw a metric of the runs in a directory, as ``fedbench plot``, and print the name of the file.
 
     Args:
         folder: Directory of the runs.
@@ -39,7 +40,7 @@ def execute(
         out: The file; None for one in ``plots`` below the directory.
 
     Returns:
-        The status is 1 if runs are left out.
+        The result: its ``page`` is the file, and its ``status`` is 1 if runs are left out.
 
     Raises:
         NotWritten: If the figure cannot be written.
@@ -69,6 +70,9 @@ def execute(
     (page,) = draw(file, plots.curves, "", panels, log_y=log)
     print(f"written: {page}")
     return CommandResult(1 if left_out else 0, page)
+
+
+execute = plot
 
 
 def _with_value(runs: Sequence[Run], text: str) -> list[Run]:

@@ -21,8 +21,9 @@ from fedbench.reports.write import runs_below, write_report
 from fedbench.runs.bundle import is_bundle
 
 
-def execute(
+def report(
     folder: str | Path = "results",
+    *,
     into: str | Path | None = None,
     paper: str | None = None,
     compare: str | None = None,
@@ -32,13 +33,13 @@ def execute(
     dated: bool = False,
     alpha: float | None = None,
 ) -> CommandResult:
-    """Write a report, a manuscript's files or a front page, or print one table.
+    """Write a report, a manuscript's files or a front page, or print one table, as ``fedbench report``.
 
     Args:
         folder: Directory of runs, a published report, or a directory of these.
         into: Directory to publish the report in.
         paper: Report the runs of this paper only.
-        compare: Test the differences between the values of this key.
+        compare: Test the differences between the values of this key, such as ``"algo"``.
         latex: Write the files of a manuscript.
         metric: The metric; of a manuscript and of a table several, separated by commas.
         baseline: Compare with this value only.
@@ -46,10 +47,11 @@ def execute(
         alpha: Significance level of the tests.
 
     Returns:
-        The status is 1 if runs are left out.
+        The result: its ``page`` is the report, or main.tex of a manuscript, and its ``status`` is 1
+        if runs are left out.
 
     Raises:
-        RequestError: If an argument is wrong.
+        RequestError: If there are no runs, or an argument is wrong.
     """
     folder = existing_directory("DIR", folder)
     target = user_path("--into", into) if into else None
@@ -100,3 +102,6 @@ def execute(
         page = (target or folder / "report") / PAGE
     print(text)
     return CommandResult(1 if left_out else 0, page)
+
+
+execute = report
