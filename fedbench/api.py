@@ -46,7 +46,7 @@ def run(overrides: Overrides = "", *, config_dir: str | Path | None = None) -> R
 def sweep(
     overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
 ) -> list[Run]:
-    """Run every combination of values, as ``fedbench -m``, and return the complete runs in their order.
+    """Run every combination, as ``fedbench -m``, and return the complete runs in their order.
 
     Args:
         overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or,

@@ -1,15 +1,16 @@
-"""The command line: the command that it names, with its arguments as values, and exit statuses of errors."""
+"""The command line: its command with arguments as values, and exit statuses of errors."""
 
 import os
 import re
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import fedbench
 from fedbench.commands.arguments import COMMANDS, Parser, tree
@@ -78,35 +79,41 @@ def _execute(typed: list[str], debug: bool) -> int:
     args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         raise _unknown_argument(parser, unknown[0])
-    values = vars(args) | {"command": command, "debug": debug}
     if command == "run" and ("multirun" in args or "on" in args) and "cfg" not in args:
         command = "sweep"  # of one run, where a cluster carries it out
     if WORLD_SIZE > 1 and command != "run":
         raise RequestError(
             "torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun"
         )
-    if "config_dir" in args:
-        values["config_dir"] = existing_directory("config_dir", args.config_dir)
+    return _execute_command(command, vars(args) | {"command": command, "debug": debug})
+
+
+def _execute_command(command: str, values: dict[str, Any]) -> int:
+    """Call the function of a command with its arguments, and return the exit status."""
+    if "config_dir" in values:
+        values["config_dir"] = existing_directory("config_dir", values["config_dir"])
     with answered_by(end_at_once):
         execute = import_module(f"fedbench.commands.{_MODULES.get(command, command)}").execute
-    names = signature(execute).parameters
-    if "executor" in names:
+    trains = command == "run"
+    if "executor" in signature(execute).parameters:
         from fedbench.runs.executors.options import make_executor
 
-        options = signature(make_executor).parameters
-        values["executor"] = make_executor(
-            **{name: values[name] for name in options if name in values}
-        )
+        values["executor"] = make_executor(**_accepted(make_executor, values))
+        trains = True
+
     try:
         with user_code_from(values.get("config_dir")):
-            result: CommandResult = execute(
-                **{name: values[name] for name in names if name in values}
-            )
+            result: CommandResult = execute(**_accepted(execute, values))
     except NotWritten as error:
-        if command == "run" or "executor" in values:  # something has been run
+        if trains:
             raise
         raise RequestError(str(error)) from error
     return result.status
+
+
+def _accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are arguments of a function."""
+    return {name: values[name] for name in signature(function).parameters if name in values}
 
 
 def _command(typed: list[str]) -> tuple[str, list[str]]:
@@ -120,16 +127,17 @@ def _command(typed: list[str]) -> tuple[str, list[str]]:
     if first in COMMANDS:
         return first, [*typed[:before], *typed[before + 1 :]]
     if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", first):
+        usage = "; to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"
         hint = nearest(first, [*COMMANDS, *(f"{key}=..." for key in _TYPED_ALONE)])
         raise RequestError(
-            f"{first!r} is neither a command of fedbench ({', '.join(COMMANDS)}) nor an override (KEY=VALUE)"
-            f"{hint or '; to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`'}"
+            f"{first!r} is neither a command of fedbench ({', '.join(COMMANDS)}) "
+            f"nor an override (KEY=VALUE){hint or usage}"
         )
     return "run", typed
 
 
 def _unknown_argument(parser: Parser, typed: str) -> RequestError:
-    """Return the error for an argument that a command does not take; a flag may be a key typed with dashes."""
+    """Return the error for an argument of no command, such as a key typed with dashes."""
     name, _, value = typed.partition("=")
     key = name.lstrip("-").replace("-", "_")
     if not name.startswith("-"):
@@ -147,19 +155,12 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
 def _explained(error: BaseException, debug: bool, forced: bool) -> int:
     """Print what ended the command in one line, and return the exit status."""
     if RANK:
-        relayed = (
-            isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
-        )
-        if relayed or (LOCAL_RANK and isinstance(error, RequestError)):
-            # the first process says why; torchrun ends all as soon as one has ended
-            time.sleep(_TURN)
-            return 1
-        return _fail(f"process {RANK} of {WORLD_SIZE}: {type(error).__name__}: {error}", 1)
+        return _explained_by_other(error)
     if (end := interruption(error)) is not None:
-        again = (
-            f"run the same command again to resume{' (force=true starts over)' if forced else ''}"
-        )
-        return _fail(f"interrupted{getattr(end, 'where', '')}; {again}", exit_status(end))
+        over = " (force=true starts over)" if forced else ""
+        place = getattr(end, "where", "")
+        message = f"interrupted{place}; run the same command again to resume{over}"
+        return _fail(message, exit_status(end))
     if isinstance(error, DamagedRun | NotWritten | LostProcess | FailedElsewhere):
         return _fail(str(error), 1)
     if debug:
@@ -169,9 +170,18 @@ def _explained(error: BaseException, debug: bool, forced: bool) -> int:
     return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
 
 
+def _explained_by_other(error: BaseException) -> int:
+    """Print what ended another process than the first, and return the exit status."""
+    is_relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
+    if is_relayed or (LOCAL_RANK and isinstance(error, RequestError)):
+        time.sleep(_TURN)  # torchrun ends all processes as soon as one has ended
+        return 1
+    return _fail(f"process {RANK} of {WORLD_SIZE}: {type(error).__name__}: {error}", 1)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Print nothing inside this block: the first of the processes that torchrun has started prints for all."""
+    """Print nothing inside this block: the first process of torchrun prints for all."""
     with (
         Path(os.devnull).open("w", encoding="utf-8") as null,
         redirect_stdout(null),

@@ -1,4 +1,4 @@
-"""``fedbench completion SHELL`` prints a script of shtab, which completes commands, flags, keys and choices by Tab."""
+"""``fedbench completion SHELL``: a script of shtab that completes commands, keys and choices."""
 
 import shtab
 
@@ -28,7 +28,7 @@ def execute(shell: str) -> CommandResult:
 
 
 def _candidates() -> list[str]:
-    """Return the keys of every run, and the choices of the groups: shells complete the text after = apart."""
+    """Return keys and choices of groups; shells complete the text after = apart."""
     keys = [
         key.name
         for key in read(CONFIG_DIR / "config.yaml").keys

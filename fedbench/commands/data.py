@@ -1,4 +1,4 @@
-"""``fedbench data prepare|verify|show|export-partition NAME``: download, check and describe data sets."""
+"""``fedbench data ACTION NAME``: download, check and describe data sets."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,7 +64,10 @@ def _verify(config: RunConfig) -> int:
     for path, result, _ in findings:
         print(f"{path}  {result}")
     if wrong := sum(differs for _, _, differs in findings):
-        remedy = "remove them to download the official ones, or state in your results which data they contain"
+        remedy = (
+            "remove them to download the official ones, "
+            "or state in your results which data they contain"
+        )
         print(f"{name}: {wrong} of {len(findings)} files are not the official ones; {remedy}")
         return 1
     try:
@@ -94,7 +97,7 @@ def _show(config: RunConfig) -> None:
 
 
 def _export(config: RunConfig, path: Path) -> None:
-    """Write the training and test examples of every client to a file, which ``data/partition=indices`` reads."""
+    """Write the examples of every client to a file that ``data/partition=indices`` reads."""
     name = config.names.data
     if path.exists():
         raise RequestError(f"{path} exists already; remove it, or name another file")
@@ -110,5 +113,6 @@ def _export(config: RunConfig, path: Path) -> None:
     rule = "+data/partition=indices" if config.data.partition is None else "data/partition=indices"
     print(f"written: {path} ({data.num_clients} clients)")
     print(
-        f"to use it: fedbench data={name} {rule} data.partition.file={path} data.clients={data.num_clients}"
+        f"to use it: fedbench data={name} {rule} "
+        f"data.partition.file={path} data.clients={data.num_clients}"
     )

@@ -1,4 +1,4 @@
-"""``fedbench list``: the choices of the config groups and the tables of the papers, or the card of one choice."""
+"""``fedbench list``: the choices of config groups and tables of papers, or the card of a choice."""
 
 import inspect
 import re
@@ -102,7 +102,7 @@ def _data_card(name: str, config_dir: Path | None) -> str:
 
 
 def card(group: str, name: str, config_dir: Path | None) -> str:
-    """Return a choice of a group as text: its docstring, and its keys with defaults, searched values and comments.
+    """Return the card of a choice: its docstring, and its keys with defaults and comments.
 
     Args:
         group: The config group, such as ``algo`` or ``data/partition``.
@@ -157,7 +157,7 @@ def _documentation(target: str, section: str) -> str:
 
 
 def _keys(name: str, files: Mapping[str, Path]) -> dict[str, Key]:
-    """Return the keys of a config file by name, after those of the files of its group that it includes."""
+    """Return the keys of a config file and of the files of its group that it includes, by name."""
     file = read(files[name])
     keys: dict[str, Key] = {}
     for included in file.includes:

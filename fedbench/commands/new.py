@@ -1,4 +1,4 @@
-"""``fedbench new algorithm|model|data|partition|metric NAME``: a Python file, its config file and its test."""
+"""``fedbench new KIND NAME``: a Python file, its config file and its test."""
 
 import builtins
 import importlib.util
@@ -44,8 +44,9 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
         or importlib.util.find_spec(name) is not None
     ):
         raise RequestError(
-            f"{name!r} cannot name a new {kind}: it must be lower-case letters, digits and _, and neither a word or "
-            f"module of Python nor a choice of {group} of fedbench; use my_{kind}, for example"
+            f"{name!r} cannot name a new {kind}: it must be lower-case letters, digits and _, and "
+            f"neither a word or module of Python nor a choice of {group} of fedbench; "
+            f"use my_{kind}, for example"
         )
     files = {
         f"{kind}.py.txt": folder / f"{name}.py",

@@ -28,7 +28,7 @@ def plot(
     log: bool = False,
     out: str | Path | None = None,
 ) -> CommandResult:
-    """Draw a metric of the runs in a directory, as ``fedbench plot``, and print the name of the file.
+    """Draw a metric of the runs in a directory, as ``fedbench plot``.
 
     Args:
         folder: Directory of the runs.
@@ -61,8 +61,9 @@ def plot(
     lines = max(len(panel.series) for panel in panels)
     if len(panels) > _MOST_PANELS or lines > _MOST_LINES:
         raise RequestError(
-            f"{len(panels)} settings with up to {lines} lines each are too many to tell apart (at most {_MOST_PANELS} "
-            f"and {_MOST_LINES}); choose some with --where KEY=VALUE, such as --where algo=fedavg"
+            f"{len(panels)} settings with up to {lines} lines each are too many to tell apart "
+            f"(at most {_MOST_PANELS} and {_MOST_LINES}); "
+            "choose some with --where KEY=VALUE, such as --where algo=fedavg"
         )
     if log and not any((series.y > 0).any() for panel in panels for series in panel.series):
         raise RequestError(f"--log needs values above 0, and {y} has none")

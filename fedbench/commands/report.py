@@ -1,4 +1,4 @@
-"""``fedbench report``: the report of a directory of runs, the front page of published reports, or one of its tables."""
+"""``fedbench report``: a report of runs, a front page of published reports, or one table."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def report(
     dated: bool = False,
     alpha: float | None = None,
 ) -> CommandResult:
-    """Write a report, a manuscript's files or a front page, or print one table, as ``fedbench report``.
+    """Write a report, a manuscript or a front page, or print one table, as ``fedbench report``.
 
     Args:
         folder: Directory of runs, a published report, or a directory of these.

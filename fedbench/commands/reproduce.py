@@ -53,15 +53,7 @@ def execute(
         RequestError: If the request is wrong; nothing is changed on disk.
     """
     parts = [name for name in names if "=" not in name]
-    overrides = parse_overrides(name for name in names if "=" in name)
-    for o in overrides:
-        if not o.key.startswith((*_COMMON, *_LAUNCHER)):
-            raise RequestError(
-                f"{o.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers determine the "
-                f"other keys; to run a variant, type fedbench -m experiment=NAME {o.text}"
-            )
-    launcher = [o.text for o in overrides if o.key.startswith(_LAUNCHER)]
-    common = [o.text for o in overrides if o.text not in launcher]
+    common, launcher = _overrides([name for name in names if "=" in name])
     if hours is not None:
         validate("--hours", hours, Positive)
     if seeds is not None:
@@ -87,13 +79,38 @@ def execute(
     print(f"profile {profile}, results in {settings.results_dir}")
     print(plan_text(parts, runs, missing), flush=True)
     for paper, variant in missing_variants(parts) if readings else ():
-        place = f"its algorithms are in {variant.config_dir} of fedbench's repository; type the command there to run it"
-        print(f"without the variant {variant.id} of {paper.id}: {place}", flush=True)
+        print(
+            f"without the variant {variant.id} of {paper.id}: its algorithms are in "
+            f"{variant.config_dir} of fedbench's repository; type the command there to run it",
+            flush=True,
+        )
     if plan:
         return CommandResult()
     if hours is not None:
         runs = [run for run in runs if run.done or run.experiment not in missing]
     return _execute(parts, runs, settings.results_dir, common, executor, hours)
+
+
+def _overrides(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides of all runs, and those that configure a launcher of Hydra.
+
+    Raises:
+        RequestError: For an override of a key that the papers determine.
+    """
+    common = []
+    launcher = []
+    for o in parse_overrides(texts):
+        if o.key.startswith(_LAUNCHER):
+            launcher.append(o.text)
+        elif o.key.startswith(_COMMON):
+            common.append(o.text)
+        else:
+            raise RequestError(
+                f"{o.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the "
+                "papers determine the other keys; to run a variant, type "
+                f"fedbench -m experiment=NAME {o.text}"
+            )
+    return common, launcher
 
 
 def _execute(

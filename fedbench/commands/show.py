@@ -1,4 +1,4 @@
-"""``fedbench show RUN``: one run in a terminal: configuration, numbers with their curves, and how to load it."""
+"""``fedbench show RUN``: one run in a terminal, its facts and its numbers with curves."""
 
 import shlex
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def _only_run(path: Path) -> Path:
 
 
 def _facts(run: Run) -> Iterator[str]:
-    """Yield a line per fact about a run: its title, state, versions, command and departures from the experiment."""
+    """Yield lines of facts about a run: title, state, versions, command and departures."""
     meta = run.meta
     status = status_of(run.path)
     versions = meta.get("versions", {})
@@ -72,7 +72,8 @@ def _facts(run: Run) -> Iterator[str]:
         f": {status.error}" if status.error else ""
     )
     yield (
-        f"  {meta.get('started')} to {meta.get('ended') or '?'}, fedbench {versions.get('fedbench', '?')}, "
+        f"  {meta.get('started')} to {meta.get('ended') or '?'}, "
+        f"fedbench {versions.get('fedbench', '?')}, "
         f"torch {versions.get('torch', '?')}, {meta.get('device')}"
     )
     yield f"  fedbench {shlex.join(meta.get('overrides', []))}"
@@ -97,7 +98,7 @@ def _numbers(run: Run) -> Iterator[str]:
 
 
 def sparkline(values: np.ndarray) -> str:
-    """Return values [T] as blocks: each is as high as the mean of an equal span, between the least and the largest."""
+    """Return values [T] as blocks, each as high as the mean of an equal span of values."""
     means = np.array([part.mean() for part in np.array_split(values, min(_WIDTH, len(values)))])
     heights = (means - values.min()) / (np.ptp(values) or 1.0)
     return "".join(_BLOCKS[round(7 * height)] for height in heights)

@@ -1,4 +1,4 @@
-"""``fedbench -m KEY=V1,V2 ...`` runs every combination, here or through a launcher of Hydra, such as that for SLURM."""
+"""``fedbench -m KEY=V1,V2 ...``: every combination, here or through a launcher of Hydra."""
 
 import shlex
 import sys

@@ -41,7 +41,7 @@ def execute(
     config_dir: Path | None = None,
     debug: bool = False,
 ) -> CommandResult:
-    """Tune methods, compare them if the command is ``compare``, and write tables, a page and a config file.
+    """Tune methods, compare them if the command is ``compare``, and write tables and a page.
 
     Args:
         command: The command.
@@ -115,7 +115,10 @@ def _outlook(request: TuningRequest, rounds: int) -> str:
     )
     seeds = len(request.table_seeds)
     if not seeds:
-        return f"{plan}; a score chooses values, and decides nothing between methods, for which type compare"
+        return (
+            f"{plan}; a score chooses values, and decides nothing between methods, "
+            "for which type compare"
+        )
     tests = methods * (methods - 1) // 2 if request.baseline is None else methods - 1
     needed = least_blocks(2 * tests, 0.05) or 0
     decide = f"decide {plural(tests, 'difference')} at 5 %"
@@ -149,13 +152,14 @@ def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter
         file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, tuned_experiment(searches, command))
-        use = f"-m experiment=tuned/{folder.name} algo={methods} seed={','.join(map(str, range(TABLE_SEEDS)))}"
+        seeds = ",".join(map(str, range(TABLE_SEEDS)))
+        use = f"-m experiment=tuned/{folder.name} algo={methods} seed={seeds}"
         text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
     return f"{text}\nwritten: {folder / PAGE}", chapter
 
 
 def _folder(studies: Sequence[Study]) -> Path:
-    """Return the directory of the tables: named after the data set or experiment, and a digest of the searches."""
+    """Return the directory of the tables, named after the task and a digest of the searches."""
     config = studies[0].config
     facts = "".join(f"{study.method}{study.folder.name}" for study in studies)
     name = f"{config.task_name.replace('/', '_')}_{hashlib.sha256(facts.encode()).hexdigest()[:6]}"
@@ -163,7 +167,7 @@ def _folder(studies: Sequence[Study]) -> Path:
 
 
 def _table_runs(chosen: Sequence[Tuned]) -> list[list[str]]:
-    """Return the overrides of the runs of the table: chosen values, all training examples, the seeds of the table."""
+    """Return the overrides of the runs of the table, with chosen values and all examples."""
     runs = []
     for tuned in chosen:
         request = tuned.study.request

@@ -125,7 +125,7 @@ def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[s
 
 
 def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
-    """YAML text with comments: at the end of a key's line where they fit, otherwise on lines above the key.
+    """Return YAML text with comments, at the end of a key's line if they fit, else above it.
 
     Args:
         yaml_text: A mapping in block style; it parses to the same value afterwards.
@@ -149,7 +149,7 @@ def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
 
 
 def _keys(text: str) -> Iterator[Node]:
-    """Yield the dotted name, the key and the value of every key in block style, in the order of the text."""
+    """Yield the dotted name, key node and value node of every key in block style, in order."""
 
     def walk(node: yaml.Node | None, prefix: str) -> Iterator[Node]:
         if isinstance(node, yaml.MappingNode) and not node.flow_style:
@@ -165,7 +165,7 @@ def _is_block(value: yaml.Node) -> bool:
 
 
 def _comments(lines: Sequence[str], nodes: Sequence[Node], first_row: int) -> dict[str, list[str]]:
-    """Return the lines of comment per key: those above the key, at the end of its line, and below that."""
+    """Return the comment lines of each key: above it, at its end, and continued below."""
     starts = {key.start_mark.line: name for name, key, _ in nodes}
     ends = {}
     for name, key, value in nodes:
@@ -197,7 +197,7 @@ def _plain(comment: str) -> str:
 def _files(
     roots: Sequence[Path], group: str, name: str, package: str
 ) -> list[tuple[ConfigFile, str]]:
-    """Return a file and, before it, the files that it includes, with the sections that their keys belong to."""
+    """Return a file after the files that it includes, each with the section of its keys."""
     file = read(_file(roots, f"{group}/{name}"))
     files = []
     for other in file.includes:
@@ -215,7 +215,7 @@ def _file(roots: Sequence[Path], name: str) -> Path:
 
 @cache
 def citation(target: str) -> Citation | None:
-    """Return the licence and reference of the source that a ``_target_`` names; None for one outside of fedbench.
+    """Return the licence and reference of a data source; None for one outside of fedbench.
 
     Args:
         target: Dotted path of a function, such as ``fedbench.data.sources.mnist.load``.
@@ -230,6 +230,6 @@ def citation(target: str) -> Citation | None:
 
 @cache
 def method_name(algo: str) -> str:
-    """Return the name of a method as papers print it, from the head of its config file; else its ``algo``."""
+    """Return a method's name as papers print it, by the head of its config file; else ``algo``."""
     path = CONFIG_DIR / "algo" / f"{algo}.yaml"
     return re.split(r" \(|:", read(path).about)[0] if path.is_file() else algo

@@ -1,8 +1,9 @@
-"""From override texts to a typed configuration: Hydra composes the groups, keys and presets are set, the schema parses.
+"""From override texts to a typed configuration.
 
-Hydra takes 0.03 s for a choice of config groups, and a plan has thousands of configurations. So the
-groups are composed once per process, without the method, whose section is composed apart and merged
-in. Trees are never changed in place.
+Hydra composes the groups, keys and presets are set, and the schema parses the result. Hydra takes
+0.03 s for a choice of config groups, and a plan has thousands of configurations. So the groups are
+composed once per process, without the method, whose section is composed apart and merged in. Trees
+are never changed in place.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def compose_run(overrides: Sequence[str]) -> RunConfig:
 
 
 class Composer:
-    """Composes configurations from fedbench's config tree and, if given, a directory of the user's own.
+    """Composer of configurations from fedbench's config tree and a directory of the user's own.
 
     Hydra's global state is the same after every call, also inside another program that uses Hydra.
 
@@ -97,7 +98,8 @@ class Composer:
             twin = CONFIG_DIR / file.relative_to(config_dir)
             if twin.is_file() and twin.read_bytes() != file.read_bytes():
                 raise RequestError(
-                    f"{file} is hidden by fedbench's own {file.relative_to(config_dir)}; give it another name"
+                    f"{file} is hidden by fedbench's own {file.relative_to(config_dir)}; "
+                    "give it another name"
                 )
 
     def __reduce__(self) -> tuple[type[Composer], tuple[Path | None]]:
@@ -118,7 +120,8 @@ class Composer:
         for o in overrides:
             if o.key.startswith(("hydra.", "hydra/")):
                 raise RequestError(
-                    f"{o.text} configures sweeps, which -m makes; results_dir=DIR is where runs are written"
+                    f"{o.text} configures sweeps, which -m makes; "
+                    "results_dir=DIR is where runs are written"
                 )
         with explained(lambda: self._known(overrides)):
             written, choices = self._written(overrides)
@@ -141,7 +144,7 @@ class Composer:
         )
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
-        """Return the configuration with presets merged in, as it is written or with interpolations replaced by values.
+        """Return the configuration with presets merged in, with or without interpolations resolved.
 
         The second value is the choice of each config group, also of groups within groups such as
         ``data/partition``.
@@ -155,7 +158,7 @@ class Composer:
             return copy.deepcopy(resolved(tree) if resolve else tree), choices
 
     def multirun(self, task: Callable[[Any], Any], texts: Sequence[str]) -> Any:
-        """Return what Hydra's launcher makes of a sweep: batches of jobs, each with the value that the task returns.
+        """Return the batches of jobs of a sweep of Hydra, each job with the task's return value.
 
         Raises:
             RequestError: If the launcher is refused.
@@ -165,7 +168,7 @@ class Composer:
             return hydra.multirun(None, task, typed, with_log_configuration=False)
 
     def _departures(self, names: Choices, written: Tree) -> dict[str, list[Any]]:
-        """Return the keys whose values differ from the experiment with its settings for the method: [there, here]."""
+        """Return the keys that differ from the experiment, each with [value there, value here]."""
         texts = (f"experiment={names.experiment}", f"algo={names.algo}")
         if texts not in self._baselines:
             as_published, _ = self._written(parse_overrides(texts))
@@ -190,11 +193,13 @@ class Composer:
             if o.sweeps:
                 values = f" ({', '.join(o.values)})" if o.values else ""
                 raise RequestError(
-                    f"{o.key} has several values{values}; to run each of them, add -m; a list is [A,B]"
+                    f"{o.key} has several values{values}; "
+                    "to run each of them, add -m; a list is [A,B]"
                 )
             if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
                 raise RequestError(
-                    f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set"
+                    f"unknown key {o.key}; "
+                    "`fedbench --cfg job data=NAME` shows the keys of a data set"
                 )
 
         try:
@@ -214,7 +219,7 @@ class Composer:
         }, choices
 
     def _of_groups(self, texts: tuple[str, ...]) -> Composed:
-        """Return the configuration of choices: all but the method's section, merged with what other files set in it."""
+        """Return the configuration of choices; the method's section is composed apart."""
         methods = [text for text in texts if text.startswith("algo=")]
         if len(methods) != 1:
             return self._by_hydra("config", texts)
@@ -259,7 +264,7 @@ class Composer:
 
 @contextmanager
 def _hydra() -> Iterator[Any]:
-    """Yield Hydra, initialised on the config tree; afterwards its global state is as it was before."""
+    """Yield Hydra, initialised on the config tree; its global state is restored afterwards."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import JobRuntime
@@ -319,7 +324,7 @@ def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:
 
 
 def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
-    """Return the configuration with the experiment's settings for the chosen algorithm instead of its defaults.
+    """Return the configuration with the experiment's settings for the chosen algorithm.
 
     A key under ``presets.<algo>.local`` belongs to ``local``, any other to ``algo``.
 
@@ -372,7 +377,7 @@ def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
 
 
 def stored(written: Tree, tree: Tree) -> Tree:
-    """Return the configuration as files and trackers get it: text from environment variables is as written.
+    """Return the configuration for files and trackers, without text of environment variables.
 
     Args:
         written: The configuration with interpolations as they are written.

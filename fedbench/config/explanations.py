@@ -16,14 +16,18 @@ _EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}
 _MOST_CHOICES = 6  # in a hint
 # names of keys in other libraries and papers that are spelled quite differently
 _SYNONYMS = {
-    "learning_rate": "lr", "bs": "batch_size", "wd": "weight_decay", "method": "algo", "random_seed": "seed",
+    "learning_rate": "lr",
+    "bs": "batch_size",
+    "wd": "weight_decay",
+    "method": "algo",
+    "random_seed": "seed",
     "fraction": "participation",
-}  # fmt: skip
+}
 
 
 @contextmanager
 def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-    """Raise a RequestError for an error of Hydra's, OmegaConf's or a config file's inside this block.
+    """Raise a RequestError for an error of Hydra, OmegaConf or a config file inside this block.
 
     Args:
         known: Returns the dotted keys of the configuration.
@@ -79,7 +83,10 @@ def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
     ):
         return divides
     if any(other.startswith(f"{key}.") for other in known):
-        return f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
+        return (
+            f"{key}={{...}} sets a key that {key} does not have; "
+            "`fedbench --cfg job` shows its keys"
+        )
     return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"
 
 
@@ -112,7 +119,7 @@ def meant(key: str, known: Sequence[str]) -> str:
 
 
 def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """Return the keys that another algorithm, partition or scenario would have, each with the choices that have it."""
+    """Return the keys of this name that other choices of groups have, with these choices."""
     keys = []
     for group in ("algo", "data/partition", *SCENARIOS):
         prefix = group.replace("/", ".")

@@ -1,4 +1,4 @@
-"""Identity of a run: what makes two runs one setting, whatever the seed, the machine and the place of the code.
+"""Identity of a setting, whatever the seed, the machine and the place of the code.
 
 The digest covers the values of the configuration, the content of the user files and the source of
 the user code that it names, and the stable names (:mod:`fedbench.config.targets`) and revisions of
@@ -28,9 +28,10 @@ KeyPath: TypeAlias = tuple[Any, ...]  # the keys of a value, from the root of th
 IDENTITY_FORMAT = 1
 """Version of the rules in this module. It enters the digest from 2 on.
 
-Raise it when the same configuration comes to mean different numbers for every run, for example because random streams
-or the loop change; all finished runs are then trained again. If one method changes, raise the ``REVISION`` of its file
-instead. If nothing but the place of code changes, add a row to ``targets.MOVED``.
+Raise it when the same configuration comes to mean different numbers for every run, for example
+because random streams or the loop change; all finished runs are then trained again. If one method
+changes, raise the ``REVISION`` of its file instead. If nothing but the place of
+code changes, add a row to ``targets.MOVED``.
 """
 
 # keys of data that name files or directories of the user
@@ -41,8 +42,8 @@ REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "m
 # the seed, and keys and sections that change no numbers, the precision of the engine aside; a
 # number that eval_train_every leaves out of a round is missing there and the same elsewhere
 _NEUTRAL = (
-    "seed.", "device.", "eval_train_every.", "data_dir.", "results_dir.", "force.", "tracker.", "engine.",
-    "data.download.", "data.mirrors.", "keep_state.", "objective.", "tuned_on.",
+    "seed.", "device.", "eval_train_every.", "data_dir.", "results_dir.", "force.", "tracker.",
+    "engine.", "data.download.", "data.mirrors.", "keep_state.", "objective.", "tuned_on.",
 )  # fmt: skip
 # Options that fedbench's own functions gained after their first release, by stable name, each with
 # the value that is what they did before. With this value an option is no part of a setting, so that
@@ -56,9 +57,13 @@ ADDED: dict[str, Tree] = {
 # without the key
 _DEFAULTS_ADDED_LATER: Tree = {
     "data.validation": 0,
-    "local.schedule": "constant", "local.decay_factor": None, "local.decay_every": 1, "local.decay_at": None,
-    "local.decay_to": 0, "evaluate.clients": "all",
-}  # fmt: skip
+    "local.schedule": "constant",
+    "local.decay_factor": None,
+    "local.decay_every": 1,
+    "local.decay_at": None,
+    "local.decay_to": 0,
+    "evaluate.clients": "all",
+}
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -121,12 +126,12 @@ def identify(config: Tree) -> Identity:
 
 
 def setting(config: Tree) -> Tree:
-    """Return the dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
+    """Return the dotted keys that make the setting: all but the seed and neutral keys."""
     return leaves(_numbers(config))
 
 
 def _numbers(section: Tree, prefix: str = "") -> Tree:
-    """Return a configuration without the seed, keys that change no numbers, and options with their earlier meaning."""
+    """Return a configuration without the seed, neutral keys and options with earlier meanings."""
     target = section.get("_target_")
     added = ADDED.get(stable(target), {}) if isinstance(target, str) else {}
     later = _DEFAULTS_ADDED_LATER | {f"{prefix}{name}": value for name, value in added.items()}
@@ -144,7 +149,7 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
 
 
 def _canonical(value: Any, key: str = "") -> Any:
-    """Return a value as it enters the digest: functions by name, and whole floats as ints (q=1 and q=1.0 are equal)."""
+    """Return a value as it enters the digest: functions by name, whole floats as ints."""
     if isinstance(value, dict):
         return {str(k): _canonical(v, k) for k, v in value.items()}
     if isinstance(value, list):
@@ -168,9 +173,10 @@ def _sections(section: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree
 
 @cache
 def _revision(target: str) -> int:
-    """Return the constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
+    """Return the constant ``REVISION`` of the file of one of fedbench's own methods; else 1.
 
-    A method's revision is raised when its results change, also by a change of what it imports.
+    The file is read and not imported. A method's revision is raised when its results change,
+    also by a change of what it imports.
     """
     file = _PACKAGE.parent / (target.rpartition(".")[0].replace(".", "/") + ".py")
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -182,7 +188,7 @@ def _revision(target: str) -> int:
 
 
 def _user_files(config: Tree) -> dict[KeyPath, str]:
-    """Return the digests of the user's files and directories that a configuration names and that exist, by their keys.
+    """Return the digests of the user's existing files that a configuration names, by their keys.
 
     Below a function of the user's own, these are also the strings, alone or in a list, that look
     like a path and name an existing one.
@@ -220,7 +226,7 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
 
 
 def _digest_of(value: object, apart: Path) -> str | None:
-    """Return the digest of the file or directory that a value names, or of those that a list names; else None."""
+    """Return the digest of the paths that a value or list names; None if there are none."""
     if isinstance(value, list):
         digests = [_digest_of(v, apart) if _looks_like_path(v) else None for v in value]
         return (
@@ -243,7 +249,7 @@ def _existing(value: object) -> Path | None:
 
 
 def _looks_like_path(value: object) -> bool:
-    """Return whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
+    """Return whether a value has a separator or a suffix; ``sum`` is a word, even beside a file.
 
     The working directory and those around it, such as ``/``, are no data.
     """
@@ -256,7 +262,7 @@ def _looks_like_path(value: object) -> bool:
 
 
 def content_digest(path: Path, apart: Path | None = None) -> str:
-    """Return the SHA-256 of a file's content, or of the relative names and contents of all files in a directory.
+    """Return the SHA-256 of a file, or of the relative names and contents of a directory's files.
 
     Args:
         path: A file or a directory.

@@ -1,7 +1,4 @@
-"""Override text (``KEY=VALUE``) in Hydra's grammar, parsed for the command line, sweeps, papers and Python.
-
-Also the config groups that overrides choose from.
-"""
+"""Override texts (``KEY=VALUE``) in Hydra's grammar, and the config groups they choose from."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ class Override:
 
 
 def parse_overrides(texts: Iterable[str]) -> list[Override]:
-    """Return parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice and are left out.
+    """Return parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice.
 
     Raises:
         RequestError: If a text is not an override, deletes a key, or gives a config group anything
@@ -158,13 +155,14 @@ def by_hydra(text: str) -> HydraOverride:
     except (HydraException, RecursionError, ValueError) as error:
         fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
         if key and equals:
-            remedy = f"quote values with brackets, commas or other special characters: \"{key}='{value[:300]}'\""
+            example = f"\"{key}='{value[:300]}'\""
+            remedy = f"quote values with brackets, commas or other special characters: {example}"
             fault = f"cannot be read as KEY=VALUE; {remedy}"
         raise RequestError(f"{shown(text)} {fault}") from error
 
 
 def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
-    """Return override texts for what Python code passes to ``fedbench.run``: one string, several, or a nested mapping.
+    """Return the override texts of one string, of several, or of a nested mapping.
 
     Args:
         given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is
@@ -184,7 +182,7 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 
 def as_value(value: object) -> str:
-    """Return a Python value in Hydra's grammar: strings that it would read as something else are quoted.
+    """Return a Python value in Hydra's grammar, which quotes strings if they could be misread.
 
     NumPy's scalars count as the Python values that they hold.
     """

@@ -1,4 +1,4 @@
-"""The configuration of one run: a resolved mapping, read once into frozen dataclasses by pydantic."""
+"""The configuration of one run, read once from a mapping into dataclasses by pydantic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -87,7 +87,7 @@ Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the config groups; None where none was chosen, and those of scenarios by group."""
+    """The choices of the config groups; those of scenarios by group."""
 
     algo: str
     data: str
@@ -141,7 +141,7 @@ _SCHEDULE = {field.name for field in fields(Schedule)} - {"rounds"}
 
 @dataclass(frozen=True)
 class DataConfig(_Keys):
-    """The section ``data``: a source, a partition and label noise; further keys are those of the source.
+    """The section ``data``: a source, a partition and label noise, and keys of the source.
 
     Attributes:
         partition: None where the source assigns examples to clients.
@@ -186,7 +186,7 @@ class InitConfig(_Keys):
 
 @dataclass(frozen=True)
 class EvaluateConfig(_Keys):
-    """The section ``evaluate``: the number of clients in the sample that is evaluated, or None for all clients."""
+    """The section ``evaluate``: the number of clients that are evaluated, or None for all."""
 
     clients: Annotated[int | None, _count_or("all")]
 
@@ -275,7 +275,8 @@ class RunConfig(Keys):
 
 _KEYS = TypeAdapter(Keys)
 _REMEDIES = {
-    "participation": "1.0 is all clients, a lower number is a share of them, and a number above 1 is a count",
+    "participation": "1.0 is all clients, a lower number is a share of them, "
+    "and a number above 1 is a count",
     "seed": "for several seeds type -m seed=0,1,2",
     "data.seed": "use null for the run's seed",
 }
@@ -366,7 +367,8 @@ def _refuse_contradictions(keys: Keys) -> None:
     if keys.seed in keys.tuned_on:
         used = f"tuned_on={config_value(keys.tuned_on)}"
         raise RequestError(
-            f"seed={keys.seed} is one of the seeds that values were tuned on ({used}); results need others"
+            f"seed={keys.seed} is one of the seeds that values were tuned on ({used}); "
+            "results need others"
         )
     last_rate = keys.local.lr * keys.local.schedule.factor(max(0, rounds - 1))
     if last_rate < 1e-30:  # whose reciprocal still fits into float32

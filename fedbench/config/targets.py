@@ -1,4 +1,4 @@
-"""Functions that a configuration names by ``_target_``: their names, where their code is, and calling them.
+"""Functions that a configuration names by ``_target_``: names, code and calls.
 
 The stable name of one of fedbench's own functions is its dotted path at its first release. It is an
 opaque identifier from then on: it is what enters the identity of a run, and what runs on disk and
@@ -39,14 +39,24 @@ MOVED: dict[str, str] = {
     "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
     "fedbench.data.partition_label": "fedbench.data.partitions.label",
     "fedbench.data.partitions.index_file.indices": "fedbench.data.partitions.given.indices",
-    "fedbench.data.partitions.quantity.lognormal_sizes": "fedbench.data.partitions.basic.lognormal_sizes",
-    "fedbench.data.partition_quantity.lognormal_sizes": "fedbench.data.partitions.basic.lognormal_sizes",
-    "fedbench.data.partitions.quantity.power_law_sizes": "fedbench.data.partitions.basic.power_law_sizes",
-    "fedbench.data.partition_quantity.power_law_sizes": "fedbench.data.partitions.basic.power_law_sizes",
+    "fedbench.data.partitions.quantity.lognormal_sizes": (
+        "fedbench.data.partitions.basic.lognormal_sizes"
+    ),
+    "fedbench.data.partition_quantity.lognormal_sizes": (
+        "fedbench.data.partitions.basic.lognormal_sizes"
+    ),
+    "fedbench.data.partitions.quantity.power_law_sizes": (
+        "fedbench.data.partitions.basic.power_law_sizes"
+    ),
+    "fedbench.data.partition_quantity.power_law_sizes": (
+        "fedbench.data.partitions.basic.power_law_sizes"
+    ),
     "fedbench.models.lenet.LeNet": "fedbench.models.cnn.LeNet",
     "fedbench.runs.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
     "fedbench.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
-    "fedbench.runs.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
+    "fedbench.runs.trackers.tensorboard.TensorboardTracker": (
+        "fedbench.runs.trackers.TensorboardTracker"
+    ),
     "fedbench.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
     "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
     "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
@@ -70,7 +80,7 @@ def stable(target: str) -> str:
 
 
 def within_fedbench(target: object) -> bool:
-    """Return whether a ``_target_`` names a function of fedbench itself, not one of the user's own."""
+    """Return whether a ``_target_`` names a function of fedbench itself."""
     return str(target).split(".")[0] == "fedbench"
 
 
@@ -155,7 +165,8 @@ def checked_options(
     for p in named:
         if p.default is p.empty and p.name not in component.options:
             raise RequestError(
-                f"{place}{function.__name__} needs {p.name}, which is not set; type +{key}.{p.name}=..."
+                f"{place}{function.__name__} needs {p.name}, which is not set; "
+                f"type +{key}.{p.name}=..."
             )
 
     inner = component.inner(key)
@@ -170,7 +181,7 @@ def checked_options(
 
 
 def call(component: Component, key: str, **given: Any) -> Any:
-    """Call the function of a component with its options and with those of ``given`` that it accepts.
+    """Call the function of a component with its options and the arguments in ``given`` it accepts.
 
     Args:
         component: The function and its options; an option that is a component is called first, in
@@ -198,7 +209,7 @@ def call(component: Component, key: str, **given: Any) -> Any:
 
 
 def _place(component: Component, key: str) -> str:
-    """Return the beginning of a message about a function of the user's own; empty for those of fedbench."""
+    """Return the beginning of a message about a user's function; empty for those of fedbench."""
     return "" if within_fedbench(component.target) else f"{key}._target_={component.target}: "
 
 

@@ -26,11 +26,11 @@ _imported: dict[Path, str] = {}  # source file -> its digest when it was importe
 
 @contextmanager
 def user_code_from(folder: Path | None) -> Iterator[None]:
-    """Put a configuration directory at the end of Python's path inside this block, so that ``_target_`` finds its code.
+    """Put a configuration directory at the end of Python's path inside this block.
 
-    It comes last, so that a file in it never takes the place of an installed module. Afterwards its
-    modules are forgotten, so that the next run reads the files as they are then, and modules that
-    were loaded under the same names before are back.
+    So ``_target_`` finds its code. It comes last, so that a file in it never takes the place of an
+    installed module. Afterwards its modules are forgotten, so that the next run reads the files as
+    they are then, and modules that were loaded under the same names before are back.
     """
     if folder is None:
         yield
@@ -58,7 +58,7 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
 
 
 def source_files(module: str) -> dict[str, Path]:
-    """Return the source files of a module of the user's own, by name relative to its directory on Python's path.
+    """Return the source files of a user's module, by name relative to its directory on the path.
 
     They are all Python files of the configuration directory if the module lies there, and elsewhere
     those of its package, or its own file. There are none for modules of Python and of installed
@@ -94,7 +94,7 @@ def source_files(module: str) -> dict[str, Path]:
 
 
 def marks(module: str) -> dict[str, str]:
-    """Return the digests of a module's source files by name, or the version of the package that it comes with.
+    """Return the digests of a module's source files by name, or the version of its distribution.
 
     Raises:
         ModuleNotFoundError: If there is no such top-level module or package.
@@ -105,10 +105,10 @@ def marks(module: str) -> dict[str, str]:
 
 
 def forget_other_code(module: str) -> None:
-    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
+    """Let user code be imported again unless its present source is loaded.
 
-    Modules of the same name may have been loaded from another directory, or from these files before
-    an edit.
+    A run then has the code of its identity. Modules of the same name may have been loaded from
+    another directory, or from these files before an edit.
 
     Raises:
         ModuleNotFoundError: If there is no such top-level module or package.
