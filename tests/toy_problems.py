@@ -9,7 +9,7 @@ from tools import make, simulated, task_for
 
 from fedbench.core.algorithm import Stage
 from fedbench.core.randomness import sample_cohort
-from fedbench.core.types import Batch, ClientInfo
+from fedbench.core.types import Batch, ClientInfo, Oracle
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
@@ -17,7 +17,7 @@ from fedbench.simulation.local_work import LocalWork
 UNIFORM = {"weights": "uniform"}
 
 
-class LinearLosses:
+class LinearLosses(Oracle):
     """F(w; batch) = w · (mean of the batch's inputs): clients with equal inputs have a constant gradient."""
 
     def grad(self, w, batch: Batch):
@@ -60,7 +60,7 @@ D = torch.float64
 FULL = LocalWork(lr=0.1, batch_size=None)
 
 
-class Given:
+class Given(Oracle):
     """Losses and gradients of functions of w [A, P] and of one row of numbers per client."""
 
     def __init__(self, loss, grad):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from typing import Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ from fedbench.core.types import (
 )
 from fedbench.core.validation import choice
 
-Weights: TypeAlias = Literal["size", "uniform"]
+Weights = Literal["size", "uniform"]
 
 
 class LocalPart(TypedDict):

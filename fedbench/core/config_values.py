@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
-Tree: TypeAlias = dict[str, Any]
+Tree = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
 _FUNCTION = re.compile(  # a choice of a config group: one of fedbench's functions, or none
     r"""

@@ -5,7 +5,7 @@ Nothing here needs torch: the command line reads a configuration before it impor
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -15,21 +15,19 @@ from fedbench.core.validation import checked, whole
 _LARGEST = 1e30  # its neighbours and its reciprocal still fit into float32
 _LARGEST_INTEGER = 2**53  # up to here every integer is a float
 
-Number: TypeAlias = Annotated[
-    float, Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)
-]
-Positive: TypeAlias = Annotated[Number, Field(gt=0)]
-NonNegative: TypeAlias = Annotated[Number, Field(ge=0)]
-UnitInterval: TypeAlias = Annotated[Number, Field(ge=0, le=1)]
-PositiveShare: TypeAlias = Annotated[Number, Field(gt=0, le=1)]
-HalfOpenUnit: TypeAlias = Annotated[Number, Field(ge=0, lt=1)]  # such as a momentum
-OpenUnit: TypeAlias = Annotated[Number, Field(gt=0, lt=1)]
-Integer: TypeAlias = Annotated[
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)]
+Positive = Annotated[Number, Field(gt=0)]
+NonNegative = Annotated[Number, Field(ge=0)]
+UnitInterval = Annotated[Number, Field(ge=0, le=1)]
+PositiveShare = Annotated[Number, Field(gt=0, le=1)]
+HalfOpenUnit = Annotated[Number, Field(ge=0, lt=1)]  # such as a momentum
+OpenUnit = Annotated[Number, Field(gt=0, lt=1)]
+Integer = Annotated[
     int, BeforeValidator(whole), Field(strict=True, ge=-_LARGEST_INTEGER, le=_LARGEST_INTEGER)
 ]
-Count: TypeAlias = Annotated[Integer, Field(ge=1)]
-Natural: TypeAlias = Annotated[Integer, Field(ge=0)]
-Rounds: TypeAlias = Annotated[tuple[Count, ...], Field(strict=False)]
+Count = Annotated[Integer, Field(ge=1)]
+Natural = Annotated[Integer, Field(ge=0)]
+Rounds = Annotated[tuple[Count, ...], Field(strict=False)]
 
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 

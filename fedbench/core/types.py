@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-State: TypeAlias = dict[str, Tensor]
+State = dict[str, Tensor]
 _PIECE = 2**22  # values of models that are checked, or turned into float64, at once
 
 
@@ -106,10 +106,10 @@ class ClientInfo:
 
 # ---- the functions of a method (fedbench.core.algorithm)
 
-Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
+Need = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
 # what the server's step does with what clients send, where scenarios have to know it
 # (docs/scenarios.md)
-Kind: TypeAlias = Literal[
+Kind = Literal[
     "numbers",  # numbers, such as losses or numbers of steps, or single updates enter it
     "weights",  # it weighs the clients
     "every",  # it needs every vector by itself
@@ -124,50 +124,48 @@ Kind: TypeAlias = Literal[
 ]
 
 # (w [P], N) -> the server's state, which holds the model under "w"
-ServerInit: TypeAlias = Callable[[Tensor, int], State]
+ServerInit = Callable[[Tensor, int], State]
 # w [P] -> the state of one client; the loop keeps the states of all clients as [N, ...]
-ClientInit: TypeAlias = Callable[[Tensor], State]
+ClientInit = Callable[[Tensor], State]
 # server state -> everything that a client may know of the server in this round
-Broadcast: TypeAlias = Callable[[State], State]
+Broadcast = Callable[[State], State]
 # (message, client state, info) -> local variables, which hold the model under "w"
-Start: TypeAlias = Callable[[State, State, ClientInfo], State]
+Start = Callable[[State, State, ClientInfo], State]
 # one local step: (oracle, message, local variables, batch, info) -> local variables
-Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
+Step = Callable[[Oracle, State, State, Batch, ClientInfo], State]
 # (message, client state, local variables, info) -> (upload, client state)
-Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+Finish = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], client states [C, ...], cohort [C]) -> the uploads that arrive,
 # new client states
-Deliver: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+Deliver = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], cohort [C]) -> server state
-Update: TypeAlias = Callable[[State, State, ClientInfo], State]
+Update = Callable[[State, State, ClientInfo], State]
 # (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each
 # client's own, [N, P]
-Deploy: TypeAlias = Callable[[State, State], Tensor]
+Deploy = Callable[[State, State], Tensor]
 # (uploads [C, ...], client states after the round [C, ...]) -> a vector per client of the cohort,
 # [C, P]
-Expose: TypeAlias = Callable[[State, State], Tensor]
+Expose = Callable[[State, State], Tensor]
 # (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
-Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
+Gradient = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
 # (message, local variables, info) -> a term added to the gradient of a batch, [C, P]
-Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
+Extra = Callable[[State, State, ClientInfo], Tensor]
 # (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
-Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
+Direction = Callable[[State, ClientInfo], Tensor]
 # (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients,
 # [C]
-Weighting: TypeAlias = Callable[[State, ClientInfo], Tensor]
+Weighting = Callable[[State, ClientInfo], Tensor]
 # (server state, cohort [C] with what is measured at the broadcast model) -> numbers for the
 # clients, [C] each
-Instruct: TypeAlias = Callable[[State, ClientInfo], State]
+Instruct = Callable[[State, ClientInfo], State]
 # (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update``
 # needs of their making
-Propose: TypeAlias = Callable[[State, State, ClientInfo], State]
+Propose = Callable[[State, State, ClientInfo], State]
 # (model w [P], clients [c], labels [T]) -> its outputs on all their training examples
-PredictFn: TypeAlias = Callable[[Tensor, np.ndarray, Tensor], Predictions]
+PredictFn = Callable[[Tensor, np.ndarray, Tensor], Predictions]
 # (round of the stage, cohort, server state, client states [N, ...], labels [T], predict_fn) -> new
 # states and labels
-After: TypeAlias = Callable[
-    [int, np.ndarray, State, State, Tensor, PredictFn], tuple[State, State, Tensor]
-]
+After = Callable[[int, np.ndarray, State, State, Tensor, PredictFn], tuple[State, State, Tensor]]
 
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:

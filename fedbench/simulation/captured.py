@@ -6,7 +6,7 @@ launch each of them; docs/gpu.md has measurements.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from fedbench.core.types import Batch, Oracle
 _OFTEN = 2  # calls with the same shapes before they are captured, in which libraries are loaded
 _MOST = 64  # graphs; a bound, not a measurement
 
-Step: TypeAlias = Callable[..., Sequence[Tensor]]
+Step = Callable[..., Sequence[Tensor]]
 
 
 class Graph(NamedTuple):

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import partial
-from types import MappingProxyType
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Descent, ServerStep, Trials
+from fedbench.core.config_values import from_yaml
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer
 from fedbench.core.types import ClientInfo, all_finite
@@ -36,40 +38,23 @@ class Rule(NamedTuple):
 
     meaning: str
     shape: str = "..."
-    entries: Mapping[str, str] | None = MappingProxyType({})
+    entries: Mapping[str, str] | None = None
     like: int | None = None
 
 
-_MEAN = "reduce the uploads [C, ...] over the cohort, as cohort.p @ uploads['delta'] does"
-_MODEL = {"w": "P"}
-# a field of a record -> what its function returns; several values are a tuple
-_RULES: dict[str, tuple[Rule, ...]] = {
-    "server_init": (Rule("the server's state", entries=_MODEL),),
-    "client_init": (Rule("the state of one client", "| *"),),
-    "broadcast": (Rule("the message, from which clients start", entries=_MODEL),),
-    "start": (Rule("the local variables, for all clients or each", "* | 1 * | C *", {"w": "P | 1 P | C P"}),),
-    "step": (Rule("the local variables of the clients at work, [C, 1] for numbers", "C ...", {"w": "C P"}),),
-    "finish": (
-        Rule("the upload, one row per client, [C, 1] for numbers", "C ..."),
-        Rule("the client state, as client_init makes it", like=1),
-    ),
-    "personal.finish": (Rule("an empty upload, {}: a personal phase sends nothing", "0"), Rule("the client state")),
-    "update": (Rule(f"the server's state, as before: {{**server, 'w': ...}}; {_MEAN}", entries=_MODEL, like=0),),
-    "deploy": (Rule("the model, or one for each client", "P | N P", None),),
-    "instruct": (Rule("a number for each client of the cohort", "C"),),
-    "propose": (Rule("models to measure, of the type of server['w']", entries={"trials": "J P"}),),
-    "gradient": (Rule("one vector per client at work", "C P", None),),
-    "extra": (Rule("a term of the gradient for each client at work", "C P | 1 P | P", None),),
-    "opt.update": (Rule("the direction, as the gradient", "...", None, like=0), Rule("the new entries of its state")),
-    "weights": (Rule("the weights of the clients, such as cohort.p", "C", None),),
-    "direction": (Rule(f"the direction of the server's step; {_MEAN}", "P", None),),
-    "exposes": (Rule("a vector per client of the cohort", "C P", None),),
-}  # fmt: skip
+# the parts of a method whose fields are functions, or further parts
 _RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials)
 
 
+@cache
+def _rules() -> dict[str, list[Rule]]:
+    """Return the rules for the results of a field's function, one for each value; by field."""
+    text = Path(__file__).with_name("results.yaml").read_text(encoding="utf-8")
+    return {field: [Rule(**rule) for rule in rules] for field, rules in from_yaml(text).items()}
+
+
 def checked(part: Any, path: str = "") -> Any:
-    """Return a method, or a part of one, whose functions are checked in their first call if they are the user's own.
+    """Return a method, or a part of one, with checks in the first call of the user's own functions.
 
     The numbers are the same. Functions of fedbench stay as they are: its tests check them.
 
@@ -83,19 +68,26 @@ def checked(part: Any, path: str = "") -> Any:
         update = checked(part.update, f"{path}.update")
         return part if update is part.update else part._replace(update=update)
     if isinstance(part, _RECORDS):
-        changed = {}
-        for field in fields(part):
-            value = getattr(part, field.name)
-            inner = isinstance(part, Averaging) and field.name == "step"  # the method's update
-            new = checked(value, path if inner else f"{path}.{field.name}".lstrip("."))
-            if new is not value:
-                changed[field.name] = new
-        return replace(part, **changed) if changed else part
+        return _checked_record(part, path)
+
     names = path.partition("[")[0].split(".")
-    rules = _RULES.get(".".join(names[-2:])) or _RULES.get(names[-1])
+    rules = _rules().get(".".join(names[-2:])) or _rules().get(names[-1])
     if not rules or not callable(part) or not is_own(part):
         return part
     return FirstCall(part, path, partial(_fault, rules))
+
+
+def _checked_record(part: Any, path: str) -> Any:
+    changed = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        place = f"{path}.{field.name}".lstrip(".")
+        if isinstance(part, Averaging) and field.name == "step":
+            place = path  # the method's update
+        new = checked(value, place)
+        if new is not value:
+            changed[field.name] = new
+    return replace(part, **changed) if changed else part
 
 
 class FirstCall:
@@ -138,25 +130,36 @@ class FirstCall:
             if isinstance(error, RequestError) or allocation_failed(error):
                 raise
             shapes = "; ".join(kind(a) for a in args if isinstance(a, Tensor | dict | ClientInfo))
-            raise RequestError(
-                f"{self._place} {raised(error)} (its arguments: {shapes})"
-            ) from error
+            message = f"{raised(error)} (its arguments: {shapes})"
+            raise RequestError(f"{self._place} {message}") from error
 
         fault = self._fault(args, result)
         changed = [name for name, v, version in versions if v._version != version]
         if fault is None and changed:
-            fault = f"changes {changed[0]} of its arguments in place; return a new tensor, as w = w - d instead"
-        if fault is None and all(bool((v.abs() <= _MODERATE).all()) for _, v in _tensors(args)):
-            infinite = [f"{name} {kind(v)}" for name, v in _tensors(result) if not all_finite(v)]
-            fault = f"returned {infinite[0]} with values that are not finite" if infinite else None
+            fault = (
+                f"changes {changed[0]} of its arguments in place; "
+                "return a new tensor, as w = w - d instead"
+            )
+        if fault is None:
+            fault = _infinite(args, result)
         if fault is not None:
             raise RequestError(f"{self._place} {fault}")
         self._done = True
         return result
 
 
-def _fault(rules: tuple[Rule, ...], args: tuple[Any, ...], result: Any) -> str | None:
-    """Return what is wrong with the result of a function; by several rules it must be a tuple with a part for each."""
+def _infinite(args: tuple[Any, ...], result: Any) -> str | None:
+    """Return the fault of a result that is not finite although the arguments are moderate."""
+    if not all(bool((v.abs() <= _MODERATE).all()) for _, v in _tensors(args)):
+        return None
+    for name, v in _tensors(result):
+        if not all_finite(v):
+            return f"returned {name} {kind(v)} with values that are not finite"
+    return None
+
+
+def _fault(rules: list[Rule], args: tuple[Any, ...], result: Any) -> str | None:
+    """Return the fault of a function's result, or None; by several rules it must be a tuple."""
     parts = result if len(rules) > 1 else (result,)
     if not isinstance(parts, tuple) or len(parts) != len(rules):
         meanings = "), (".join(rule.meaning for rule in rules)
@@ -169,63 +172,85 @@ def _fault(rules: tuple[Rule, ...], args: tuple[Any, ...], result: Any) -> str |
 
 
 def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] | None:
-    """Return what was returned, and what is expected instead; None if the result fits."""
+    """Return the result and the expected one, as messages show them; None if the result fits."""
     before = None if rule.like is None else args[rule.like]
-    required = rule.entries
-    if required is None:
-        if not isinstance(result, Tensor):
-            return kind(result), "a tensor"
-        required = {}
-        result = {"": result}
-        before = {"": before} if isinstance(before, Tensor) else None
-    elif not isinstance(result, dict):
-        return kind(result), "a dictionary of tensors"
-
-    if before is not None and before.keys() != result.keys():
-        return _names(result), _names(before)
-    models = [a.get("w") if isinstance(a, dict) else a for a in args]
-    model = next((m for m in models if isinstance(m, Tensor)), None)
-    cohort = next((a for a in args if isinstance(a, ClientInfo)), None)
+    cohort = next((arg for arg in args if isinstance(arg, ClientInfo)), None)
     sizes = {} if cohort is None else {"C": len(cohort.id)}
+    models = (arg.get("w") if isinstance(arg, dict) else arg for arg in args)
+    model = next((m for m in models if isinstance(m, Tensor)), None)
+    dtype = None
     if model is not None:
         sizes["P"] = model.shape[-1]
-    for name in required:
+        dtype = model.dtype
+
+    if rule.entries is None:
+        if not isinstance(result, Tensor):
+            return kind(result), "a tensor"
+        form = _form(before) if isinstance(before, Tensor) else Form(rule.shape)
+        return form.misfit(kind(result), result, sizes)
+
+    if not isinstance(result, dict):
+        return kind(result), "a dictionary of tensors"
+    if before is not None and before.keys() != result.keys():
+        return _names(result), _names(before)
+    required = {name: Form(shape, dtype) for name, shape in rule.entries.items()}
+    for name, form in required.items():
         if name not in result:
-            return kind(result), f"an entry {name!r}: {_shape_text(required[name], sizes)}"
+            return kind(result), f"an entry {name!r}: {form.text(sizes)}"
 
     for name, v in result.items():
-        returned = f"{name!r} {kind(v)}".removeprefix("'' ")
+        returned = f"{name!r} {kind(v)}"
         if not isinstance(v, Tensor):
             return returned, "names with tensors"
-        dtype, shape = None, rule.shape
-        if name in required:
-            dtype, shape = None if model is None else model.dtype, required[name]
-        elif before is not None:
-            # a table that begins without rows keeps its columns
-            dtype, shape = before[name].dtype, " ".join(str(n or "*") for n in before[name].shape)
-        fits = any(_fits(v, form.split(), sizes) for form in shape.split("|"))
-        if not fits or v.dtype != (dtype or v.dtype):
-            return returned, f"{dtype} {_shape_text(shape, sizes)}".removeprefix(
-                "None "
-            ).removeprefix("torch.")
+        other = Form(rule.shape) if before is None else _form(before[name])
+        form = required.get(name, other)
+        if misfit := form.misfit(returned, v, sizes):
+            return misfit
     return None
+
+
+class Form(NamedTuple):
+    """The shape of a tensor, as in ``Rule``, and its type; None is any."""
+
+    shape: str
+    dtype: torch.dtype | None = None
+
+    def misfit(self, name: str, v: Tensor, sizes: Mapping[str, int]) -> tuple[str, str] | None:
+        """Return ``name``, which shows the tensor, and the expected form; None if it fits.
+
+        Args:
+            name: The tensor as messages show it.
+            v: The tensor.
+            sizes: The sizes that letters of the shape stand for.
+        """
+        fits = any(_fits(v, form.split(), sizes) for form in self.shape.split("|"))
+        if fits and self.dtype in (None, v.dtype):
+            return None
+        return name, self.text(sizes)
+
+    def text(self, sizes: Mapping[str, int]) -> str:
+        """Return the form for a message: ``float64 [P] or [C, P] with C = 7, P = 21``."""
+        forms = [f"[{', '.join(form.split())}]" for form in self.shape.split("|")]
+        text = " or ".join(forms)
+        if self.dtype is not None:
+            text = f"{self.dtype} {text}".removeprefix("torch.")
+        known = [f"{letter} = {n}" for letter, n in sizes.items() if letter in self.shape]
+        return f"{text} with {', '.join(known)}" if known else text
+
+
+def _form(v: Tensor) -> Form:
+    """Return the form of a tensor; a table that begins without rows keeps its columns."""
+    return Form(" ".join(str(n or "*") for n in v.shape), v.dtype)
 
 
 def _fits(v: Tensor, letters: list[str], sizes: Mapping[str, int]) -> bool:
     """Return whether a tensor has a shape."""
     if letters[-1:] == ["..."]:
         letters = letters[:-1] + ["*"] * (v.dim() - len(letters) + 1)
+    if len(letters) != v.dim():
+        return False
     lengths = [int(letter) if letter.isdigit() else sizes.get(letter) for letter in letters]
-    return len(lengths) == v.dim() and all(
-        n in (None, size) for n, size in zip(lengths, v.shape, strict=True)
-    )
-
-
-def _shape_text(shape: str, sizes: Mapping[str, int]) -> str:
-    """Return a shape for a message: ``[P] or [C, P] with C = 7, P = 21``."""
-    forms = " or ".join(f"[{', '.join(form.split())}]" for form in shape.split("|"))
-    known = ", ".join(f"{letter} = {size}" for letter, size in sizes.items() if letter in shape)
-    return f"{forms} with {known}" if known else forms
+    return all(n in (None, size) for n, size in zip(lengths, v.shape, strict=True))
 
 
 def _names(state: Mapping[str, Any]) -> str:
@@ -255,11 +280,8 @@ def kind(value: object) -> str:
         case Tensor() | np.ndarray():
             return f"{list(value.shape)} {value.dtype}".replace("torch.", "")
         case {}:
-            return (
-                "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}"
-                if value
-                else "an empty dict"
-            )
+            entries = ", ".join(f"{k}: {kind(v)}" for k, v in value.items())
+            return f"{{{entries}}}" if entries else "an empty dict"
         case tuple():
             return "tuple of " + (", ".join(map(kind, value)) or "nothing")
         case ClientInfo():

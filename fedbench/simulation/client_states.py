@@ -2,7 +2,7 @@
 
 import mmap
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from fedbench.core.atomic_files import replacing, writing
 from fedbench.core.types import State, nbytes
 from fedbench.simulation.memory import free_bytes
 
-Place: TypeAlias = Literal["device", "host", "file"]
+Place = Literal["device", "host", "file"]
 
 _SHARE = 0.5  # share of the free memory that the states may take
 _BLOCK = 2**20  # values of states that are compared at once

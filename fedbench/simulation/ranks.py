@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from io import BytesIO
 from itertools import cycle
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,13 @@ U = TypeVar("U")
 
 # results that are held for each thread before they are exchanged, where they are not all kept
 _HELD = 4
+
+
+class Failure(NamedTuple):
+    """The first error of a process in a batch of items."""
+
+    out_of_memory: bool
+    message: str
 
 
 class Ranks:
@@ -103,11 +110,11 @@ class Ranks:
         for start in range(0, len(items), size):
             batch = dealt[start : start + size]
             local = run(attempt, [item for rank, item in batch if rank == self.rank])
-            failures = [
-                (allocation_failed(error), f"{type(error).__name__}: {error}")
-                for error in errors[:1]
-            ]
-            gathered = self._exchange((local, failures))
+            failure = None
+            if errors:
+                message = f"{type(errors[0]).__name__}: {errors[0]}"
+                failure = Failure(allocation_failed(errors[0]), message)
+            gathered = self._exchange((local, failure))
             queues = [iter(part) for part, _ in gathered]
             for rank, item in batch:
                 result = next(queues[rank])
@@ -115,26 +122,25 @@ class Ranks:
                     results.append(result)
                 elif result is not None and rank != self.rank:
                     store(item, result)
-            self._raise_first([part for _, part in gathered], errors)
+            self._raise_first([failure for _, failure in gathered], errors)
         return results
 
-    def _raise_first(self, failures: list[list[tuple[bool, str]]], errors: list[Exception]) -> None:
+    def _raise_first(self, failures: list[Failure | None], errors: list[Exception]) -> None:
         """Raise the first error of any process, if there is one.
 
         Args:
-            failures: Of each process: whether memory ran out in it, and the message.
+            failures: The failure of each process, or None.
             errors: The errors of this process.
         """
-        for rank, failures_of_rank in enumerate(failures):
-            for out_of_memory, message in failures_of_rank:
-                if out_of_memory:
-                    self.raised = MemoryError(message)
-                    raise self.raised
-                raise (
-                    errors[0]
-                    if errors
-                    else FailedElsewhere(f"process {rank} of {self.world_size}: {message}")
-                )
+        for rank, failure in enumerate(failures):
+            if failure is None:
+                continue
+            if failure.out_of_memory:
+                self.raised = MemoryError(failure.message)
+                raise self.raised
+            if errors:
+                raise errors[0]
+            raise FailedElsewhere(f"process {rank} of {self.world_size}: {failure.message}")
 
     def broadcast(self, value: T) -> T:
         """Return in every process the value of the first."""
@@ -151,18 +157,18 @@ class Ranks:
 
     def after_first(self, function: Callable[[], T]) -> T:
         """Return what a function returns in this process; the others call it once the first has done so."""
-        if self.rank == 0:
-            value = function()
+        if self.rank > 0:
             self.broadcast(None)
-            return value
-        self.broadcast(None)
-        return function()
+        value = function()
+        if self.rank == 0:
+            self.broadcast(None)
+        return value
 
     def facts(self) -> dict[str, int]:
         """Return the number of processes and the bytes that this one has sent; nothing if it is alone."""
-        return (
-            {"processes": self.world_size, "bytes_sent": self.sent} if self.world_size > 1 else {}
-        )
+        if self.world_size == 1:
+            return {}
+        return {"processes": self.world_size, "bytes_sent": self.sent}
 
     def all_gather(self, value: T) -> list[T]:
         """Return the values of the processes, in their order."""

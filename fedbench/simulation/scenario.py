@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ OWN = "~"
 REPORTS = f"{OWN}reports"
 
 # ids [n] -> the model that they are judged on, [P], or each one's own, [n, P]
-Models: TypeAlias = Callable[[np.ndarray], torch.Tensor]
+Models = Callable[[np.ndarray], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)

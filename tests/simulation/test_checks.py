@@ -41,7 +41,7 @@ FAULTS = {  # the fields of the method, what came, and what fits
     "trials.propose: no models": (
         {"trials": Trials(lambda server, uploads, cohort: {"w": server["w"]})},
         "{w: [21] float64}",
-        "an entry 'trials': [J, P]",
+        "an entry 'trials': float64 [J, P]",
     ),
     "update: a table": (
         {
@@ -144,7 +144,7 @@ FAULTS = {  # the fields of the method, what came, and what fits
     "broadcast": (
         {"broadcast": lambda server: {"model": server["w"]}},
         "{model: [21] float64}",
-        "an entry 'w': [P] with P = 21",
+        "an entry 'w': float64 [P] with P = 21",
     ),
     "server_init": (
         {"server_init": lambda w, clients: {"w": w, "t": 0}},
