@@ -296,7 +296,11 @@ def summary_tables(runs: Sequence[Run]) -> list[TableData]:
         if home is None or home.table is None:
             continue
         evidence = Evidence(home.paper, same_split)
-        table = paper_table(home.table, evidence, [home.setup.id])
+        table = paper_table(
+            home.table,
+            evidence,
+            [home.setup.id],
+        )
         lines = [line for line in table.lines if line.matched.every]
         if lines:
             block = RowGroup(home.setup, tuple(lines))

@@ -302,7 +302,11 @@ def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
             fitting.append(name)
     if len(fitting) == 1:
         return fitting[0]
-    return choice("baseline", given, sorted(fitting) or list(rows))
+    return choice(
+        "baseline",
+        given,
+        sorted(fitting) or list(rows),
+    )
 
 
 def _difference(
@@ -327,7 +331,11 @@ def _difference(
     counted = with_diverged(differences)
     if not counted:
         return None
-    return paired(counted.values(), level, scaled=has_scale(differences))
+    return paired(
+        counted.values(),
+        level,
+        scaled=has_scale(differences),
+    )
 
 
 def _over_blocks(

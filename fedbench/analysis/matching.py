@@ -161,11 +161,19 @@ def _value(
     if field.startswith("client:"):
         return run.accuracy_of(int(field.removeprefix("client:")))
     if metric.target is not None:
-        reached = rounds_to(_curve(run, field), metric.target, lower_is_better(field))
+        reached = rounds_to(
+            _curve(run, field),
+            metric.target,
+            lower_is_better(field),
+        )
         return reached if math.isfinite(reached) else None
     if metric.rounds is not None:
         printed, here = run.meta["departures"].get("rounds", (1, 1))
-        return mean_between(_curve(run, field), *metric.rounds, here / printed)
+        return mean_between(
+            _curve(run, field),
+            *metric.rounds,
+            here / printed,
+        )
     if which == "best":
         curve = _curve(run, field, kept=True)
         return best_of(curve, field)[1] if len(curve) else None
@@ -250,8 +258,7 @@ class Evidence:
         best = min(common, key=rank)
         runs = []
         for by_cuts, settings in zip(ended, choices, strict=True):
-            *_, empty = settings
-            runs.append(by_cuts.get(best, empty))
+            runs.append(by_cuts.get(best, settings[-1]))
         return runs
 
     def choices(self, row: Row) -> list[MatchedRuns]:
@@ -412,7 +419,11 @@ def _with_counted(
         # the experiments of such tables evaluate every round
         cuts["eval_every"] = str(spacing)
 
-    config = config_departures(changes, counted[0].meta["model"], setup)
+    config = config_departures(
+        changes,
+        counted[0].meta["model"],
+        setup,
+    )
     data = data_departures(done.values())
     seeds = seed_departures(done, others, setup.seeds)
     return replace(

@@ -91,7 +91,11 @@ class _Flips:
         columns = [self._columns[block] for block in test.differences]
         sums = self._signs[:, columns] @ leads
         slack = ROUNDING * float(np.abs(leads).sum())  # by which equal sums may differ
-        smaller = np.searchsorted(np.sort(sums), sums - slack, side="left")
+        smaller = np.searchsorted(
+            np.sort(sums),
+            sums - slack,
+            side="left",
+        )
         # the largest sum that leads with this Σd² can have; 1 if all are 0
         scale = sqrt(len(self._columns) * float(np.sum(leads**2))) or 1.0
         ranks = self.number - smaller - _TIE * sums / scale

@@ -123,7 +123,11 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
         both = mine.keys() & theirs.keys()
         if both and both.isdisjoint(reached):
             label = f"{label} (neither gets there)"
-            yield tested(label, dict.fromkeys(both, 0.0), (adafed, other))
+            yield tested(
+                label,
+                dict.fromkeys(both, 0.0),
+                (adafed, other),
+            )
         else:
             counted = {unit: needed for unit, needed in mine.items() if unit in reached}
             yield contest(
@@ -171,5 +175,9 @@ def c66_full_batch_is_smoothest(evidence: Evidence) -> Iterator[Comparison]:
     for runs in others:
         names = f"{smooth.name} against {runs.name} on {runs.setup}"
         label = f"roughness of the normalised length for {names}"
-        smoother = leads(rough[smooth], rough[runs], -1.0)
+        smoother = leads(
+            rough[smooth],
+            rough[runs],
+            -1.0,
+        )
         yield above(label, smoother, (smooth, runs))

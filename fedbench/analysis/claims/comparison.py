@@ -185,7 +185,11 @@ def contest(
         margin: How far the first method may be behind and still support the statement
             (non-inferiority), in the unit of the numbers; 0 if it must be ahead.
     """
-    differences = scaled(leads(a, b, sign), 1.0, margin)
+    differences = scaled(
+        leads(a, b, sign),
+        1.0,
+        margin,
+    )
     lost = one.diverged & b.keys()
     won = two.diverged & a.keys()
     both = one.diverged & two.diverged

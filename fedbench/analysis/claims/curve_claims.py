@@ -225,7 +225,11 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
                 rising[runs] = sign * by_unit[unit]
         target = min(curve.max() for curve in rising.values())
         for runs, curve in rising.items():
-            needed[runs][unit] = rounds_to(curve, target, lower=False)
+            needed[runs][unit] = rounds_to(
+                curve,
+                target,
+                lower=False,
+            )
     return needed
 
 

@@ -36,7 +36,11 @@ def c07_less_stable_with_heterogeneity(evidence: Evidence) -> Iterator[Compariso
     for field in _FIELDS:
         setbacks = [measured(runs, "setbacks", field) for runs in steps]
         label = f"rank correlation of the setbacks of {field} with heterogeneity"
-        yield tested(label, rank_correlations(steps, setbacks, math.inf), steps)
+        yield tested(
+            label,
+            rank_correlations(steps, setbacks, math.inf),
+            steps,
+        )
 
 
 def c15_higher_mean_with_larger_variance(evidence: Evidence) -> Iterator[Comparison]:
@@ -99,7 +103,11 @@ def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> Iterator[Comparis
         a = measured(slow, "area", "accuracy_mean")
         b = measured(fast, "area", "accuracy_mean")
         label = f"accuracy_mean over the rounds of {name}, lower"
-        yield above(label, leads(a, b, -1.0), (slow, fast))
+        yield above(
+            label,
+            leads(a, b, -1.0),
+            (slow, fast),
+        )
 
 
 def c24_weights_are_fairer_than_equal(evidence: Evidence) -> Iterator[Comparison]:

@@ -233,7 +233,11 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
         values = [step.values(metric) for step in runs]
-        correlations = rank_correlations(runs, values, -_sign(metric) * math.inf)
+        correlations = rank_correlations(
+            runs,
+            values,
+            -_sign(metric) * math.inf,
+        )
         label = (
             f"rank correlation of {metric.label} of {paper.methods[algo].label} "
             f"with {check.over}{where}, {direction}"
@@ -310,7 +314,13 @@ def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
     """Yield the comparison of a row's number with a band."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
-    row = row_of(paper, check.table, check.setup, check.algo, **check.hyperparameters)
+    row = row_of(
+        paper,
+        check.table,
+        check.setup,
+        check.algo,
+        **check.hyperparameters,
+    )
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
     label = f"{metric.label} of {paper.methods[check.algo].label}{hyper}"
     yield band(
@@ -367,7 +377,13 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
     differing = []
     for setup, algo, metric in compared:
         one = row_of(paper, table, setup, algo)
-        two = row_of(paper, other, setup, algo, **check.hyperparameters)
+        two = row_of(
+            paper,
+            other,
+            setup,
+            algo,
+            **check.hyperparameters,
+        )
         for row in (one, two):
             choice(f"the number of {algo} on {setup}", metric, row.values)
         if one.values[metric] != two.values[metric]:

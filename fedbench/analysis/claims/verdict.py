@@ -126,7 +126,11 @@ def _judged(comparisons: Sequence[Comparison]) -> Verdict:
     judged = []
     for c in comparisons:
         if c.complete:
-            c = replace(c, for_p=next(for_p), against_p=next(against_p))
+            c = replace(
+                c,
+                for_p=next(for_p),
+                against_p=next(against_p),
+            )
         judged.append(c)
     return Verdict(_word(judged), comparisons=tuple(judged))
 
