@@ -16,6 +16,7 @@ from fedbench.reports.filters import href
 from fedbench.reports.page import Chapter, Content, page
 from fedbench.reports.paper import PaperReport
 from fedbench.reports.plots import DrawnFigure
+from fedbench.reports.templates import ASSETS, ENVIRONMENT
 from fedbench.reports.text_table import Cell, table_of
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
@@ -210,3 +211,20 @@ def test_the_best_of_a_column_is_marked_with_more_than_a_colour(tmp_path):
     read = Reader(page(replace(EMPTY, chapters=(Chapter("C", tables=(table,)),))))
     stars = [a for tag, a in read.tags if tag == "use" and a["href"] == "#i-star"]
     assert len(stars) == 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        (["null"], "every seed draws its own data split"),
+        (["0"], "all seeds share one data split (data.seed=0)"),
+        (["0", "null"], "data splits: data.seed=0, null"),
+        ([], ""),
+    ],
+)
+def test_a_setup_says_whether_seeds_share_a_split(seeds, words):
+    (macro,) = re.findall(
+        r"{%- macro splits_text.*?endmacro -%}", (ASSETS / "page.html").read_text(), re.DOTALL
+    )
+    template = ENVIRONMENT.from_string(macro + "{{ splits_text(seeds) }}")
+    assert template.render(seeds=seeds).strip() == words
