@@ -1,23 +1,23 @@
 """The request that the arguments of ``fedbench tune`` or ``fedbench compare`` make."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
-from fedbench.core.validation import choice, validate
+from fedbench.core.validation import checked, validate
 from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
 _THIS_MACHINE = LocalExecutor()
-_SEARCH = ("budget", "seeds", "sampler", "pruning")
+_OPTIONS = ("budget", "sampler", "pruning", "metric", "baseline")  # fields of the request
 _KEYS = {
-    "tune": ("algo", *_SEARCH),
-    "compare": ("methods", "tuning_seeds", "metric", "baseline", *_SEARCH),
+    "tune": ("algo", "seeds", *_OPTIONS[:3]),
+    "compare": ("methods", "seeds", "tuning_seeds", *_OPTIONS),
 }
 
 
@@ -29,11 +29,11 @@ class TuningRequest:
         methods: The methods, as choices of ``algo``.
         overrides: The overrides of every run, without ``algo``; those with several values are axes
             of the search.
-        budget: Number of trials per method.
         seeds: The tuning seeds, over which a trial is averaged.
+        executor: Executes the runs.
+        budget: Number of trials per method.
         sampler: Where trials come from.
         pruning: Whether bad trials end early.
-        executor: Executes the runs.
         table_seeds: The seeds of the table, for a comparison.
         metric: The metric of the table, for a comparison.
         baseline: The method that all others are compared with, or None for all pairs.
@@ -41,11 +41,11 @@ class TuningRequest:
 
     methods: tuple[str, ...]
     overrides: tuple[Override, ...]
-    budget: int
     seeds: tuple[int, ...]
-    sampler: str
-    pruning: str
     executor: Executor
+    budget: Count = 20
+    sampler: Literal["random", "tpe"] = "random"
+    pruning: Literal["none", "halving"] = "none"
     table_seeds: tuple[int, ...] = ()
     metric: str = "accuracy_mean"
     baseline: str | None = None
@@ -70,55 +70,68 @@ def read_request(
         if o.key in _KEYS[command]:
             keys[o.key] = list(o.values) or o.value
         else:
+            _check_override(o, command)
             overrides.append(o)
-    seed_hint = "seeds=2"
+
+    table_seeds: tuple[int, ...] = ()
+    seeds_key = "seeds"
     if command == "compare":
-        seed_hint = (
-            f"seeds={TABLE_SEEDS} for those of the table, tuning_seeds=1 for those of tuning"
-        )
-    for o in overrides:
-        if o.key == "algo":
-            raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
-        if o.key == "seed":
-            raise RequestError(
-                f"{o.text}: tuning has seeds of its own; type a number of them, such as {seed_hint}"
-            )
-        if o.key == "rounds" and o.sweeps:
-            raise RequestError(
-                f"{o.text}: trials are compared after the same number of rounds; type one value"
-            )
-
-    named = keys.get("algo" if command == "tune" else "methods", [])
-    methods = [str(method) for method in (named if isinstance(named, list) else [named])]
-    least, example = (1, "algo=fedprox") if command == "tune" else (2, "methods=fedavg,fedprox")
-    if len(methods) < least or len(set(methods)) < len(methods):
-        raise RequestError(
-            f"{command} needs {'different methods' if methods else 'a method'}, such as {example}"
-        )
-
-    table: tuple[int, ...] = ()
-    if command == "tune":
-        tuning = _seeds("seeds", keys.get("seeds", 1), FIRST_TUNING_SEED)
-    else:
-        tuning = _seeds("tuning_seeds", keys.get("tuning_seeds", 1), FIRST_TUNING_SEED)
-        table = _seeds("seeds", keys.get("seeds", TABLE_SEEDS), 0)
-    if both := sorted(set(tuning) & set(table)):
+        table_seeds = _seeds("seeds", keys.get("seeds", TABLE_SEEDS), first=0)
+        seeds_key = "tuning_seeds"
+    seeds = _seeds(seeds_key, keys.get(seeds_key, 1), first=FIRST_TUNING_SEED)
+    if both := sorted(set(seeds) & set(table_seeds)):
         raise RequestError(
             f"seed {both[0]} is one of the table and one of tuning; they must be apart"
         )
-    baseline = keys.get("baseline")
+
+    options = {key: value for key, value in keys.items() if key in _OPTIONS}
     return TuningRequest(
-        methods=tuple(methods),
+        methods=_methods(command, keys),
         overrides=tuple(overrides),
-        budget=validate("budget", keys.get("budget", 20), Count),
-        seeds=tuning,
-        sampler=choice("sampler", keys.get("sampler", "random"), ("random", "tpe")),
-        pruning=choice("pruning", keys.get("pruning", "none"), ("none", "halving")),
+        seeds=seeds,
         executor=executor,
-        table_seeds=table,
-        metric=str(keys.get("metric", "accuracy_mean")),
-        baseline=None if baseline is None else str(baseline),
+        table_seeds=table_seeds,
+        **checked(TuningRequest, options),
     )
+
+
+def _check_override(o: Override, command: str) -> None:
+    """Refuse an override of the runs that the command sets itself.
+
+    Raises:
+        RequestError: If it is one.
+    """
+    if o.key == "algo":
+        raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
+    if o.key == "seed":
+        example = "seeds=2"
+        if command == "compare":
+            table = f"seeds={TABLE_SEEDS} for those of the table"
+            example = f"{table}, tuning_seeds=1 for those of tuning"
+        raise RequestError(
+            f"{o.text}: tuning has seeds of its own; type a number of them, such as {example}"
+        )
+    if o.key == "rounds" and o.sweeps:
+        raise RequestError(
+            f"{o.text}: trials are compared after the same number of rounds; type one value"
+        )
+
+
+def _methods(command: str, keys: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the methods of a request.
+
+    Raises:
+        RequestError: If there are too few, or one is named twice.
+    """
+    key, least, example = "algo", 1, "algo=fedprox"
+    if command == "compare":
+        key, least, example = "methods", 2, "methods=fedavg,fedprox"
+    named = keys.get(key, [])
+    methods = tuple(map(str, named if isinstance(named, list) else [named]))
+    if len(methods) < least or len(set(methods)) < len(methods):
+        needed = "different methods" if methods else "a method"
+        raise RequestError(f"{command} needs {needed}, such as {example}")
+    return methods
 
 
 def _seeds(name: str, given: object, first: int) -> tuple[int, ...]:

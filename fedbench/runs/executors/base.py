@@ -1,12 +1,12 @@
-"""The protocol of executors, and the runs and results that they exchange with their callers."""
+"""The base class of executors, and the runs and results that they exchange with their callers."""
 
 from __future__ import annotations
 
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_sources import user_code_from
@@ -94,9 +94,10 @@ def execute_run(
     )
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Carries out runs somewhere. No result depends on where."""
 
+    @abstractmethod
     def execute(self, batch: RunBatch) -> None:
         """Carry out runs and add their results to the batch; a failure never stops the others.
 
