@@ -2,7 +2,6 @@
 
 import inspect
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -58,7 +57,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are
             missing.
     """
-    local, precision = config.local, config.engine.precision
+    precision = config.engine.precision
     device = device_of(config.device, precision)
     ranks = Ranks(device if WORLD_SIZE > 1 else None)
     request = config.identity.digest, config.seed, fedbench.__version__, torch.__version__
@@ -66,10 +65,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         raise RequestError(
             "the processes that torchrun has started ask for different runs, or in other versions"
         )
-    if ranks.rank:  # the first process alone follows and traces the run
-        config = replace(
-            config, tracker=Component(None, {}), engine=replace(config.engine, profile=False)
-        )
+    config = _for_process(config, ranks.rank)
 
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
@@ -78,40 +74,27 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
-    w = (
-        task.init(generator(config.seed, Purpose.INIT))
-        if config.init.path is None
-        else _read(config.init.path, task)
-    )
-    work = LocalWork(
-        local.lr,
-        local.batch_size,
-        local.epochs,
-        local.steps,
-        random=task.traits.random,
-        augment=_augmentation(local, data),
-        schedule=local.schedule,
-    )
+    w = _initial_model(config, task)
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
+    work = _local_work(config.local, data, task)
 
     scenario = Scenario()
     if config.scenarios:
         population = Population(
-            config.seed,
-            data,
-            work,
-            config.participation,
-            sum(stage.rounds for stage in stages),
-            config.sampling == "size",
-            task.layout.shapes,
+            seed=config.seed,
+            data=data,
+            work=work,
+            participation=config.participation,
+            rounds=sum(stage.rounds for stage in stages),
+            by_size=config.sampling == "size",
+            shapes=task.layout.shapes,
         )
         scenario = build_scenarios(config.scenarios, config.algo, stages, population)
         data = scenario.attackers.changed(data)
-    # a trace shows the calling thread alone
-    engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
+
     cohort = cohort_size(config.participation, data.num_clients)
-    engine = make_engine(task, data, work, engine_config, cohort, cores, ranks)
+    engine = make_engine(task, data, work, config.engine, cohort, cores, ranks)
     return PreparedRun(
         config=config,
         stages=stages,
@@ -125,10 +108,47 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         scenario=scenario,
         tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
-            CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
-            for name, component in config.metrics.items()
+            CustomMetric(name, function_of(metric.target, f"metrics.{name}"), metric.options)
+            for name, metric in config.metrics.items()
         ),
         facts=_facts(config, data, task, engine) | scenario.facts,
+    )
+
+
+def _for_process(config: RunConfig, rank: int) -> RunConfig:
+    """Return the configuration of one of the processes of a run: only the first tracks and traces it."""
+    engine = config.engine
+    if engine.profile:  # a trace shows the calling thread alone
+        engine = replace(engine, workers=1, profile=not rank)
+    tracker = Component(None, {}) if rank else config.tracker
+    return replace(config, engine=engine, tracker=tracker)
+
+
+def _initial_model(config: RunConfig, task: Task) -> Tensor:
+    """Return the initial model [P]: a random one, or that of a file.
+
+    Raises:
+        RequestError: If the file does not exist, is not in the safetensors format, or is of another
+            model.
+    """
+    path = config.init.path
+    if path is None:
+        return task.init(generator(config.seed, Purpose.INIT))
+    with reading(path, "of init.path cannot be read as a .safetensors file"):
+        named = load_file(path)
+    return task.layout.flatten(named).to(task.device, task.dtype)
+
+
+def _local_work(local: LocalConfig, data: FederatedDataset, task: Task) -> LocalWork:
+    """Return the local work of a client in a round."""
+    return LocalWork(
+        local.lr,
+        local.batch_size,
+        local.epochs,
+        local.steps,
+        random=task.traits.random,
+        augment=_augmentation(local, data),
+        schedule=local.schedule,
     )
 
 
@@ -143,7 +163,8 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
     sides = list(data.shape[1:])
     if local.crop and (data.mean is None or local.crop > min(sides)):
         raise RequestError(
-            f"local.crop={local.crop} needs images of at least that side, stored as bytes, got {sides}"
+            f"local.crop={local.crop} needs images of at least that side, stored as bytes, "
+            f"got {sides}"
         )
     return Augmentation(local.crop, local.flip)
 
@@ -155,9 +176,9 @@ def _evaluated(config: RunConfig, clients: int, attackers: np.ndarray) -> np.nda
         return None
     # by the seed, so that the STD over seeds has in it what a sample is off the population
     key = key_of(config.seed, Purpose.EVALUATION)
-    sample = (
-        np.arange(clients) if size is None else without_replacement(key, size, np.ones(clients))
-    )
+    sample = np.arange(clients)
+    if size is not None:
+        sample = without_replacement(key, size, np.ones(clients))
     honest = np.setdiff1d(sample, attackers)
     if not len(honest):
         raise RequestError(
@@ -172,20 +193,19 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     Raises:
         RequestError: If the sampling of clients or the data do not fit the method.
     """
-    participation, count = config.participation, data.num_clients
-    for number, key, everyone in (
-        (participation, "participation", 1.0),
-        (config.evaluate.clients, "evaluate.clients", "all"),
-    ):
-        if isinstance(number, int) and number > count:
-            fault = f"exceeds the number of clients, {count}; use {key}={everyone} for all of them"
-            raise RequestError(f"{key}={number} {fault}")
+    count = data.num_clients
+    _check_number("participation", config.participation, count, everyone="1.0")
+    _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
 
-    able = int((data.train.counts > 0).sum())
+    examples = data.train.counts
+    able = int((examples > 0).sum())
     stages = _method(
-        config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes
+        config,
+        clients=able,
+        examples=examples.tolist(),
+        tensors=task.layout.sizes,
     )
-    partial = cohort_size(participation, count) < able
+    partial = cohort_size(config.participation, count) < able
     for stage in stages:
         if fault := _misfit(config, data, task, stage, partial):
             raise RequestError(f"{config.names.algo} {fault}")
@@ -194,8 +214,23 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     return stages
 
 
+def _check_number(key: str, number: int | float | None, clients: int, everyone: str) -> None:
+    """Refuse a number of clients that the data set does not have.
+
+    Raises:
+        RequestError: If it does not have them.
+    """
+    if isinstance(number, int) and number > clients:
+        remedy = f"use {key}={everyone} for all of them"
+        raise RequestError(f"{key}={number} exceeds the number of clients, {clients}; {remedy}")
+
+
 def _misfit(
-    config: RunConfig, data: FederatedDataset, task: Task, stage: Stage, partial: bool
+    config: RunConfig,
+    data: FederatedDataset,
+    task: Task,
+    stage: Stage,
+    partial: bool,
 ) -> str:
     """Return why the sampling of clients or the data do not fit a stage; empty if they do.
 
@@ -206,26 +241,30 @@ def _misfit(
         stage: The stage.
         partial: Whether some clients with training examples are not in every cohort.
     """
-    algorithm, by_size = stage.algorithm, config.sampling == "size"
-    if by_size and algorithm.weights == "size":
-        # the option that sets them
-        key = next((k for k, v in config.algo.options.items() if v == "size"), None)
-        remedy = f"algo.{key}=uniform or " if key else ""
-        return f"counts large clients twice, by its weights and by sampling=size; set {remedy}sampling=uniform"
-    if by_size and algorithm.uniform and partial:
-        return f"needs cohorts that are drawn uniformly: {algorithm.uniform}; use sampling=uniform"
+    algorithm = stage.algorithm
+    if config.sampling == "size":
+        if algorithm.weights == "size":
+            keys = [key for key, value in config.algo.options.items() if value == "size"]
+            remedy = " or ".join([*(f"algo.{key}=uniform" for key in keys), "sampling=uniform"])
+            return f"counts large clients twice, by its weights and by sampling=size; set {remedy}"
+        if algorithm.uniform and partial:
+            reason = algorithm.uniform
+            return f"needs cohorts that are drawn uniformly: {reason}; use sampling=uniform"
     if algorithm.everyone and (stage.sampler or stage.eligible or partial):
-        participation = f"participation=1.0, got {config.participation}"
-        return f"needs all clients in every round, and in every stage, {participation}: {algorithm.everyone}"
-    if algorithm.blends_examples and data.tokens is not None and task.traits.table is None:
-        return "blends examples by mixup, and these are tokens; set algo.mixup=false or model.embedding=frozen"
-    if stage.after and data.shares_examples:
-        shared = "some belong to several clients; set data.partition.as_published=false"
-        return f"relabels examples by their losses, and {shared}"
-    if stage.after and data.y.dim() > 1:
         return (
-            f"relabels examples by their losses, and data={config.names.data} has a label per token"
+            "needs all clients in every round, and in every stage, participation=1.0, "
+            f"got {config.participation}: {algorithm.everyone}"
         )
+    if algorithm.blends_examples and data.tokens is not None and task.traits.table is None:
+        remedy = "set algo.mixup=false or model.embedding=frozen"
+        return f"blends examples by mixup, and these are tokens; {remedy}"
+    if stage.after:
+        relabels = "relabels examples by their losses, and"
+        if data.shares_examples:
+            remedy = "set data.partition.as_published=false"
+            return f"{relabels} some belong to several clients; {remedy}"
+        if data.y.dim() > 1:
+            return f"{relabels} data={config.names.data} has a label per token"
     return ""
 
 
@@ -246,8 +285,10 @@ def _method(config: RunConfig, **facts: object) -> list[Stage]:
         return [Stage(method, config.rounds)]
     if isinstance(method, list) and all(isinstance(stage, Stage) for stage in method):
         return method
+    given = type(method).__name__
     raise RequestError(
-        f"algo._target_={config.algo.target} must return an Algorithm or a list of Stages, got {type(method).__name__}"
+        f"algo._target_={config.algo.target} must return an Algorithm or a list of Stages, "
+        f"got {given}"
     )
 
 
@@ -280,10 +321,11 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
 
 
 def device_of(name: str, precision: str) -> torch.device:
-    """Return the device, and let a GPU's matrix products round their factors to 19 bits, or not: for all runs.
+    """Return the device, and set how PyTorch computes on it, for all runs.
 
-    Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up
-    in any order.
+    With the precision ``tf32``, a GPU's matrix products round their factors to 19 bits. Its
+    convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in
+    any order.
 
     Raises:
         RequestError: If PyTorch does not find the device, or the precision needs another one.
@@ -295,8 +337,9 @@ def device_of(name: str, precision: str) -> torch.device:
     if LOCAL_WORLD_SIZE > 1 and place.startswith("cuda"):
         if place != "cuda" or count < LOCAL_WORLD_SIZE:
             raise RequestError(
-                f"device={name} for {LOCAL_WORLD_SIZE} processes of this machine, where PyTorch finds {count} CUDA "
-                "devices; each takes one of them: use device=cuda and as many processes, or device=cpu"
+                f"device={name} for {LOCAL_WORLD_SIZE} processes of this machine, where PyTorch "
+                f"finds {count} CUDA devices; each takes one of them: use device=cuda and as many "
+                "processes, or device=cpu"
             )
         place = f"cuda:{LOCAL_RANK}"
     device = torch.device(place)
@@ -306,24 +349,32 @@ def device_of(name: str, precision: str) -> torch.device:
         raise RequestError(
             f"device={name}, but PyTorch finds {count or 'no'} CUDA devices; use device=auto"
         )
-    # bf16: torch's gradients of convolutions over images of one
+    # bf16: torch's gradients of convolutions over images of one pixel hold what was in memory
+    # before, on a CPU and in version 2.13
     if precision in ("tf32", "bf16") and not on_gpu:
-        # pixel hold what was in memory before, on a CPU and in version 2.13
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
     if on_gpu:
         torch.cuda.set_device(index)  # where streams are made
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
     return device
 
 
 def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
-    """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
+    """Return the model, on the meta device.
+
+    Raises:
+        RequestError: If it cannot read the examples of the data, or its answers do not have the
+            form of their labels.
+    """
     function = function_of(config.model.target, "model")
     if data.tokens is not None and "tokens" not in inspect.signature(function).parameters:
         raise RequestError(
-            f"data={config.names.data} consists of tokens, which model={config.names.model} cannot read; "
-            "use a model of tokens, such as lstm_char"
+            f"data={config.names.data} consists of tokens, which model={config.names.model} "
+            "cannot read; use a model of tokens, such as lstm_char"
         )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     # only shapes matter: parameters are functions of w, and no global generator is used
@@ -342,16 +393,18 @@ def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
         )
     per_token = data.y.dim() > 1
     if traits_of(model).per_token not in (None, per_token):
-        unit = "every token" if per_token else "every example"
+        unit, every = ("token", "true") if per_token else ("example", "false")
         raise RequestError(
-            f"data={config.names.data} has a label for {unit}; set model.every={str(per_token).lower()}"
+            f"data={config.names.data} has a label for every {unit}; set model.every={every}"
         )
     return model
 
 
 @torch.no_grad()
 def _check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> None:
-    """Try a model of the user's own on two examples, in one piece and, where the engine will, vectorised over clients.
+    """Try a model of the user's own on two examples.
+
+    If the engine will vectorise it over clients, it is tried in that form as well.
 
     Raises:
         RequestError: If the model raises an error, or returns anything but finite logits.
@@ -364,23 +417,13 @@ def _check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> N
         if isinstance(logits, Tensor) and list(logits.shape) == expected:
             return None
         unit = "example" if y.dim() == 1 else "token"
-        return f"returned {kind(logits)} for examples {list(x.shape)}; expected logits {expected}, a row per {unit}"
+        returned = f"returned {kind(logits)} for examples {list(x.shape)}"
+        return f"{returned}; expected logits {expected}, a row per {unit}"
 
     forward = type(task.model).forward
     FirstCall(task.predict, "model", fault, forward)(w, x)
     if mode == "stacked":
         role = "model, vectorised over clients (engine.mode=loop takes one client after another)"
+        stacked = FirstCall(task.apply_each, role, lambda *_: None, forward)
         views = task.layout.views(w.expand(_FEW, -1).contiguous())
-        FirstCall(task.apply_each, role, lambda *_: None, forward)(views, torch.stack([x] * _FEW))
-
-
-def _read(path: Path, task: Task) -> Tensor:
-    """Return the initial model [P] in a file.
-
-    Raises:
-        RequestError: If the file does not exist, is not in the safetensors format, or is of another
-            model.
-    """
-    with reading(path, "of init.path cannot be read as a .safetensors file"):
-        named = load_file(path)
-    return task.layout.flatten(named).to(task.device, task.dtype)
+        stacked(views, torch.stack([x] * _FEW))

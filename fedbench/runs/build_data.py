@@ -25,19 +25,28 @@ _kept: dict[str, FederatedDataset] = {}
 
 
 def shared_data(config: RunConfig) -> FederatedDataset:
-    """Return the data set that a configuration asks for, on the host; the latest ones are read once for all runs.
+    """Return the data set that a configuration asks for, on the host.
+
+    The latest ones are read once for all runs of this process.
 
     Raises:
         RequestError: If files are missing, or the request does not fit the data.
     """
     facts = config.identity.facts
-    key = repr(
-        (config.data, config.data_dir, facts["files"], facts["code"], config.engine.precision)
+    request = (
+        config.data,
+        config.data_dir,
+        facts["files"],
+        facts["code"],
+        config.engine.precision,
     )
+    key = repr(request)
     data = _kept.pop(key, None) or federated(config)
     _kept[key] = data
-    while len(_kept) > 1 and sum(d.x.nbytes + d.y.nbytes for d in _kept.values()) > _MOST_BYTES:
-        del _kept[next(iter(_kept))]
+    size = sum(kept.x.nbytes + kept.y.nbytes for kept in _kept.values())
+    while len(_kept) > 1 and size > _MOST_BYTES:
+        oldest = _kept.pop(next(iter(_kept)))
+        size -= oldest.x.nbytes + oldest.y.nbytes
     return data
 
 
@@ -53,13 +62,15 @@ def federated(config: RunConfig) -> FederatedDataset:
     examples = read_examples(config)
     rule = section.partition
     partition: Partition | Given | None = None
-    if rule is not None:
+    if rule is not None and _gives_indices(rule):
         partition = _given(rule, examples)
-        if partition is None and examples.owner is not None:
+    elif rule is not None:
+        if examples.owner is not None:
             raise RequestError(
-                f"data={config.names.data} assigns examples to clients itself; remove data.partition"
+                f"data={config.names.data} assigns examples to clients itself; "
+                "remove data.partition"
             )
-        partition = partition or _partition(rule)
+        partition = _partition(rule)
     data = assemble(
         examples,
         partition=partition,
@@ -69,18 +80,19 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=section.test_clients,
         seed=section.seed,
     )
-    for key, changes in (
-        ("data.noise", section.noise.clients),
-        ("data.validation", section.validation),
-    ):
-        if changes and data.shares_examples:
+
+    changes = {"data.noise": section.noise.clients, "data.validation": section.validation}
+    for key, share in changes.items():
+        if share and data.shares_examples:
             raise RequestError(
-                f"{key} needs examples that belong to one client each, since it would change those of others; set "
-                "data.partition.as_published=false"
+                f"{key} needs examples that belong to one client each, since it would change those "
+                "of others; set data.partition.as_published=false"
             )
     if section.noise.clients:
         data, _ = with_label_noise(data, section.noise, section.seed)
-    return with_validation(data, section.validation, section.seed) if section.validation else data
+    if section.validation:
+        data = with_validation(data, section.validation, section.seed)
+    return data
 
 
 def read_examples(config: RunConfig) -> Examples:
@@ -102,47 +114,59 @@ def read_examples(config: RunConfig) -> Examples:
         )
     source = function_of(section.source.target, "data.source")
     if is_own(source):
-        _check_examples(examples, f"data.source: {place_of(source)} returned")
+        _check_examples(examples, place=f"data.source: {place_of(source)} returned")
     return examples
 
 
 def as_given(data: FederatedDataset) -> Given:
-    """Return the training and test examples of a data set's clients as a partition that is given by indices."""
+    """Return the examples of a data set's clients as a partition that is given by indices."""
     train, test = data.train.split(), data.test.split()
     if data.central:
         return Given(data.names, train, None, data.test.index.numpy(force=True))
     return Given(data.names, train, test)
 
 
-def _given(rule: Component, examples: Examples) -> Given | None:
-    """Return the partition of a rule that gives indices into all examples; None if it divides the training examples."""
+def _gives_indices(rule: Component) -> bool:
+    """Return whether a rule gives indices into all examples; others divide the training examples."""
     if rule.target is None:
-        return None
+        return False
     function = function_of(rule.target, "data.partition")
-    if "held_out" not in inspect.signature(function).parameters:
-        return None
+    return "held_out" in inspect.signature(function).parameters
+
+
+def _given(rule: Component, examples: Examples) -> Given:
+    """Return the partition of a rule that gives indices into all examples.
+
+    Raises:
+        RequestError: If the rule returns anything else.
+    """
+    function = function_of(rule.target, "data.partition")
     given = call(rule, "data.partition", y=examples.y, held_out=examples.tested)
     place = f"data.partition: {place_of(function)}"
     if not isinstance(given, Given):
         raise RequestError(
-            f"{place} returned {type(given).__name__}; a rule that takes held_out must return a Given "
-            "(fedbench.data.partitions.given)"
+            f"{place} returned {type(given).__name__}; a rule that takes held_out must return a "
+            "Given (fedbench.data.partitions.given)"
         )
     return checked(given, len(examples.y), place) if is_own(function) else given
 
 
 def _partition(rule: Component) -> Partition:
-    """Return the function of a rule that divides the training examples, its result checked if it is the user's own."""
+    """Return the function of a rule that divides the training examples.
+
+    Results of the user's own functions are checked.
+    """
     function = function_of(rule.target, "data.partition")
-    place = f"data.partition: {place_of(function)}"
 
     def partition(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         parts = call(rule, "data.partition", y=y, clients=clients, rng=rng)
         if not is_own(function):
             return list(parts)
+        place = f"data.partition: {place_of(function)}"
         if not isinstance(parts, list | tuple):
             raise RequestError(
-                f"{place} returned {kind(parts)}; expected a list of {clients} arrays, one per client"
+                f"{place} returned {kind(parts)}; "
+                f"expected a list of {clients} arrays, one per client"
             )
         given = Given(tuple(map(str, range(clients))), parts)
         return list(checked(given, len(y), place, empty=True).train)
@@ -151,10 +175,10 @@ def _partition(rule: Component) -> Partition:
 
 
 def _check_examples(examples: object, place: str) -> None:
-    """Check that the arrays that a source of the user's own has returned fit together.
+    """Check that the arrays of a source of the user's own fit together.
 
     Args:
-        examples: What it has returned.
+        examples: The value that it has returned.
         place: Beginning of messages: the function, and that it has returned.
 
     Raises:
@@ -164,35 +188,35 @@ def _check_examples(examples: object, place: str) -> None:
         raise RequestError(f"{place} {kind(examples)}; expected fedbench.data.examples.Examples")
 
     def check(name: str, fits: bool, expected: str) -> None:
+        if fits:
+            return
         array = getattr(examples, name)
-        if not fits:
-            span = f", {array.min()} to {array.max()}" if _are_integers(array) else ""
-            raise RequestError(f"{place} {name} {kind(array)}{span}; expected {expected}")
+        span = f", {array.min()} to {array.max()}" if _are_integers(array) else ""
+        raise RequestError(f"{place} {name} {kind(array)}{span}; expected {expected}")
 
-    x, y, owner, held_out = examples.x, examples.y, examples.owner, examples.held_out
-    largest, clients = examples.classes - 1, len(examples.names)
-    labels = _are_integers(y) and y.min() >= 0 and y.max() <= largest
-    check("y", labels, f"a NumPy array of integers from 0 to classes - 1 = {largest}")
+    y = examples.y
+    largest = examples.classes - 1
+    are_labels = _are_integers(y) and y.min() >= 0 and y.max() <= largest
+    check("y", are_labels, f"a NumPy array of integers from 0 to classes - 1 = {largest}")
+
+    x = examples.x
     count = len(y)
-    numbers = isinstance(x, np.ndarray) and x.dtype.kind in "biuf" and np.isfinite(x).all()
-    check(
-        "x",
-        numbers and len(x) == count,
-        f"a NumPy array of finite numbers, one entry per label, {count}",
-    )
-    marks = held_out is None or kind(held_out) == f"[{count}] bool"
-    check("held_out", marks, f"[{count}] bool, True for test examples")
-    within = owner is None or (
-        _are_integers(owner)
-        and owner.shape == (count,)
-        and owner.min() >= 0
-        and owner.max() < clients
-    )
-    check(
-        "owner",
-        within,
-        f"integers of shape [{count}], indices into names, of which there are {clients}",
-    )
+    are_numbers = isinstance(x, np.ndarray) and x.dtype.kind in "biuf" and np.isfinite(x).all()
+    fits = are_numbers and len(x) == count
+    check("x", fits, f"a NumPy array of finite numbers, one entry per label, {count}")
+
+    marks = f"[{count}] bool"
+    fits = examples.held_out is None or kind(examples.held_out) == marks
+    check("held_out", fits, f"{marks}, True for test examples")
+
+    owner = examples.owner
+    if owner is None:
+        return
+    clients = len(examples.names)
+    fits = _are_integers(owner) and owner.shape == (count,)
+    fits = fits and owner.min() >= 0 and owner.max() < clients
+    indices = f"integers of shape [{count}], indices into names"
+    check("owner", fits, f"{indices}, of which there are {clients}")
 
 
 def _are_integers(value: Any) -> bool:

@@ -3,7 +3,7 @@
 | file | content |
 | --- | --- |
 | ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, a row per run |
-| ``bundle.json`` | the format, the SHA-256 of all other files, and messages about runs that could not be read |
+| ``bundle.json`` | the format, the SHA-256 of all other files, and messages about damaged runs |
 
 A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three
 tables as lists:
@@ -22,9 +22,9 @@ report that it was published with.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,9 @@ _NO_ROUND = pa.table({"round": pa.array([], pa.int64())})
 
 @dataclass(frozen=True)
 class Kept:
-    """What a bundle keeps of a run, besides its last round, the per-client table of that, and documents.
+    """The parts of a run that a bundle keeps.
+
+    It always keeps the last round, the per-client table of that, and documents.
 
     Attributes:
         curves: Keys that are kept at all evaluated rounds; None for all keys.
@@ -95,59 +97,41 @@ class Bundle:
     """
 
     def __init__(self, root: Path, home: Path | None = None) -> None:
-        self.root, self.home = root, root if home is None else home
-        self.place = root / FOLDER
-        remedy = f"restore the folder from version control, or write it again with: fedbench report RUNS --into {root}"
-        with reading(self.place, remedy=remedy):
-            facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
-            if facts["format"] != FORMAT:
-                raise ValueError(
-                    f"it has format {facts['format']!r}, and this version reads {FORMAT}"
-                )
+        self.root = root
+        self.home = root if home is None else home
+        place = root / FOLDER
+        remedy = (
+            "restore the folder from version control, or write it again with: "
+            f"fedbench report RUNS --into {root}"
+        )
+        with reading(place, remedy=remedy):
+            facts = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))
+            version = facts["format"]
+            if version != FORMAT:
+                raise ValueError(f"it has format {version!r}, and this version reads {FORMAT}")
             for name, digest in facts["files"].items():
-                if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
+                if _sha256((place / name).read_bytes()) != digest:
                     raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
         self.damaged: list[str] = facts["damaged"]
-        self.files = [self.place / name for name in facts["files"]]
+        self._files = [place / name for name in facts["files"]]
 
     def runs(self) -> list[Run]:
         """Return all runs by ascending path."""
-        runs = [run for file in self.files for run in ExperimentFile(file).runs(self)]
+        runs: list[Run] = []
+        for file in self._files:
+            rows = pq.read_table(file, columns=["path", *_TEXTS]).to_pylist()
+            for number, row in enumerate(rows):
+                config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
+                config, meta = with_present_names(config, meta)
+                path = self.home / row["path"]
+                runs.append(BundledRun(path, config, meta, self.root, file, number, documents))
         return sorted(runs, key=lambda run: run.path)
 
 
-class ExperimentFile:
-    """A Parquet file with runs of an experiment; a column is read when a run asks for it.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._column = cache(self._read_column)
-
-    def runs(self, bundle: Bundle) -> Iterator[Run]:
-        """Yield the runs in the order of the file."""
-        rows = pq.read_table(self.path, columns=["path", *_TEXTS]).to_pylist()
-        for number, row in enumerate(rows):
-            config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
-            config, meta = with_present_names(config, meta)
-            yield BundledRun(
-                bundle.home / row["path"], config, meta, bundle.root, self, number, documents
-            )
-
-    def part(self, name: str, number: int) -> pa.Table:
-        """Return one of the tables of a run.
-
-        Args:
-            name: Name of the table: ``rounds``, ``curves`` or ``clients``.
-            number: Row of the run.
-        """
-        return pa.Table.from_struct_array(self._column(name)[number].values)
-
-    def _read_column(self, name: str) -> pa.ListArray:
-        return pq.read_table(self.path, columns=[name])[name].combine_chunks()
+@lru_cache(maxsize=64)
+def _column(file: Path, name: str) -> pa.ListArray:
+    """Return a column of a Parquet file, whose name has the digest of its content."""
+    return pq.read_table(file, columns=[name])[name].combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -156,13 +140,13 @@ class BundledRun(Run):
 
     Attributes:
         report: Directory of the published report.
-        file: The file that has the run.
+        file: The Parquet file that has the run.
         number: The run's row in the file.
         documents: Its documents by name.
     """
 
     report: Path
-    file: ExperimentFile = field(compare=False)
+    file: Path = field(compare=False)
     number: int
     documents: Fields
 
@@ -179,15 +163,19 @@ class BundledRun(Run):
     @property
     def begun(self) -> bool:
         """Whether a round is kept."""
-        return len(self.file.part("rounds", self.number)) > 0
+        return len(self._table("rounds")) > 0
 
     @property
     def has_clients(self) -> bool:
         """Whether there is a per-client table."""
-        return len(self.file.part("clients", self.number)) > 0
+        return len(self._table("clients")) > 0
+
+    def _table(self, name: str) -> pa.Table:
+        """Return one of the tables of the run: ``rounds``, ``curves`` or ``clients``."""
+        return pa.Table.from_struct_array(_column(self.file, name)[self.number].values)
 
     def _frame(self, name: str) -> pd.DataFrame:
-        frame: pd.DataFrame = self.file.part(name, self.number).to_pandas()
+        frame: pd.DataFrame = self._table(name).to_pandas()
         return frame
 
     @cached_property
@@ -195,7 +183,8 @@ class BundledRun(Run):
         return self._frame("rounds")
 
     @cached_property
-    def _curves(self) -> pd.DataFrame:
+    def kept_curves(self) -> pd.DataFrame:
+        """All evaluated rounds, with the keys that are kept at all of them."""
         return self._frame("curves")
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
@@ -204,21 +193,21 @@ class BundledRun(Run):
         Raises:
             RequestError: If one of them was measured and is kept at some rounds only.
         """
-        known, last = self._curves.columns, self._last_round
+        known = list(self.kept_curves.columns)
         for name in names:
-            if name not in known and last.get(name) is not None:
-                kept = ", ".join(key for key in map(str, known) if key != "round")
+            if name not in known and self._last_round.get(name) is not None:
+                kept = ", ".join(key for key in known if key != "round") or "nothing"
                 raise RequestError(
-                    f"{self.path}: {name} is kept at some rounds only; at all rounds the bundle has "
-                    f"{kept or 'nothing'}; report from the runs themselves"
+                    f"{self.path}: {name} is kept at some rounds only; at all rounds the bundle "
+                    f"has {kept}; report from the runs themselves"
                 )
-        return self._curves[[name for name in dict.fromkeys(("round", *names)) if name in known]]
+        columns = dict.fromkeys(("round", *names))
+        return self.kept_curves[[name for name in columns if name in known]]
 
     @cached_property
     def _last_round(self) -> Fields:
-        rows = self.file.part("rounds", self.number)
-        last: Fields = rows.slice(len(rows) - 1).to_pylist()[0]
-        return last
+        rows: list[Fields] = self._table("rounds").to_pylist()
+        return rows[-1]
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""
@@ -231,12 +220,19 @@ class BundledRun(Run):
 
 
 def as_published(run: Run) -> Run:
-    """Return a run that names no directories of this machine; its facts have the digests of user files."""
-    config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
-    typed = [
-        text for text in run.meta.get("overrides", ()) if text.partition("=")[0] not in _DIRECTORIES
-    ]
-    content = json.dumps([config, {**run.meta, "overrides": typed}], ensure_ascii=False)
+    """Return a run that names no directories of this machine.
+
+    Its facts have the digests of user files.
+    """
+    config = {key: value for key, value in run.config.items() if key not in _DIRECTORIES}
+    overrides = []
+    for text in run.meta.get("overrides", ()):
+        key, _, _ = text.partition("=")
+        if key not in _DIRECTORIES:
+            overrides.append(text)
+
+    meta = {**run.meta, "overrides": overrides}
+    content = json.dumps([config, meta], ensure_ascii=False)
     for key in run.meta.get("files", ()):
         for file in np.ravel(run.flat[key]):
             content = content.replace(file, re.sub(".*/(?=.)", "", file))
@@ -267,42 +263,49 @@ def write_bundle(
         damaged: Messages about runs that cannot be read.
     """
     place = folder / FOLDER
-    contents: dict[str, bytes] = {}
     pending = {path: _row(path, run, keep) for path, run in runs.items()}
-
-    for file in sorted((place / _RUNS).rglob("*.parquet")):
-        content = file.read_bytes()
-        if _digest(content) != file.stem:
-            continue
-        written = pq.read_table(pa.BufferReader(content))
-        rows = [pending[path] for path in written["path"].to_pylist() if path in pending]
-        if _experiment_table(rows).equals(written):
-            contents[file.relative_to(place).as_posix()] = content
-            for row in rows:
-                del pending[row["path"]]
-
+    contents = _written_before(place, pending)
     for experiment in dict.fromkeys(run.meta["experiment"] for run in runs.values()):
         rows = [row for path, row in pending.items() if runs[path].meta["experiment"] == experiment]
         if rows:
             content = _parquet(_experiment_table(rows))
-            contents[f"{_RUNS}/{experiment or 'others'}/{_digest(content)}.parquet"] = content
+            name = f"{_RUNS}/{experiment or 'others'}/{_short_digest(content)}.parquet"
+            contents[name] = content
 
-    facts = {
-        "format": FORMAT,
-        "damaged": damaged,
-        "files": {
-            name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())
-        },
-    }
     for old in place.rglob("*"):
         if old.is_file() and old.relative_to(place).as_posix() not in contents:
             old.unlink()
-    for name, content in contents.items():
+    digests = {}
+    for name, content in sorted(contents.items()):
+        digests[name] = _sha256(content)
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         replace_file(place / name, content)
+
+    facts = {"format": FORMAT, "damaged": damaged, "files": digests}
     place.mkdir(parents=True, exist_ok=True)
     # last: half a bundle has none
-    replace_file(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())
+    replace_file(place / _MANIFEST, json.dumps(facts, indent=1) + "\n")
+
+
+def _written_before(place: Path, pending: dict[str, Fields]) -> dict[str, bytes]:
+    """Return the contents of files that have the rows of runs as they are now, and remove these runs.
+
+    Args:
+        place: Directory of the bundle.
+        pending: The rows of all runs by path.
+    """
+    contents: dict[str, bytes] = {}
+    for file in sorted((place / _RUNS).rglob("*.parquet")):
+        content = file.read_bytes()
+        if _short_digest(content) != file.stem:
+            continue
+        written = pq.read_table(pa.BufferReader(content))
+        paths = [path for path in written["path"].to_pylist() if path in pending]
+        if _experiment_table([pending[path] for path in paths]).equals(written):
+            contents[file.relative_to(place).as_posix()] = content
+            for path in paths:
+                del pending[path]
+    return contents
 
 
 def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
@@ -310,29 +313,30 @@ def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
     documents: dict[str, Fields] = {}
     tables: dict[str, pa.Table] = {}
     if run.done:
-        known = {name: run.document(name) for name in DOCUMENTS}
-        documents = {name: document for name, document in known.items() if document is not None}
         tables = _tables(run, keep(run))
-    texts = {"config": run.config, "meta": run.meta, "documents": documents}
+        for name in DOCUMENTS:
+            if (document := run.document(name)) is not None:
+                documents[name] = document
     return {
         "path": path,
-        **{name: json.dumps(content) for name, content in texts.items()},
+        "config": json.dumps(run.config),
+        "meta": json.dumps(run.meta),
+        "documents": json.dumps(documents),
         **tables,
     }
 
 
 def _experiment_table(rows: Sequence[Fields]) -> pa.Table:
     """Return the table of an experiment, a row per run; keys that a run does not have are null."""
-    columns = {
-        name: pa.array([row[name] for row in rows], pa.string()) for name in ("path", *_TEXTS)
-    }
+    columns = {}
+    for name in ("path", *_TEXTS):
+        columns[name] = pa.array([row[name] for row in rows], pa.string())
     for name in _TABLES:
         tables = [row.get(name, _NO_ROUND) for row in rows]
-        joined = pa.concat_tables(
-            [_NO_ROUND, *tables], promote_options="permissive"
-        ).to_struct_array()
+        joined = pa.concat_tables([_NO_ROUND, *tables], promote_options="permissive")
         offsets = np.cumsum([0, *map(len, tables)], dtype=np.int32)
-        columns[name] = pa.ListArray.from_arrays(offsets, joined.combine_chunks())
+        structs = joined.to_struct_array().combine_chunks()
+        columns[name] = pa.ListArray.from_arrays(offsets, structs)
     return pa.table(columns)
 
 
@@ -342,31 +346,36 @@ def _parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:10]
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _short_digest(content: bytes) -> str:
+    return _sha256(content)[:10]
 
 
 def _tables(run: Run, kept: Kept) -> dict[str, pa.Table]:
-    """Return what is kept of the tables of a finished run."""
+    """Return the kept parts of the tables of a finished run."""
     rounds = run.rounds()
-    frames = {"rounds": rounds[rounds["round"].isin([rounds["round"].max(), *kept.rounds])]}
+    chosen = [rounds["round"].max(), *kept.rounds]
+    frames = {"rounds": rounds[rounds["round"].isin(chosen)]}
 
     names = list(rounds.columns) if kept.curves is None else sorted(kept.curves)
     if isinstance(run, BundledRun):  # which has no others any more
-        names = [name for name in names if name in run.file.part("curves", run.number).column_names]
+        names = [name for name in names if name in run.kept_curves]
     if names:
         frames["curves"] = run.curves(names)
 
     if run.has_clients:
         clients = run.clients()
         if kept.client_rounds is not None:
-            kept_rounds = [clients["round"].max(), *kept.client_rounds]
-            clients = clients[
-                clients["round"].isin(kept_rounds) | clients["client"].isin(kept.clients)
-            ]
+            chosen = [clients["round"].max(), *kept.client_rounds]
+            in_rounds = clients["round"].isin(chosen)
+            clients = clients[in_rounds | clients["client"].isin(kept.clients)]
         frames["clients"] = clients
 
-    tables = {
-        name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()
-    }
-    return {name: table.replace_schema_metadata(None) for name, table in tables.items()}
+    tables = {}
+    for name, frame in frames.items():
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        tables[name] = table.replace_schema_metadata(None)
+    return tables

@@ -1,5 +1,6 @@
-"""Carry out a configuration: answer from disk if the run is done, resume it if it was begun, train it otherwise.
+"""Carrying out a configuration.
 
+A run that is done is answered from disk, one that was begun is resumed, and any other is trained.
 A run that has kept its state is continued with more rounds. What it has kept is the checkpoint of
 the round before the last, so that the longer run records the last round of the shorter one itself:
 what is measured in a last round is measured in no other.
@@ -55,7 +56,7 @@ class Outcome:
     signal: int | None = None
 
     def say(self) -> None:
-        """Print a summary of one line, remarks of the method, and the run's directory as the last line."""
+        """Print a summary of one line, remarks of the method, and last the run's directory."""
         meta = self.run.meta
         name = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}"
         print(f"{name}: {self._summary()}")
@@ -146,65 +147,68 @@ def writing_results(results: Path) -> Iterator[None]:
 
 
 def _finished(config: RunConfig, fresh: bool, signal: int | None) -> Outcome:
-    """Remove the checkpoint of a finished run, or keep it as the state of a longer run, and return the outcome."""
-    path = config.path
-    folder = path / CHECKPOINT
-    if config.keep_state and (folder / MANIFEST).exists():
-        shutil.rmtree(path / STATE, ignore_errors=True)
-        shutil.rmtree(folder / CLIENT_STATES, ignore_errors=True)  # the checkpoint has a copy
-        sealed = checked_checkpoint(folder)["sealed"]
-        for table in folder.glob("clients_*.parquet"):
+    """Remove the checkpoint of a finished run, or keep it as its state, and return the outcome."""
+    checkpoint = config.path / CHECKPOINT
+    if config.keep_state and (checkpoint / MANIFEST).exists():
+        state = config.path / STATE
+        shutil.rmtree(state, ignore_errors=True)
+        shutil.rmtree(checkpoint / CLIENT_STATES, ignore_errors=True)  # the checkpoint has a copy
+        sealed = checked_checkpoint(checkpoint)["sealed"]
+        for table in checkpoint.glob("clients_*.parquet"):
             if table.name not in sealed:  # of the last round
                 table.unlink()
-        folder.replace(path / STATE)
-    shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(read_run(path), True, signal) if fresh else _from_disk(config)
+        checkpoint.replace(state)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    if fresh:
+        return Outcome(read_run(config.path), fresh, signal)
+    return _from_disk(config)
 
 
 def _from_disk(config: RunConfig) -> Outcome:
     """Return the outcome of a finished run whose files have their checksums."""
-    path, run = config.path, read_run(config.path)
+    path = config.path
+    run = read_run(path)
     run.verify()
+    faults = []
     if config.keep_state and not (path / STATE).exists():
-        print(
-            f"fedbench: {path} has kept no state to continue from; force=true trains again",
-            file=sys.stderr,
-        )
+        faults.append("kept no state to continue from")
     every = run.config.get("eval_train_every", 1)
     if config.eval_train_every % every:
-        losses = f"training losses with eval_train_every={every}, not {config.eval_train_every}"
-        print(f"fedbench: {path} has {losses}; force=true trains again", file=sys.stderr)
+        wanted = config.eval_train_every
+        faults.append(f"training losses with eval_train_every={every}, not {wanted}")
+    for fault in faults:
+        print(f"fedbench: {path} has {fault}; force=true trains again", file=sys.stderr)
     return Outcome(run, fresh=False)
 
 
 def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
-    """Begin a run with the state of the longest shorter one of its setting and seed, if one has kept its state."""
+    """Begin a run with the state that the longest shorter run of its setting and seed has kept."""
     if config.force or recorder.folder.exists():  # from the start, or the run has begun
         return
     shorter = max(_shorter_runs(config), key=lambda run: int(run.config["rounds"]), default=None)
     if shorter is None:
         return
 
-    path, rounds = shorter.path, shorter.config["rounds"]
+    path = shorter.path
+    rounds = shorter.config["rounds"]
     place = f"{path} (rounds={rounds})"
     if cause := depends_on_rounds(config):
         fault = f"{cause} depends on the total number of rounds and cannot continue {place}"
         print(f"fedbench: starting over: {fault}", file=sys.stderr)
         return
+    continues = {"hash": path.parent.name, "rounds": rounds}
     try:
-        reached = recorder.adopt(path, {"continues": {"hash": path.parent.name, "rounds": rounds}})
+        reached = recorder.adopt(path, {"continues": continues})
     except (OSError, ValueError) as error:
-        print(
-            f"fedbench: starting over: the state in {path / STATE} cannot be used: {error}",
-            file=sys.stderr,
-        )
+        fault = f"the state in {path / STATE} cannot be used: {error}"
+        print(f"fedbench: starting over: {fault}", file=sys.stderr)
         recorder.clear()
     else:
         print(f"fedbench: continuing from round {reached} of {place}", file=sys.stderr)
 
 
 def _shorter_runs(config: RunConfig) -> Iterator[Run]:
-    """Yield the runs that differ from a configuration in having fewer rounds, and that have kept their state."""
+    """Yield the runs of a configuration with fewer rounds that have kept their state."""
     for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
         try:
             run = read_run(state.parent)
@@ -212,29 +216,27 @@ def _shorter_runs(config: RunConfig) -> Iterator[Run]:
             print(f"fedbench: it is not continued: {error}", file=sys.stderr)
             continue
         rounds = run.config["rounds"]
-        comparable = (
-            rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
-        )
-        if (
-            run.counts
-            and comparable
-            and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name
-        ):
+        if not run.counts or rounds >= config.rounds:
+            continue
+        if run.config["eval_train_every"] != config.eval_train_every:
+            continue
+        same_but_rounds = identify({**config.tree, "rounds": rounds})
+        if same_but_rounds.digest == run.path.parent.name:
             yield run
 
 
 def depends_on_rounds(config: RunConfig) -> str:
-    """Return what makes a run one for its number of rounds: its schedule, noise or method; empty if nothing does."""
+    """Return the schedule, noise or method that makes a run one for its number of rounds.
+
+    It is empty if there is none.
+    """
     if config.local.schedule.depends_on_rounds:
         return "local.schedule=cosine"
-    if (
-        "privacy" in config.scenarios
-        and config.scenarios["privacy"].options.get("epsilon") is not None
-    ):
+    privacy = config.scenarios.get("privacy")
+    if privacy is not None and privacy.options.get("epsilon") is not None:
         return "privacy.epsilon"  # the noise is what spends it in the planned rounds
-    functions = [
-        function_of(part.target, "algo")
-        for part in (config.algo, *config.algo.inner("algo").values())
-    ]
-    takes_rounds = any("rounds" in inspect.signature(function).parameters for function in functions)
-    return config.names.algo if takes_rounds else ""
+    for part in (config.algo, *config.algo.inner("algo").values()):
+        function = function_of(part.target, "algo")
+        if "rounds" in inspect.signature(function).parameters:
+            return config.names.algo
+    return ""

@@ -1,5 +1,6 @@
-"""Writes a run as it happens; it is complete when DONE exists, and readable without the code that made it.
+"""Files of a run, written as it happens.
 
+A run is complete when DONE exists, and readable without the code that made it.
 Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint. All other files
 are replaced. A checkpoint counts once its manifest is in place, as a run does once DONE is: both
 are written last, have the checksums of all files that belong to them, and are on the disk, in the
@@ -39,7 +40,6 @@ from fedbench.runs.run import (
     DONE,
     LOCK,
     MANIFEST,
-    NODE,
     STATE,
     DamagedRun,
     Fields,
@@ -79,7 +79,9 @@ class Recorder:
         self._lock_file: os.stat_result | None = None
 
     def lock(self, wait: bool = True) -> None:
-        """Keep other processes away from the run until ``close``, and remove what a killed one left unfinished.
+        """Keep other processes away from the run until ``close``.
+
+        Files that a killed process left unfinished are removed.
 
         Args:
             wait: Whether to wait for a process that works on the run.
@@ -91,15 +93,13 @@ class Recorder:
         self._lock = waiting_lock(lock_file, f"working in {self.path}", wait).lock
         self._lock_file = lock_file.stat()
         with writing(self.path):
-            for name in ("*.part", ".tmp*", NODE):
-                for file in self.path.rglob(name):
-                    file.unlink()
+            for unfinished in (*self.path.rglob("*.part"), *self.path.rglob(".tmp*")):
+                unfinished.unlink()
 
     def close(self) -> None:
         """Let other processes work on the run."""
         if is_done(self.path):  # a process that waits creates it again, and finds DONE
             (self.path / LOCK).unlink(missing_ok=True)
-        (self.path / NODE).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.release()
 
@@ -112,47 +112,46 @@ class Recorder:
         if self._lock_file is None:
             return
         file = self.path / LOCK
-        if not file.exists() or not os.path.samestat(file.stat(), self._lock_file):
-            raise NotWritten(
-                self.path,
-                OSError(errno.EBUSY, "its .lock was removed, and another process may have it"),
-            )
+        if file.exists() and os.path.samestat(file.stat(), self._lock_file):
+            return
+        message = "its .lock was removed, and another process may have it"
+        raise NotWritten(self.path, OSError(errno.EBUSY, message))
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
         with self._writing(self.path):
-            for file in (
-                self.path / DONE,
-                *self.path.glob("*.json"),
-                *(self.path / name for name in _FILES),
-            ):
-                file.unlink(missing_ok=True)
-            for folder in (self.folder, self.path / STATE):
-                shutil.rmtree(folder, ignore_errors=True)
-        self._tables, self._length = {}, 0
+            (self.path / DONE).unlink(missing_ok=True)
+            for name in _FILES:
+                (self.path / name).unlink(missing_ok=True)
+            for document in self.path.glob("*.json"):
+                document.unlink()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.path / STATE, ignore_errors=True)
+        self._tables = {}
+        self._length = 0
 
     def begin(self, config: Fields, meta: Fields) -> None:
         """Write the resolved configuration and the first facts of the run."""
         self.check_lock()
-        replace_file(
-            self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True
-        )
+        text = yaml.safe_dump(config, sort_keys=False)
+        replace_file(self.path / "config.yaml", text, lasting=True)
         self.write_meta(meta)
 
     def write_meta(self, meta: Fields) -> None:
         """Write ``meta.json``, the facts of the run."""
         self.check_lock()
-        replace_file(
-            self.path / "meta.json",
-            to_json(meta, indent=2, inf_nan_mode="null") + b"\n",
-            lasting=True,
-        )
+        content = to_json(meta, indent=2, inf_nan_mode="null") + b"\n"
+        replace_file(self.path / "meta.json", content, lasting=True)
 
     def append(self, row: Fields) -> None:
-        """Append a line to ``rounds.jsonl``; numbers that JSON cannot express (NaN, infinities) become null."""
+        """Append a line to ``rounds.jsonl``.
+
+        Numbers that JSON cannot express (NaN, infinities) become null.
+        """
+        line = to_json(row, inf_nan_mode="null") + b"\n"
         with self._writing(self.rounds), self.rounds.open("ab") as file:
             self._check_rounds(file.tell())
-            self._length += file.write(to_json(row, inf_nan_mode="null") + b"\n")
+            self._length += file.write(line)
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Keep the per-client table of a round with the checkpoint until the run is done."""
@@ -173,10 +172,8 @@ class Recorder:
             self.folder.mkdir(exist_ok=True)
             save_tensors(tensors, state)
             to_disk(self.rounds)
-            new_tables = [
-                table for table in self.folder.glob("clients_*") if table.name not in self._tables
-            ]
-            self._tables |= _on_disk(new_tables)
+            tables = self.folder.glob("clients_*")
+            self._tables |= _on_disk(table for table in tables if table.name not in self._tables)
             manifest = {
                 "progress": progress,
                 "rounds": file_checksum(self.rounds),
@@ -190,7 +187,9 @@ class Recorder:
                     old.unlink()
 
     def load(self) -> tuple[dict[str, Tensor], Fields] | None:
-        """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
+        """Return the checkpoint of an unfinished run and cut its files back to it.
+
+        Without a checkpoint, it is None.
 
         Raises:
             DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written,
@@ -201,7 +200,8 @@ class Recorder:
         try:
             manifest = checked_checkpoint(self.folder)
             length, digest = manifest["rounds"]
-            if hashlib.sha256(self.rounds.read_bytes()[:length]).hexdigest() != digest:
+            rounds = self.rounds.read_bytes()[:length]
+            if hashlib.sha256(rounds).hexdigest() != digest:
                 raise ValueError(
                     "rounds.jsonl has changed since it was written: its checksum differs"
                 )
@@ -215,16 +215,17 @@ class Recorder:
         """Remove the rounds and tables that a checkpoint does not have."""
         with writing(self.rounds), self.rounds.open("ab") as file:
             self._length = file.truncate(length)
-        self._tables = {
-            name: checksum for name, checksum in sealed.items() if name.startswith("clients_")
-        }
+        self._tables = {}
+        for name, checksum in sealed.items():
+            if name.startswith("clients_"):
+                self._tables[name] = checksum
         with writing(self.folder):
             for table in self.folder.glob("clients_*"):
                 if table.name not in self._tables:
                     table.unlink()
 
     def adopt(self, other: Path, facts: Fields) -> int:
-        """Begin with the state that another run has kept, where there is no checkpoint, and return its round.
+        """Begin a run without a checkpoint with the state of another run, and return its round.
 
         Args:
             other: The other run's directory.
@@ -247,7 +248,7 @@ class Recorder:
         documents: Mapping[str, Fields],
         meta: Fields,
     ) -> None:
-        """Write everything that a finished run leaves, and last DONE with the checksums of all its files.
+        """Write the last files of a finished run, and DONE with the checksums of all its files.
 
         Args:
             models: Parameters by name, each mapping for a file ``<name>.safetensors``.
@@ -262,12 +263,14 @@ class Recorder:
             table = pd.concat([pd.read_parquet(table) for table in tables])
             replace_file(self.path / "clients.parquet", table.to_parquet(index=False))
         for name, document in documents.items():
-            replace_file(self.path / f"{name}.json", to_json(document, inf_nan_mode="null") + b"\n")
+            content = to_json(document, inf_nan_mode="null") + b"\n"
+            replace_file(self.path / f"{name}.json", content)
         self.write_meta(meta)
 
         with writing(self.path):
             names = (*_FILES, "meta.json", *(f"{name}.json" for name in documents))
-            sealed = _on_disk(self.path / name for name in names if (self.path / name).exists())
+            files = [self.path / name for name in names]
+            sealed = _on_disk(file for file in files if file.exists())
             self.check_lock()
             self._check_rounds(sealed[self.rounds.name][0])
             replace_file(self.path / DONE, with_checksum({"sealed": sealed}), lasting=True)
@@ -327,13 +330,16 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
+    arrays = {name: v.contiguous().numpy(force=True) for name, v in tensors.items()}
     try:
-        save_file({name: v.contiguous().numpy(force=True) for name, v in tensors.items()}, path)
-        os.umask(mask := os.umask(0))
-        path.chmod(0o666 & ~mask)  # safetensors lets its owner alone read it
+        save_file(arrays, path)
     except SafetensorError as error:
-        full = "StorageFull" in str(error) or "No space" in str(error)
-        raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
+        message = str(error)
+        full = "StorageFull" in message or "No space" in message
+        raise OSError(errno.ENOSPC if full else errno.EIO, message) from error
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)  # safetensors lets its owner alone read it
 
 
 def _on_disk(files: Iterable[Path]) -> dict[str, Any]:

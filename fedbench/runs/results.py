@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Results:
         self.damaged: list[str] = []
         self.bundle = Bundle(root) if is_bundle(root) else None
         self._names = published
-        self._published: dict[str, dict[Path, Run]] = {}
+        self.published = cache(self._read_published)
 
     def __iter__(self) -> Iterator[Run]:
         if self.bundle is not None:
@@ -55,58 +56,74 @@ class Results:
             return
         self.damaged = []
         runs = {run.path: run for run in self._local_runs()}
-        finished = {key for run in runs.values() if run.done for key in (run.path, run.identity)}
+        finished: set[Any] = set()
+        for run in runs.values():
+            if run.done:
+                finished |= {run.path, run.identity}
         for name in self._names:
             for path, run in self.published(name).items():
                 if not {path, run.identity} & finished:
                     runs[path] = run
-        yield from (run for _, run in sorted(runs.items()))
+        for path in sorted(runs):
+            yield runs[path]
 
     def _local_runs(self) -> Iterator[Run]:
         """Yield the runs in directories of their own that can be read, without copies."""
         seen: dict[tuple[Any, ...], Path] = {}
         for path in run_folders(self.root):
-            if path.is_relative_to(self.root / TUNING) or not (
-                (path / "config.yaml").exists() or is_done(path)
-            ):
+            if path.is_relative_to(self.root / TUNING):
+                continue
+            if not is_done(path) and not (path / "config.yaml").exists():
                 continue
             try:
-                run = read_run(path)
-                if not run.done and run.meta["status"] in ("done", "diverged"):
-                    raise DamagedRun(
-                        f"{path}: DONE is missing, which is written last; run the same command again"
-                    )
-                if run.begun:
-                    run.rounds()
-                if run.done and run.has_clients:
-                    run.clients()
-                for name in DOCUMENTS:
-                    run.document(name)
-                first = seen.setdefault(run.identity, path) if run.done else path
-                if first != path:
+                run = _readable_run(path)
+                if run.done and seen.setdefault(run.identity, path) != path:
+                    first = seen[run.identity]
                     raise DamagedRun(
                         f"{path}: a copy of {first}: the same setting and the same seed"
                     )
             except DamagedRun as error:
                 self.damaged.append(str(error).replace(f"{self.root}{os.sep}", ""))
-                continue
-            yield run
+            else:
+                yield run
 
-    def published(self, name: str) -> dict[Path, Run]:
-        """Return the finished runs of a published report, by the paths that they would have here."""
-        if name not in self._published:
-            place = self.root / PUBLISHED / name
-            runs = Bundle(place, home=self.root).runs() if is_bundle(place) else []
-            below = self.root / name
-            self._published[name] = {
-                r.path: r for r in runs if r.done and r.path.is_relative_to(below)
-            }
-        return self._published[name]
+    def _read_published(self, name: str) -> dict[Path, Run]:
+        """Return the finished runs of a published report, by the paths they would have here."""
+        place = self.root / PUBLISHED / name
+        if not is_bundle(place):
+            return {}
+        runs = {}
+        for run in Bundle(place, home=self.root).runs():
+            if run.done and run.path.is_relative_to(self.root / name):
+                runs[run.path] = run
+        return runs
+
+
+def _readable_run(path: Path) -> Run:
+    """Return the run in a directory, all of whose tables can be read.
+
+    Raises:
+        DamagedRun: If one of its files cannot be read.
+    """
+    run = read_run(path)
+    if not run.done and run.meta["status"] in ("done", "diverged"):
+        raise DamagedRun(
+            f"{path}: DONE is missing, which is written last; run the same command again"
+        )
+    if run.begun:
+        run.rounds()
+    if run.done and run.has_clients:
+        run.clients()
+    for name in DOCUMENTS:
+        run.document(name)
+    return run
 
 
 @dataclass(frozen=True)
 class Frames:
-    """The runs below a directory as pandas frames, which join on ``setting``, ``algo``, ``hash`` and ``seed``.
+    """The runs below a directory as pandas frames.
+
+    They join on ``setting``, ``algo``, ``hash`` and ``seed``.
 
     Attributes:
         runs: A row per run: its path, status, choices and identity, and a column per configuration
@@ -125,7 +142,7 @@ class Frames:
 
 
 def load_results(directory: str | Path = "results") -> Frames:
-    """Return the runs below a directory as pandas frames; runs that are not done are included with their status.
+    """Return the runs below a directory as pandas frames, also those that are not done.
 
     Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle
     keeps. Runs that cannot be read, or whose files have changed since they were written, are left
@@ -143,7 +160,8 @@ def load_results(directory: str | Path = "results") -> Frames:
     clients: list[pd.DataFrame] = []
     for run in results:
         facts = {key: run.meta.get(key) for key in _FACTS}
-        row = {"path": str(run.path), "setting": facts["experiment"] or facts["data"], **facts}
+        setting = facts["experiment"] or facts["data"]
+        row = {"path": str(run.path), "setting": setting, **facts}
         rows.append({**row, **run.flat, **row})
         identity = tuple(row[key] for key in IDENTITY)
         if run.begun:
@@ -152,8 +170,13 @@ def load_results(directory: str | Path = "results") -> Frames:
             clients.append(pd.concat({identity: run.clients()}, names=IDENTITY))
     if results.damaged:
         warnings.warn("left out: " + "; ".join(results.damaged), stacklevel=2)
-    table = pd.DataFrame(rows, columns=None if rows else ["path", "setting", *_FACTS])
-    return Frames(table, _joined(rounds), _joined(clients), tuple(results.damaged))
+    columns = None if rows else ["path", "setting", *_FACTS]
+    return Frames(
+        runs=pd.DataFrame(rows, columns=columns),
+        rounds=_joined(rounds),
+        clients=_joined(clients),
+        damaged=tuple(results.damaged),
+    )
 
 
 def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:

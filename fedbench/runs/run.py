@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.targets import present, renamed
 from fedbench.core.atomic_files import NotWritten
@@ -27,7 +26,6 @@ Fields = dict[str, Any]
 DONE = "DONE"  # file of a complete run, written last
 CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not complete
 LOCK = ".lock"  # lock file, held by the process that works on the run
-NODE = ".node"  # file with the name of the node of a cluster that the run is on
 STATE = "state"  # directory of the checkpoint that a longer run continues from
 # directory in a checkpoint: memory of the process that works on the run
 CLIENT_STATES = "client_states"
@@ -38,21 +36,6 @@ _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
 class DamagedRun(Exception):
     """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
-
-
-class Meta(BaseModel):
-    """The facts that ``meta.json`` must contain; it may contain more."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    status: Literal["running", "interrupted", "done", "diverged", "failed"]
-    seed: NonNegativeInt
-    hash: str
-    algo: str
-    data: str
-    model: str
-    experiment: str | None
-    rounds: NonNegativeInt | None = None
 
 
 def is_done(path: Path) -> bool:
@@ -67,7 +50,8 @@ def error_text(error: BaseException) -> str:
 
 def run_folders(root: Path) -> list[Path]:
     """Return the directories at and below ``root`` that have a run, in order."""
-    return sorted({file.parent for name in ("meta.json", DONE) for file in root.rglob(name)})
+    files = (*root.rglob("meta.json"), *root.rglob(DONE))
+    return sorted({file.parent for file in files})
 
 
 def checked_checkpoint(folder: Path) -> dict[str, Any]:
@@ -102,7 +86,7 @@ class Run:
 
     @property
     def place(self) -> Path:
-        """The directory that exists: the run's own, or that of the published report that it is part of."""
+        """The directory that exists: the run's own, or that of the report that published it."""
         return self.path
 
     @property
@@ -119,8 +103,9 @@ class Run:
     def outcome(self) -> str:
         """The outcome of the run: done, diverged, failed or not finished."""
         status = str(self.meta["status"])
-        unfinished = status in ("running", "interrupted") or (status == "done" and not self.done)
-        return "not finished" if unfinished else status
+        if status in ("running", "interrupted") or (status == "done" and not self.done):
+            return "not finished"
+        return status
 
     @property
     def counts(self) -> bool:
@@ -136,11 +121,9 @@ class Run:
     def sampled(self) -> tuple[str, ...]:
         """A sentence for tables on the sample of clients that was evaluated; none if all were."""
         size = self.meta.get("evaluated_clients")
-        return (
-            ()
-            if size is None
-            else (f"evaluated on a sample of {size} of {self.meta['clients']} clients",)
-        )
+        if size is None:
+            return ()
+        return (f"evaluated on a sample of {size} of {self.meta['clients']} clients",)
 
     @property
     def seconds(self) -> float:
@@ -173,12 +156,14 @@ class Run:
         """Return whether the run has a file, or had it when it ended if it is complete."""
         with _reading(self.path / DONE):
             sealed = _sealed(self.path)
-        return (self.path / name).exists() if sealed is None else name in sealed
+        if sealed is None:
+            return (self.path / name).exists()
+        return name in sealed
 
     def rounds(self) -> pd.DataFrame:
-        """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys.
+        """Return one row per evaluated round; a key that is null in all rounds has None.
 
-        A key that is null in all rounds has None.
+        For a run of a bundle, the rows are the rounds that are kept with all their keys.
         """
         return self._rounds.copy()
 
@@ -193,27 +178,28 @@ class Run:
                 raise ValueError("it has no round")
             # a column has one type
             options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))
-            table: pd.DataFrame = pyarrow.json.read_json(
-                io.BytesIO(whole), read_options=options
-            ).to_pandas()
-            if not table["round"].is_monotonic_increasing or not table["round"].is_unique:
+            rows = pyarrow.json.read_json(io.BytesIO(whole), read_options=options)
+            table: pd.DataFrame = rows.to_pandas()
+            rounds = table["round"]
+            if not rounds.is_monotonic_increasing or not rounds.is_unique:
                 raise ValueError("its rounds do not ascend: two processes have written to it")
-            last = int(table["round"].iloc[-1])
-            if self.done and self.meta.get("rounds", last) != last:
-                raise ValueError(
-                    f"it ends with round {last}, and the run with round {self.meta['rounds']}"
-                )
+            last = int(rounds.iloc[-1])
+            expected = self.meta.get("rounds", last)
+            if self.done and expected != last:
+                raise ValueError(f"it ends with round {last}, and the run with round {expected}")
             return table
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return the column ``round`` and these keys at all evaluated rounds; keys that no run has are left out.
+        """Return the column ``round`` and these keys at all evaluated rounds.
+
+        Keys that the run does not have are left out.
 
         Raises:
             RequestError: If the run is one of a bundle that keeps one of these keys at some rounds
                 only.
         """
-        table = self._rounds
-        return table[[name for name in dict.fromkeys(("round", *names)) if name in table]]
+        columns = dict.fromkeys(("round", *names))
+        return self._rounds[[name for name in columns if name in self._rounds]]
 
     def last_round(self) -> Fields:
         """Return the last evaluated round, a line of ``rounds.jsonl``."""
@@ -240,7 +226,7 @@ class Run:
         return table[table["round"].eq(table["round"].max())]
 
     def accuracy_of(self, client: int) -> float | None:
-        """Return the accuracy of a client in the last kept round, in [0, 1]; None if it has none."""
+        """Return a client's accuracy in the last kept round, in [0, 1]; None if it has none."""
         table = self.last_clients()
         accuracy = table.loc[table["client"] == client, "accuracy"].dropna()
         return float(accuracy.iloc[0]) if len(accuracy) else None
@@ -254,7 +240,9 @@ class Run:
             return document
 
     def verify(self) -> None:
-        """Compare all files of a complete run with their checksums: those in DONE, and those of a state that it kept.
+        """Compare all files of a complete run with their checksums.
+
+        They are those in DONE, and those of a state that it has kept.
 
         Raises:
             DamagedRun: If one of them is missing or has changed.
@@ -272,16 +260,13 @@ def _reading(file: Path) -> Iterator[Path]:
     try:
         yield file
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        fault = (
-            error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
-        )
-        raise DamagedRun(
-            f"{file.parent}: {file.name}: {fault}; force=true trains it again"
-        ) from error
+        fault = getattr(error, "strerror", None) or reason_of(error)
+        message = f"{file.parent}: {file.name}: {fault}; force=true trains it again"
+        raise DamagedRun(message) from error
 
 
 def _sealed(path: Path) -> Fields | None:
-    """Return the checksums of a complete run's files by their names; None if the run is not complete."""
+    """Return the checksums of a complete run's files by name; None if it is not complete."""
     if not is_done(path):
         return None
     sealed: Fields = read_with_checksum(path / DONE)["sealed"]
@@ -315,24 +300,22 @@ def read_run(path: Path) -> Run:
             raise ValueError("rounds is missing")
     with _reading(path / "meta.json") as file:
         meta = json.loads(_content(file))
-        try:
-            Meta.model_validate(meta)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{key}: {first['msg']}, got {str(first['input'])[:60]}") from error
+        for key in ("status", *_IDENTITY):
+            if key not in meta:
+                raise ValueError(f"{key} is missing")
     return Run(path, *with_present_names(config, meta))
 
 
 def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
     """Return the configuration and the facts of a run, with functions by their present path."""
-    departures = {
-        key: [present(v) if isinstance(v, str) else v for v in change]
-        if key.endswith("._target_")
-        else change
-        for key, change in meta.get("departures", {}).items()
-    }
-    return renamed(config, present), {**meta, **({"departures": departures} if departures else {})}
+    departures = {}
+    for key, change in meta.get("departures", {}).items():
+        departures[key] = change
+        if key.endswith("._target_"):
+            departures[key] = [present(v) if isinstance(v, str) else v for v in change]
+    if departures:
+        meta = meta | {"departures": departures}
+    return renamed(config, present), meta
 
 
 def last_row(file: Path) -> Fields | None:
@@ -351,6 +334,7 @@ def last_row(file: Path) -> Fields | None:
 
 def _last_line(content: bytes) -> Fields | None:
     """Return the last whole line of a part of ``rounds.jsonl``; None if there is none."""
-    lines = content.rpartition(b"\n")[0].rsplit(b"\n", 1)
-    row: Fields | None = json.loads(lines[-1]) if lines[-1] else None
+    whole, _, _ = content.rpartition(b"\n")
+    _, _, last = whole.rpartition(b"\n")
+    row: Fields | None = json.loads(last) if last else None
     return row

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.runs.progress import duration
-from fedbench.runs.run import LOCK, NODE, DamagedRun, is_done, last_row, read_run, run_folders
+from fedbench.runs.run import LOCK, DamagedRun, is_done, last_row, read_run, run_folders
 
 GONE = "process gone"
 _COLUMNS = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
@@ -27,7 +27,6 @@ class RunStatus:
         accuracy: Mean accuracy in that round, in [0, 1]; None if it was not measured.
         seconds: Time that these rounds took, with evaluation.
         error: What ended a failed run, or what is wrong with its files.
-        node: The node of a cluster that a running one is on; empty for this machine.
     """
 
     path: Path
@@ -37,7 +36,6 @@ class RunStatus:
     accuracy: float | None = None
     seconds: float = 0.0
     error: str | None = None
-    node: str = ""
 
     @property
     def left(self) -> float | None:
@@ -67,8 +65,7 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
             run.verify()
         row = run.last_round() if run.done else last_row(path / "rounds.jsonl") or {}
         state = run.meta["status"]
-        node = None if run.done else held_for(path)
-        if node is not None:  # a process that is at work on it holds its lock
+        if not run.done and is_held(path):
             state = "running"
         elif not run.done and state not in ("failed", "interrupted"):
             state = GONE
@@ -82,7 +79,6 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         accuracy=row.get("accuracy_mean"),
         seconds=sum(float(row.get(f"seconds_{k}") or 0.0) for k in ("train", "eval")),
         error=run.meta.get("error") if state == "failed" else None,
-        node=node or "",
     )
 
 
@@ -94,14 +90,13 @@ def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
         accuracy = "" if run.accuracy is None else f"{100 * run.accuracy:.2f} %"
         left = "" if run.left is None else duration(run.left)
         error = f": {run.error}" if run.error else ""
-        node = f" on {run.node}" if run.node else ""
         path = str(run.path).removeprefix(f"{folder}/")
-        lines.append(_COLUMNS.format(run.state, rounds, accuracy, left, path + error + node))
+        lines.append(_COLUMNS.format(run.state, rounds, accuracy, left, path + error))
     return "\n".join(lines)
 
 
-def held_for(path: Path) -> str | None:
-    """Return the node for which a process holds the lock of a run, empty for its own; None if no process holds it.
+def is_held(path: Path) -> bool:
+    """Return whether a process works on a run, so that it holds the lock.
 
     The process is one of this machine, or of one whose file system shares locks with it.
     """
@@ -110,6 +105,5 @@ def held_for(path: Path) -> str | None:
             # shared: others may ask at the same time
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:  # held; or a file system without flock, where the file itself is the lock
-            node = path / NODE
-            return node.read_text(encoding="utf-8") if node.exists() else ""
-    return None
+            return True
+    return False

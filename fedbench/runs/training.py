@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
@@ -30,7 +30,7 @@ from fedbench.runs.trackers import Guarded
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Diagnostic, Watched
 from fedbench.simulation.engine import Engine, Limits
-from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.evaluation import Evaluation, evaluate
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
@@ -41,6 +41,14 @@ from fedbench.simulation.task import Task
 _CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
 # fields of a snapshot in a checkpoint
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")
+# what ends a run that is to be resumed; SystemExit: a scheduler requeues it
+_INTERRUPTIONS = (KeyboardInterrupt, SystemExit, LostProcess)
+_MEMORY_HINT = (
+    "memory ran out outside of the chunks of clients, whose size is limited by "
+    "engine.cohort_size; the server needs the uploads of all clients of a round: lower "
+    "participation, use a smaller model, or keep the clients' states in a file with "
+    "engine.client_state=file"
+)
 
 
 @dataclass(frozen=True)
@@ -93,47 +101,56 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
         Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint
             stays.
     """
-    config, tracker, ranks = prepared.config, prepared.tracker, prepared.engine.ranks
+    tracker = prepared.tracker
+    ranks = prepared.engine.ranks
     # the first process has cut the files back to the checkpoint, or removed them, before the others
     # read them
     session = ranks.after_first(lambda: _open_session(prepared, recorder))
-    if len(set(ranks.all_gather(session.last and session.last.round))) > 1:
+    resumed_from = session.last and session.last.round
+    if len(set(ranks.all_gather(resumed_from))) > 1:
         raise RequestError(
             f"{recorder.path} must be the same directory for all processes, and is not"
         )
 
-    facts = {**prepared.facts, **session.continues, **environment(prepared.task.device)}
-    meta = {"status": "running", **facts, "started": utc_now(), "ended": None}
-    recorder.begin(config.stored_tree, meta)
+    config = prepared.config.stored_tree
+    meta = {
+        "status": "running",
+        **prepared.facts,
+        **session.continues,
+        **environment(prepared.task.device),
+        "started": utc_now(),
+        "ended": None,
+    }
+    recorder.begin(config, meta)
     status = "failed"
     try:
-        tracker.call("start", recorder.path, session.title, config.stored_tree)
+        tracker.call("start", recorder.path, session.title, config)
         with _arithmetic(prepared), between_rounds() as signal:
             session.train(signal)
         status = session.finish(meta)
     except BaseException as error:
-        message = error_text(error)
-        ended: Fields = {"ended": utc_now()}
-        # SystemExit: a scheduler requeues it
-        if isinstance(error, KeyboardInterrupt | SystemExit | LostProcess):
+        if isinstance(error, _INTERRUPTIONS):
             status = "interrupted"
-        else:
-            ended["error"] = message
-        try:
-            if not is_done(recorder.path):  # whose files are sealed
-                recorder.write_meta(meta | ended | {"status": status})
-        except NotWritten as full:  # the facts say running, and the run can be resumed as well
-            print(f"fedbench: {full}", file=sys.stderr)
+        _record_end(recorder, meta, status, error_text(error))
         if allocation_failed(error):
-            raise OutOfMemory(
-                "memory ran out outside of the chunks of clients, whose size is limited by engine.cohort_size; the "
-                "server needs the uploads of all clients of a round: lower participation, use a smaller model, or "
-                f"keep the clients' states in a file with engine.client_state=file ({message})"
-            ) from error
+            raise OutOfMemory(f"{_MEMORY_HINT} ({error_text(error)})") from error
         raise
     finally:
         tracker.call("finish", status)
     return signal()
+
+
+def _record_end(recorder: Recorder, meta: Fields, status: str, message: str) -> None:
+    """Write why a run has ended early into its facts, unless its files are sealed."""
+    if is_done(recorder.path):
+        return
+    ended = {"status": status, "ended": utc_now()}
+    if status == "failed":
+        ended["error"] = message
+    try:
+        recorder.write_meta(meta | ended)
+    except NotWritten as full:  # the facts say running, and the run can be resumed as well
+        print(f"fedbench: {full}", file=sys.stderr)
 
 
 def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
@@ -218,13 +235,11 @@ class TrainingSession:
         Raises:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
-        config = self.prepared.config
-        trace = (
-            traced(self.recorder.path / "trace.json")
-            if config.engine.profile
-            else nullcontext(lambda: None)
-        )
-        display = RunDisplay(self.title, self.rounds, self.last.round if self.last else 0)
+        trace: AbstractContextManager[Callable[[], None]] = nullcontext(lambda: None)
+        if self.prepared.config.engine.profile:
+            trace = traced(self.recorder.path / "trace.json")
+        done = self.last.round if self.last else 0
+        display = RunDisplay(self.title, self.rounds, done)
         with trace as step, display.bars:
             for snapshot in self.snapshots():
                 row = self.record(snapshot) if self.evaluates(snapshot.round) else None
@@ -266,41 +281,30 @@ class TrainingSession:
 
     def record(self, snapshot: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
-        prepared, config, round = self.prepared, self.prepared.config, snapshot.round
+        config = self.prepared.config
+        sample = self.prepared.sample
+        round = snapshot.round
         start = time.perf_counter()
-        deployed = self._deployed(snapshot, prepared.sample)
+        deployed = self._deployed(snapshot, sample)
         w = snapshot.server["w"]
         self.finite = all_finite(w) and (deployed is w or all_finite(deployed))
-        last = round == self.rounds or not self.finite
-        keep = config.keep_clients
-        kept = (keep == "all" or last) if isinstance(keep, str) else round in keep
-        with_train = kept or last or round % config.eval_train_every == 0
 
-        evaluation = evaluate(
-            self.measurements, snapshot.data, deployed, with_train, prepared.sample
-        )
-        columns = dict.fromkeys(COLUMNS)
-        for diagnostic in self.diagnostics.values():
-            if diagnostic.column is not None:
-                columns[diagnostic.column] = diagnostic.measure(snapshot, evaluation)
-        own = {metric.name: metric.measure(evaluation) for metric in prepared.metrics}
-        models = partial(self._deployed, snapshot)
-        attacks = prepared.scenario.attackers.measured(
-            models, self.measurements, snapshot.data, evaluation.ids
-        )
+        ends = round == self.rounds or not self.finite
+        keep = config.keep_clients
+        kept = ends if keep == "last" else keep == "all" or round in keep
+        with_train = kept or ends or round % config.eval_train_every == 0
+        evaluation = evaluate(self.measurements, snapshot.data, deployed, with_train, sample)
+        measured = self._measured(snapshot, evaluation)
         if kept:
-            table = evaluation.per_client(snapshot.data.names) | client_columns(
-                snapshot.server, evaluation.ids
-            )
+            table = evaluation.per_client(snapshot.data.names)
+            table |= client_columns(snapshot.server, evaluation.ids)
             self.recorder.keep_clients(round, table)
         self.seconds["eval"] += time.perf_counter() - start
 
         row = {
             "round": round,
             **evaluation.summary(),
-            **columns,
-            **own,
-            **attacks,
+            **measured,
             **round_columns(snapshot.server),
             "clients": len(snapshot.cohort),
             "bytes_up": snapshot.bytes_up,
@@ -309,23 +313,59 @@ class TrainingSession:
             "seconds_eval": self.seconds["eval"],
         }
         self.recorder.append(row)
-        prepared.tracker.call("log", row)
+        self.prepared.tracker.call("log", row)
         return row
 
+    def _measured(self, snapshot: Snapshot, evaluation: Evaluation) -> Fields:
+        """Return the columns of diagnostics, of metrics of the user's own, and of attacks."""
+        columns: Fields = dict.fromkeys(COLUMNS)
+        for diagnostic in self.diagnostics.values():
+            if diagnostic.column is not None:
+                columns[diagnostic.column] = diagnostic.measure(snapshot, evaluation)
+        for metric in self.prepared.metrics:
+            columns[metric.name] = metric.measure(evaluation)
+        models = partial(self._deployed, snapshot)
+        attackers = self.prepared.scenario.attackers
+        return columns | attackers.measured(
+            models,
+            self.measurements,
+            snapshot.data,
+            evaluation.ids,
+        )
+
     def finish(self, meta: Fields) -> str:
-        """Write what a run that has ended leaves, and return its status: done or diverged."""
-        prepared, snapshot = self.prepared, self.last
+        """Write the files of a run that has ended, and return its status: done or diverged."""
+        snapshot = self.last
         assert snapshot is not None
+        documents = {}
+        for name, diagnostic in self.diagnostics.items():
+            if (document := diagnostic.document()) is not None:
+                documents[name] = document
+
+        layout = self.prepared.task.layout
+        deployed = self._deployed(snapshot)
+        models = {"model": layout.named(snapshot.server["w"])}
+        if deployed.dim() == 1:  # clients are judged on the global model
+            models["model"] = layout.named(deployed)
+        else:
+            models["personal"] = layout.named(deployed)
+        meta = meta | self._final_facts(snapshot)
+        self.recorder.finish(models, documents, meta)
+        return str(meta["status"])
+
+    def _final_facts(self, snapshot: Snapshot) -> Fields:
+        """Return the facts of a run that are known at its end."""
+        prepared = self.prepared
         engine = {**prepared.facts.get("engine", {}), **prepared.engine.ranks.facts()}
         if errors := prepared.engine.limits.errors:  # memory has run out, and less was done at once
             engine["cohort_size"] = prepared.engine.cohort_size
             engine["workers"] = prepared.engine.workers
             engine["memory_errors"] = errors
+
         algorithm = prepared.stages[snapshot.stage].algorithm
-        status = "done" if self.finite else "diverged"
         seconds = self.seconds["train"]
-        meta = meta | {
-            "status": status,
+        return {
+            "status": "done" if self.finite else "diverged",
             "ended": utc_now(),
             "rounds": snapshot.round,
             "client_steps": snapshot.client_steps,
@@ -335,19 +375,6 @@ class TrainingSession:
             "engine": engine,
             "remarks": prepared.scenario.lasting(algorithm).remarks(snapshot.server),
         }
-        documents = {name: diagnostic.document() for name, diagnostic in self.diagnostics.items()}
-        written = {name: document for name, document in documents.items() if document is not None}
-
-        deployed, layout = self._deployed(snapshot), prepared.task.layout
-        if deployed.dim() == 1:  # clients are judged on the global model
-            models = {"model": layout.named(deployed)}
-        else:
-            models = {
-                "model": layout.named(snapshot.server["w"]),
-                "personal": layout.named(deployed),
-            }
-        self.recorder.finish(models, written, meta)
-        return status
 
     def _deployed(self, snapshot: Snapshot, ids: np.ndarray | None = None) -> Tensor:
         """Return the models that clients are judged on, [C, P], of all of them without ``ids``, or one model [P]."""
@@ -360,16 +387,15 @@ class TrainingSession:
     def _diagnostics(self) -> dict[str, Diagnostic]:
         """Return the diagnostics of the run: those whose values its methods expose, and optional ones as configured."""
         prepared = self.prepared
-        run = Watched(
-            prepared.stages, prepared.task, self.measurements, prepared.scenario.attackers.who
-        )
+        attackers = prepared.scenario.attackers.who
+        run = Watched(prepared.stages, prepared.task, self.measurements, attackers)
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
-        return {
-            name: diagnostic(run)
-            for name, diagnostic in DIAGNOSTICS.items()
-            if diagnostic.exposed in exposed
-            and (not diagnostic.optional or getattr(prepared.config, name))
-        }
+        diagnostics = {}
+        for name, diagnostic in DIAGNOSTICS.items():
+            chosen = not diagnostic.optional or getattr(prepared.config, name)
+            if chosen and diagnostic.exposed in exposed:
+                diagnostics[name] = diagnostic(run)
+        return diagnostics
 
     def _notify(self, sentence: str) -> None:
         """Print that memory has run out, the first time."""
@@ -382,15 +408,15 @@ class TrainingSession:
         Raises:
             Interrupted: If a signal has come to any of the processes that share the run.
         """
-        signal = self.prepared.engine.ranks.agreed(snapshot.round, snapshot.server["w"], signal)
+        round = snapshot.round
+        signal = self.prepared.engine.ranks.agreed(round, snapshot.server["w"], signal)
         due = self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY
-        last_but_one = snapshot.round == self.rounds - 1
-        if due or signal is not None or (self.prepared.config.keep_state and last_but_one):
+        continued = self.prepared.config.keep_state and round == self.rounds - 1
+        if due or continued or signal is not None:
             self._save(snapshot)
         if signal is not None:
-            raise Interrupted(
-                signal, f" at round {snapshot.round} of {self.rounds}: {self.recorder.path}"
-            )
+            where = f" at round {round} of {self.rounds}: {self.recorder.path}"
+            raise Interrupted(signal, where)
 
     def _save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint."""
@@ -412,26 +438,32 @@ class TrainingSession:
 
     def _restore(self, tensors: dict[str, Tensor], progress: Fields) -> Snapshot:
         """Resume as the run was that has written a checkpoint, and return its snapshot."""
-        prepared, device = self.prepared, self.prepared.task.device
+        prepared = self.prepared
+        device = prepared.task.device
         self.seconds = progress["seconds"]
-        self.continues = {k: progress[k] for k in ("continues",) if k in progress}
+        if "continues" in progress:
+            self.continues = {"continues": progress["continues"]}
         prepared.engine.resume(Limits(**progress["limits"]), progress["cohort_size"])
 
         server = {name: v.to(device) for name, v in _section(tensors, "server/").items()}
-        packed = _section(tensors, "clients/")
         algorithm = prepared.scenario.lasting(prepared.stages[progress["stage"]].algorithm)
-        states = self.allocator.unpacked(
-            packed, algorithm.client_init(server["w"]), prepared.data.num_clients
-        )
-        kept = {
-            name: v.to(device) for name, v in packed.items() if name.partition("/")[0] not in states
-        }
+        initial = algorithm.client_init(server["w"])
+        packed = _section(tensors, "clients/")
+        states = self.allocator.unpacked(packed, initial, prepared.data.num_clients)
+        clients = {}
+        for name, v in packed.items():
+            if name.partition("/")[0] not in states:
+                clients[name] = v.to(device)
+
         data = prepared.data
         if "labels" in tensors:
             data = data.relabelled(tensors["labels"].to(device))
-        counted = {name: progress[name] for name in _COUNTED}
         return Snapshot(
-            server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted
+            server=server,
+            clients=clients | states,
+            data=data,
+            cohort=np.arange(0),
+            **{name: progress[name] for name in _COUNTED},
         )
 
 

@@ -10,7 +10,7 @@ from fake_runs import edit, fake
 from filelock import FileLock
 
 from fedbench.commands.show import sparkline
-from fedbench.runs.status import RunStatus, held_for, status_of
+from fedbench.runs.status import RunStatus, is_held, status_of
 
 
 def rounds(path, *rows):
@@ -40,14 +40,6 @@ def test_a_run_whose_lock_is_held_is_running_and_the_rest_takes_as_long_per_roun
     assert found.left == 900 * 20.0 / 100
 
 
-def test_a_run_on_a_cluster_is_listed_with_its_node(unfinished, fed):
-    (unfinished / ".lock").touch()
-    (unfinished / ".node").write_text("node7")
-    assert status_of(unfinished).state == "process gone"
-    with FileLock(unfinished / ".lock"):
-        assert fed("status")[1][1].endswith("seed_0 on node7")
-
-
 def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
     assert status_of(unfinished).state == "process gone"
     (unfinished / ".lock").touch()  # left by a process that was killed
@@ -61,9 +53,9 @@ def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
 def test_asking_does_not_take_the_lock(unfinished):
     (unfinished / ".lock").touch()
     one, other = (os.open(unfinished / ".lock", os.O_RDONLY) for _ in range(2))
-    assert held_for(unfinished) is None
+    assert not is_held(unfinished)
     with FileLock(unfinished / ".lock", timeout=0):
-        assert held_for(unfinished) == ""
+        assert is_held(unfinished)
     os.close(one)
     os.close(other)
 

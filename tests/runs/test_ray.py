@@ -92,12 +92,12 @@ def test_all_files_are_on_the_disk_before_what_vouches_for_them(tmp_path, monkey
 
 def test_the_mailbox_keeps_the_last_message_and_the_last_files():
     box = Mailbox()
-    box.send(0, 3, "a", ("files of 3",))
-    box.send(0, 4, "a", ())
-    box.send(1, 0, "b", ())
-    assert box.take() == {0: (4, "a", ("files of 3",)), 1: (0, "b", ())}
-    box.send(0, 5, "a", ())
-    assert box.take() == {0: (5, "a", ())}
+    box.send(0, 3, ("files of 3",))
+    box.send(0, 4, ())
+    box.send(1, 0, ())
+    assert box.take() == {0: (4, ("files of 3",)), 1: (0, ())}
+    box.send(0, 5, ())
+    assert box.take() == {0: (5, ())}
     assert box.take() == {}
 
 
@@ -107,7 +107,7 @@ class Box:
     def __init__(self):
         self.kept = []
         self.send = SimpleNamespace(
-            remote=lambda key, round, node, saved: self.kept.append((round, saved))
+            remote=lambda key, round, saved: self.kept.append((round, saved))
         )
 
     def saved(self):
@@ -162,11 +162,11 @@ def test_options_choose_the_executor(monkeypatch):
 def test_a_task_is_given_up_when_it_is_silent():
     """For a minute, and longer at each attempt."""
     run = _Run(None)
-    run.sent(key=1, node_id="n", now=0.0)
+    run.sent(key=1, node_id="n", node_name="a", now=0.0)
     assert [run.silent(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
     run.received_at = 70.0
     assert [run.silent(now) for now in (130.0, 131.0)] == [False, True]
-    run.sent(key=2, node_id="m", now=200.0)
+    run.sent(key=2, node_id="m", node_name="b", now=200.0)
     assert [run.silent(now) for now in (320.0, 321.0)] == [False, True]
 
 

@@ -56,6 +56,10 @@ class RunBatch:
     quiet: bool = False
     results: list[RunResult] = field(default_factory=list)
 
+    def statuses(self) -> list[str]:
+        """Return the statuses of the runs that have ended."""
+        return [result.status for result in self.results]
+
     def add(self, result: RunResult) -> None:
         """Add the result of a run, and print it unless the batch is quiet."""
         if result.outcome is not None and not self.quiet:
@@ -64,7 +68,10 @@ class RunBatch:
 
 
 def execute_run(
-    config: RunConfig, config_dir: Path | None, debug: bool, cores: int | None = None
+    config: RunConfig,
+    config_dir: Path | None,
+    debug: bool,
+    cores: int | None = None,
 ) -> RunResult:
     """Carry out one run in this process and return its result, also if an error has ended it.
 
@@ -89,9 +96,8 @@ def execute_run(
             traceback.print_exc()
         path = config.path if (config.path / "meta.json").exists() else None
         return RunResult(config.overrides, "failed", path, error_text(error))
-    return RunResult(
-        config.overrides, outcome.run.meta["status"], outcome.run.path, outcome=outcome
-    )
+    run = outcome.run
+    return RunResult(config.overrides, run.meta["status"], run.path, outcome=outcome)
 
 
 class Executor(ABC):

@@ -1,4 +1,4 @@
-"""Runs through a launcher of Hydra: submitit's for SLURM, joblib's, or any other that is installed."""
+"""Runs through a launcher of Hydra: submitit's for SLURM, joblib's, or another one."""
 
 import sys
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class LauncherExecutor(Executor):
     settings: Sequence[str]
 
     def execute(self, batch: RunBatch) -> None:
-        """Carry out runs as one sweep of Hydra, and add their results to the batch when all have ended."""
+        """Carry out runs as one sweep of Hydra, and add their results when all have ended."""
         results_dir = batch.configs[0].results_dir
         folder = results_dir / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
         typed = [
@@ -55,7 +55,12 @@ class LauncherExecutor(Executor):
             batch.results.extend(job.return_value for job in jobs)
 
 
-def _run(runs: Sequence[Sequence[str]], composer: Composer, debug: bool, planned: Any) -> RunResult:
+def _run(
+    runs: Sequence[Sequence[str]],
+    composer: Composer,
+    debug: bool,
+    planned: Any,
+) -> RunResult:
     """Carry out one of the runs, where the launcher calls it, and return its result."""
     with user_code_from(composer.config_dir):
         config = composer.config(runs[planned[_INDEX]])

@@ -1,4 +1,4 @@
-"""Runs on this machine: one after another in this process, or several at a time in processes of their own.
+"""Runs on this machine: one after another in this process, or several at a time in others.
 
 Each slot for a run is a stock pool of one process, so that a process that dies costs its run alone:
 the pool of its slot is replaced, and the others go on. A process imports torch once and takes one
@@ -51,13 +51,15 @@ class LocalExecutor(Executor):
         """Return ``jobs``, or as many as there are cores and memory for, or one for each GPU."""
         if self.jobs is not None:
             return min(self.jobs, max(1, len(configs)))
-        dense = all(
-            (config.model.target or "").startswith("fedbench.models.dense.") for config in configs
-        )
-        fitting = psutil.virtual_memory().available // (_DENSE_BYTES if dense else _OTHER_BYTES)
-        gpus = visible_gpus()
-        on_gpu = any(c.device.startswith("cuda") or (c.device == "auto" and gpus) for c in configs)
-        places = len(shared_gpus(configs)) if on_gpu else available_cores()
+        models = [config.model.target or "" for config in configs]
+        dense = all(model.startswith("fedbench.models.dense.") for model in models)
+        size = _DENSE_BYTES if dense else _OTHER_BYTES
+        fitting = psutil.virtual_memory().available // size
+
+        devices = {config.device.partition(":")[0] for config in configs}
+        places = available_cores()
+        if "cuda" in devices or ("auto" in devices and visible_gpus()):
+            places = len(shared_gpus(configs))
         return max(1, min(places, len(configs), int(fitting)))
 
     def execute(self, batch: RunBatch) -> None:
@@ -83,24 +85,29 @@ class LocalExecutor(Executor):
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; importing torch to ask takes seconds."""
-    installed = [p.name.removeprefix("nvidia") for p in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+    """Return the GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them.
+
+    Importing torch to ask takes seconds.
+    """
+    files = sorted(Path("/dev").glob("nvidia[0-9]*"))
+    installed = [file.name.removeprefix("nvidia") for file in files]
     listed = os.environ.get(_VISIBLE)
     if listed is None or not installed:
         return installed
-    return [
-        name.strip()
-        for name in listed.split(",")
-        if re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip())
-    ]
+    return re.findall(r"(?:^|,)\s*(\d+|(?:GPU|MIG)-[^\s,]+)\s*(?=,|$)", listed)
 
 
 def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
-    """Return the GPUs that processes share out; none if there is one, or a run names a GPU, whose index must stay."""
+    """Return the GPUs that processes share out.
+
+    There are none if there is one GPU, or if a run names one, whose index must stay.
+    """
     devices = {config.device for config in configs}
     gpus = visible_gpus()
     named = any(":" in device for device in devices)
-    return gpus if len(gpus) > 1 and not named and devices - {"cpu"} else []
+    if named or len(gpus) == 1 or devices <= {"cpu"}:
+        return []
+    return gpus
 
 
 class _Job(NamedTuple):
@@ -123,7 +130,7 @@ class _Pools:
         self._batch = batch
         self._display = BatchDisplay(len(batch.configs))
         self._cores = max(1, available_cores() // jobs)
-        self._visible = [{_VISIBLE: gpus[slot % len(gpus)]} if gpus else {} for slot in range(jobs)]
+        self._gpus = gpus
         self._free = list(reversed(range(jobs)))
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._jobs: dict[Future[RunResult], _Job] = {}
@@ -151,12 +158,21 @@ class _Pools:
         """Start a run in a free slot."""
         slot = self._free.pop()
         if slot not in self._pools:
-            environment = {**os.environ, **self._visible[slot]}
+            environment = dict(os.environ)
+            if self._gpus:
+                environment[_VISIBLE] = self._gpus[slot % len(self._gpus)]
             self._pools[slot] = ProcessPoolExecutor(
-                1, _PROCESSES, initializer=_prepare, initargs=(environment,)
+                max_workers=1,
+                mp_context=_PROCESSES,
+                initializer=_prepare,
+                initargs=(environment,),
             )
         future = self._pools[slot].submit(
-            _run, config, self._batch.config_dir, self._batch.debug, self._cores
+            _run,
+            config,
+            self._batch.config_dir,
+            self._batch.debug,
+            self._cores,
         )
         self._jobs[future] = _Job(slot, config)
 
@@ -175,7 +191,7 @@ class _Pools:
             self._batch.add(result)
 
         running = [run_progress(job.config) for job in self._jobs.values()]
-        self._display.show([result.status for result in self._batch.results], running)
+        self._display.show(self._batch.statuses(), running)
 
     def _stop(self) -> None:
         """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
@@ -193,14 +209,22 @@ class _Pools:
 
 
 def _prepare(environment: Mapping[str, str]) -> None:
-    """Prepare a process: Ctrl-C is for its parent, and it ends with it. CUDA reads its variable at its first use."""
+    """Prepare a process: Ctrl-C is for its parent, and it ends with it.
+
+    CUDA reads its variable at its first use.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(environment)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def _run(config: RunConfig, config_dir: Path | None, debug: bool, cores: int) -> RunResult:
+def _run(
+    config: RunConfig,
+    config_dir: Path | None,
+    debug: bool,
+    cores: int,
+) -> RunResult:
     """Carry out one run and return its result."""
     _idle.clear()
     try:

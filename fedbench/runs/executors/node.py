@@ -1,5 +1,6 @@
-"""A run on another machine: in a scratch directory, with files that come from and go to the process with the results.
+"""A run on another machine, in a scratch directory.
 
+Its files come from and go to the process that has the results.
 An executor for a cluster sends ``Shared``, a configuration and the files of a run to a node, and
 calls ``run_on_node`` in a process there with a function that sends messages back.
 """
@@ -7,8 +8,8 @@ calls ``run_on_node`` in a process there with a function that sends messages bac
 from __future__ import annotations
 
 import os
+import platform
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -23,12 +24,12 @@ from fedbench.core.errors import RequestError
 from fedbench.runs.executors.base import RunBatch, RunResult, execute_run
 from fedbench.runs.process import answered_by, raise_interrupted
 from fedbench.runs.progress import hidden
-from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST, NODE
+from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST
 
 # between two messages of a run; one a round would be thousands a second for small models
 _BEAT_SECONDS = 2.0
 _MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
-_NOT_SENT = {LOCK, NODE, CLIENT_STATES}  # of one machine, and the memory of one process
+_NOT_SENT = {LOCK, CLIENT_STATES}  # of one machine, and the memory of one process
 Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
 
 
@@ -56,16 +57,23 @@ class Shared:
     @classmethod
     def of(cls, batch: RunBatch, cores: int) -> Shared:
         """Return the facts of this process."""
-        environment = {
-            k: v for k, v in os.environ.items() if k.startswith(("FEDBENCH_", "OMP_", "MKL_"))
-        }
-        return cls(batch.config_dir, batch.debug, cores, _versions(), str(Path.cwd()), environment)
+        prefixes = ("FEDBENCH_", "OMP_", "MKL_")
+        environment = {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
+        return cls(
+            config_dir=batch.config_dir,
+            debug=batch.debug,
+            cores=cores,
+            versions=_versions(),
+            folder=str(Path.cwd()),
+            environment=environment,
+        )
 
 
 def _versions() -> str:
     import torch  # late: a driver that finds all runs done does without it
 
-    return f"fedbench {fedbench.__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}"
+    python = platform.python_version()
+    return f"fedbench {fedbench.__version__}, Python {python}, torch {torch.__version__}"
 
 
 def read_files(path: Path) -> Files:
@@ -79,8 +87,9 @@ def read_files(path: Path) -> Files:
 
 
 def write_files(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files of a run to the disk, in the sense of fsync, and those that vouch for others last.
+    """Write the files of a run to the disk, in the sense of fsync.
 
+    Files that vouch for others come last.
     The run can be resumed whenever this is cut off.
     """
     for name in sorted(files, key=lambda name: (name == DONE, name == _MANIFEST)):
@@ -96,7 +105,7 @@ def write_files(files: Mapping[str, bytes], path: Path) -> None:
 
 
 class Reporter:
-    """Sends messages about one attempt: regularly, and with the files of the run after every checkpoint.
+    """Sends messages about one attempt: regularly, and after a checkpoint with the files.
 
     Args:
         path: The directory of the run.
@@ -104,8 +113,15 @@ class Reporter:
         put: Returns a reference to files.
     """
 
-    def __init__(self, path: Path, send: Callable[..., None], put: Callable[[Files], Any]) -> None:
-        self._path, self._send, self._put = path, send, put
+    def __init__(
+        self,
+        path: Path,
+        send: Callable[..., None],
+        put: Callable[[Files], Any],
+    ) -> None:
+        self._path = path
+        self._send = send
+        self._put = put
         self._round = 0
         self._saved_at = self._checkpoint_time()
         self.over = threading.Event()
@@ -116,7 +132,8 @@ class Reporter:
         self._round = round
         saved_at = self._checkpoint_time()
         if saved_at != self._saved_at:
-            self._send(round, self._put(read_files(self._path)))
+            files = read_files(self._path)
+            self._send(round, self._put(files))
             self._saved_at = saved_at
 
     def _beat(self) -> None:

@@ -1,9 +1,13 @@
-"""Runs on a Ray cluster: a task per run, in a scratch directory of its node; this process alone writes the results.
+"""Runs on a Ray cluster: a task per run, in a scratch directory of its node.
 
-A task gets the files of the run that are here already, and sends its own after every checkpoint and
-at its end. So nodes need not see the results directory, no lock crosses machines, and an abandoned
-node that recovers can write nothing: messages of an earlier attempt are ignored. A run that is lost
-with its node, or is silent, resumes on another node from the last checkpoint that was received.
+This process alone writes the results. A task gets the files of the run that are here already, and
+sends its own after every checkpoint and at its end. So nodes need not see the results directory, no
+lock crosses machines, and an abandoned node that recovers can write nothing: messages of an earlier
+attempt are ignored. A run that is lost with its node, or is silent, resumes on another node from
+the last checkpoint that was received.
+
+``_Driver`` sends the runs and receives their files, ``_Run`` is a run with its attempts, ``_Nodes``
+are the nodes that are given runs, and ``Mailbox`` is what tasks send messages to.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
 from fedbench.runs.executors.node import Files, Shared, read_files, run_on_node, write_files
 from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, RunProgress
-from fedbench.runs.run import NODE, read_run
+from fedbench.runs.run import read_run
 
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
@@ -62,18 +66,17 @@ class RayExecutor(Executor):
 
     @classmethod
     def at(cls, address: str, cpus: float | None, gpus: float | None) -> RayExecutor:
-        """Return the executor for ``--on ray://ADDRESS``; without an address, for RAY_ADDRESS or a cluster of its own.
+        """Return the executor for ``--on ray://ADDRESS``.
+
+        Without an address, it is that of RAY_ADDRESS or a cluster of its own.
 
         Raises:
             RequestError: If it is no address.
         """
         if address and not re.fullmatch(r"[^/:\s]+:\d+", address):
             raise RequestError(f"--on must be ray or ray://HOST:PORT, got ray://{address}")
-        return cls(
-            address or os.environ.get("RAY_ADDRESS", "").removeprefix("ray://") or None,
-            cpus or 1.0,
-            gpus,
-        )
+        known = os.environ.get("RAY_ADDRESS", "").removeprefix("ray://")
+        return cls(address or known or None, cpus or 1.0, gpus)
 
     def execute(self, batch: RunBatch) -> None:
         """Carry out runs and add their results to the batch.
@@ -93,7 +96,8 @@ class RayExecutor(Executor):
             import ray.util.scheduling_strategies
         except ImportError as error:
             raise RequestError(f"--on ray needs Ray; {install_hint('ray')}") from error
-        address, cores = (self.address, None) if self.address else ("local", available_cores())
+        address = self.address or "local"
+        cores = None if self.address else available_cores()
         host, _, port = address.rpartition(":")
         try:
             if host:
@@ -113,7 +117,7 @@ class RayExecutor(Executor):
 
 @dataclass
 class _Run:
-    """A run that is sent to nodes, one attempt after another, until one of them returns its result."""
+    """A run that is sent to nodes, one attempt after another, until one returns its result."""
 
     config: RunConfig
     recorder: Recorder | None = None  # from the first attempt on, with the lock of the run
@@ -124,10 +128,12 @@ class _Run:
     node_id: str = ""
     node_name: str = ""
 
-    def sent(self, key: int, node_id: str, now: float) -> None:
+    def sent(self, key: int, node_id: str, node_name: str, now: float) -> None:
         """Begin the next attempt."""
-        self.key, self.received_at = key, now
-        self.node_id = self.node_name = node_id
+        self.key = key
+        self.node_id = node_id
+        self.node_name = node_name
+        self.received_at = now
         self.attempts += 1
 
     def silent(self, now: float) -> bool:
@@ -155,10 +161,15 @@ class _Nodes:
     Args:
         ray: The module ``ray``, connected to the cluster.
         needed: The resources of a run.
+
+    Attributes:
+        names: Names of the nodes by their ids.
     """
 
     def __init__(self, ray: Any, needed: dict[str, float]) -> None:
-        self._ray, self._needed = ray, needed
+        self._ray = ray
+        self._needed = needed
+        self.names: dict[str, str] = {}
         # until when nodes get no run, as long as there are others
         self._suspect: dict[str, float] = {}
         self._excluded: dict[str, str] = {}  # why nodes cannot carry out runs
@@ -187,13 +198,15 @@ class _Nodes:
         used = Counter(run.node_id for run in running)
         slots = {}
         for node in self._ray.nodes():
-            name, resources = node["NodeID"], node["Resources"]
+            node_id = node["NodeID"]
+            resources = node["Resources"]
+            self.names[node_id] = node["NodeManagerHostname"]
             shares = [
                 resources.get(k, 0.0) / needed for k, needed in self._needed.items() if needed
             ]
             total = int(min(shares))
-            if node["Alive"] and total and name not in self._excluded:
-                slots[name] = total - used[name]
+            if node["Alive"] and total and node_id not in self._excluded:
+                slots[node_id] = total - used[node_id]
 
         # where all nodes have died, others may come
         if not slots and (self._excluded or not self._suspect):
@@ -202,7 +215,8 @@ class _Nodes:
             reason = next(iter(self._excluded.values()), lacking)
             raise RequestError(f"no node of the Ray cluster can carry out runs: {reason}")
         now = time.monotonic()
-        trusted = {name: free for name, free in slots.items() if self._suspect.get(name, 0.0) < now}
+        suspects = [node_id for node_id, until in self._suspect.items() if until > now]
+        trusted = {node_id: free for node_id, free in slots.items() if node_id not in suspects}
         return trusted or slots
 
 
@@ -238,7 +252,8 @@ class _Driver:
         self._nodes = _Nodes(self._ray, {"CPU": cpus, "GPU": gpus})
         # where a task has GPUs, Ray ends its process with it: another task would have others
         self._task = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_task)
-        self._shared = self._ray.put(Shared.of(batch, max(1, int(cpus))))
+        shared = Shared.of(batch, cores=max(1, int(cpus)))
+        self._shared = self._ray.put(shared)
         self._keys = count()
         self._waiting = deque(map(_Run, batch.configs))
         self._running: dict[Any, _Run] = {}  # by the reference of the task's result
@@ -293,7 +308,8 @@ class _Driver:
             return True
         config = run.config
         if is_cached(config):
-            self._batch.add(execute_run(config, self._batch.config_dir, self._batch.debug))
+            result = execute_run(config, self._batch.config_dir, self._batch.debug)
+            self._batch.add(result)
             return False
         from fedbench.runs.recorder import open_recorder  # imports torch, which takes seconds
 
@@ -309,7 +325,7 @@ class _Driver:
 
     def _send(self, run: _Run, node: str) -> None:
         """Start the next attempt at a run on a node."""
-        run.sent(next(self._keys), node, time.monotonic())
+        run.sent(next(self._keys), node, self._nodes.names[node], time.monotonic())
         task = self._task.options(scheduling_strategy=self._on_node(node))
         files = read_files(run.config.path)
         reference = task.remote(
@@ -320,8 +336,9 @@ class _Driver:
     def _wait(self) -> None:
         """Wait for a moment, read messages and results, and abandon attempts that are silent."""
         ended: Sequence[Any] = ()
-        if self._running:
-            ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_POLL_SECONDS)
+        running = list(self._running)
+        if running:
+            ended, _ = self._ray.wait(running, num_returns=1, timeout=_POLL_SECONDS)
         else:
             time.sleep(_POLL_SECONDS)
         now = time.monotonic()  # reading files may take longer than a run may be silent
@@ -334,21 +351,20 @@ class _Driver:
                 self._ray.cancel(reference, force=True)
                 self._retry(run, "is silent", math.inf)
 
-        running = [
+        progress = [
             RunProgress(run.round, run.config.rounds, run.node_name)
             for run in self._running.values()
         ]
-        self._display.show([result.status for result in self._batch.results], running)
+        self._display.show(self._batch.statuses(), progress)
 
     def _read_messages(self, now: float) -> None:
-        """Read the messages of the present attempts; checkpoints are written to the results directory."""
+        """Read the messages of the present attempts, and write their checkpoints."""
         messages = self._ray.get(self._mailbox.take.remote())
         for run in self._running.values():
             if run.key not in messages:
                 continue
-            run.round, run.node_name, saved = messages[run.key]
+            run.round, saved = messages[run.key]
             run.received_at = now
-            (run.config.path / NODE).write_text(run.node_name)  # for fedbench status
             self._nodes.trust(run.node_id)
             # lost with its node, or another process has the run: the checkpoint before it counts
             with suppress(self._ray.exceptions.RayError, NotWritten):
@@ -379,7 +395,8 @@ class _Driver:
         except NotWritten as error:
             result = run.result("failed", str(error))
         if result.status in ("done", "diverged"):
-            result = replace(result, outcome=Outcome(read_run(run.config.path), fresh=True))
+            outcome = Outcome(read_run(run.config.path), fresh=True)
+            result = replace(result, outcome=outcome)
         self._finish(run, result)
 
     def _retry(self, run: _Run, loss: str, suspect_seconds: float) -> None:
@@ -407,7 +424,8 @@ class _Driver:
             return
         for reference in references:
             self._ray.cancel(reference)
-        ended, _ = self._ray.wait(references, num_returns=len(references), timeout=PATIENCE)
+        everyone = len(references)
+        ended, _ = self._ray.wait(references, num_returns=everyone, timeout=PATIENCE)
         self._read_messages(time.monotonic())
         for reference in ended:
             self._collect(reference)
@@ -420,20 +438,20 @@ class Mailbox:
     """The messages of all tasks, on the node of the process that reads them."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, tuple[int, str, Sequence[Any]]] = {}
+        self._messages: dict[int, tuple[int, Sequence[Any]]] = {}
 
-    def send(self, key: int, round: int, node_name: str, saved: Sequence[Any]) -> None:
-        """Take the round and the node of an attempt, and if there is a new checkpoint a reference to its files.
+    def send(self, key: int, round: int, saved: Sequence[Any]) -> None:
+        """Take the round of an attempt, and after a checkpoint a reference to its files.
 
         The files stay on the node that has them until they are read: those of a thousand runs would
         not fit here.
         """
-        earlier = self._messages[key][-1] if key in self._messages else ()
+        _, earlier = self._messages.get(key, (0, ()))
         # a new checkpoint supersedes the one before it
-        self._messages[key] = round, node_name, saved or earlier
+        self._messages[key] = round, saved or earlier
 
-    def take(self) -> dict[int, tuple[int, str, Sequence[Any]]]:
-        """Return the round, node and reference of each attempt that has sent a message since the last call."""
+    def take(self) -> dict[int, tuple[int, Sequence[Any]]]:
+        """Return the messages since the last call by the keys of the attempts."""
         messages = self._messages
         self._messages = {}
         return messages
@@ -447,10 +465,9 @@ def run_task(
     mailbox: Any,
     put: Callable[[Files], Any],
 ) -> tuple[RunResult, Files]:
-    """Carry out a run as a task of Ray, whose messages go to a mailbox under a key; see ``run_on_node``."""
-    node_name = os.uname().nodename
+    """Carry out a run as a task of Ray, whose messages go to a mailbox; see ``run_on_node``."""
 
     def send(round: int, *saved: Any) -> None:
-        mailbox.send.remote(key, round, node_name, saved)
+        mailbox.send.remote(key, round, saved)
 
     return run_on_node(shared, config, files, send, put)
