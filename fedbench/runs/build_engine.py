@@ -1,5 +1,7 @@
 """The choice of how a run is simulated: mode, compiled code, clients per chunk and threads."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -70,28 +72,37 @@ def make_engine(
         mode = "compiled"
     elif mode == "auto":
         largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
-        # others may not be
-        vectorised = task.traits.dense or (on_gpu and not is_own(type(task.model).forward))
+        # models of the user's own may not be
+        own = is_own(type(task.model).forward)
+        vectorised = task.traits.dense or (on_gpu and not own)
         mode = "stacked" if vectorised and task.size < largest else "loop"
 
-    # of the clients of a round
-    share = data.num_clients if ranks.world_size == 1 else -(-cohort // ranks.world_size)
-    stack = share if on_gpu else max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
+    stack = _CACHE_BYTES // (task.size * task.dtype.itemsize)
+    if not on_gpu:
+        stack = max(8, stack)
+    elif ranks.world_size == 1:
+        stack = data.num_clients
+    else:  # the share of this process in the clients of a round
+        stack = math.ceil(cohort / ranks.world_size)
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
     one_thread = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if one_thread else cores or available_cores())
+
     automatic = config.cohort_size is None, config.workers is None
     # compiled code keeps the activations of one example batch
     if kernel is None and any(automatic):
-        needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
-        free = int(_SHARE * free_bytes(task.device)) // (2 if on_gpu else LOCAL_WORLD_SIZE)
+        width = int(work.widths(data.train.counts).max(initial=1))
+        needed = client_bytes(task, data, width)
+        shares = 2 if on_gpu else LOCAL_WORLD_SIZE
+        free = int(_SHARE * free_bytes(task.device)) // shares
         size, workers = _fitting(size, workers, automatic, needed, free)
 
     # parts and sums depend on them
     shared_mode, size, workers = ranks.broadcast((mode, size, workers))
     if mode != shared_mode:
         raise RequestError(
-            f"engine.mode={mode} is what this machine can do, and the first process has {shared_mode}"
+            f"engine.mode={mode} is what this machine can do, and the first process has "
+            f"{shared_mode}"
         )
     oracle = kernel or make_oracle(task, mode)
     # the work of other threads would be captured, too
@@ -101,9 +112,13 @@ def make_engine(
 
 
 def _fitting(
-    size: int, workers: int, automatic: tuple[bool, bool], needed: int, free: int
+    size: int,
+    workers: int,
+    automatic: tuple[bool, bool],
+    needed: int,
+    free: int,
 ) -> tuple[int, int]:
-    """Return the clients per chunk and the threads, halved until the chunks of all threads fit into the memory.
+    """Return the clients per chunk and the threads, halved until all chunks fit into memory.
 
     Args:
         size: Clients per chunk that are best for speed, or that the user asked for.
@@ -112,9 +127,10 @@ def _fitting(
         needed: Bytes that the local phase of one client takes.
         free: Bytes for the chunks.
     """
-    while automatic[0] and size > 1 and size * workers * needed > free:
+    automatic_size, automatic_workers = automatic
+    while automatic_size and size > 1 and size * workers * needed > free:
         size //= 2
-    while automatic[1] and workers > 1 and size * workers * needed > free:
+    while automatic_workers and workers > 1 and size * workers * needed > free:
         workers //= 2
     return size, workers
 
@@ -138,33 +154,38 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
 
 
 def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
-    """Return about how many bytes the local phase of one client takes, with batches of ``width`` examples.
+    """Return the approximate bytes that the local phase of one client takes.
 
     These are a number of vectors of the size of the model, and the activations. The latter are
     measured: the tensors that one forward pass over a few examples saves for its backward pass.
     """
-    count = max(1, min(_EXAMPLES, width, len(data.train.index)))
-    saved = _saved_bytes(task, data, data.train.index[:count])
-    return _VECTORS * task.size * task.dtype.itemsize + _PASSES * saved * width // count
+    rows = data.train.index[: max(1, min(_EXAMPLES, width))]
+    activations = _PASSES * _saved_bytes(task, data, rows) * width // max(1, len(rows))
+    vectors = _VECTORS * task.size * task.dtype.itemsize
+    return vectors + activations
 
 
 def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
-    """Return the bytes that a forward pass over the examples ``rows`` saves, without the parameters."""
+    """Return the bytes that a forward pass over the examples ``rows`` saves.
+
+    The parameters do not count.
+    """
     w = torch.zeros(task.size, device=task.device, dtype=task.dtype)
     # views share one; held, so that no other takes its address
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> None:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage
 
     leaves = [v.requires_grad_() for v in task.layout.views(w)]
-    draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
-    with (
-        torch.enable_grad(),
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing),
-    ):
-        example_losses(
-            task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1
-        )
+    draws = None
+    if task.traits.random:
+        draws = torch.zeros((), dtype=torch.int64, device=task.device)
+    x = task.images(data.features(rows))
+    y = data.labels(rows)
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing)
+    with torch.enable_grad(), hooks:
+        example_losses(task.apply(leaves, x, draws), y, 1)
     kept.pop(w.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())

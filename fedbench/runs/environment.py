@@ -24,21 +24,22 @@ def utc_now() -> str:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions, the device, and the commit of the checkout that fedbench runs from; None if it is installed.
+    """Return versions, the device, and the commit of the checkout that fedbench runs from.
 
-    With a user's own config directory in a repository, also the commit of that.
+    The commit is None if fedbench is installed. With a user's own config directory in a repository,
+    the commit of that is added.
     """
-    name = (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else platform.processor() or platform.machine()
-    )
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
     versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     versions |= {package: version(package) for package in _RECORDED}
 
     root = Path(fedbench.__file__).resolve().parent.parent
     # without .git it is installed; a repository around it would be another project's
-    head, dirty = commit(root, "no") if (root / ".git").exists() else (None, None)
+    head, dirty = None, None
+    if (root / ".git").exists():
+        head, dirty = commit(root, "no")
     facts = {
         "versions": versions,
         "git_commit": head,
@@ -47,27 +48,32 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device_name": name,
         "platform": platform.platform(),
     }
-    own = user_folder.get()
-    own_head, changed = commit(own, "all") if own else (None, None)
-    if own_head:
-        facts["own_commit"] = f"{own_head}{' with changes' if changed else ''}"
+    if own := user_folder.get():
+        own_head, changed = commit(own, "all")
+        if own_head:
+            facts["own_commit"] = f"{own_head} with changes" if changed else own_head
     return facts
 
 
 @cache  # that of this process, whatever happens in the checkout later
 def commit(folder: Path, untracked: str) -> tuple[str | None, bool | None]:
-    """Return the commit of a directory and whether its files have changed, with untracked ones ``all`` or ``no``."""
-    git = ["git", "-C", str(folder)]
-    try:
-        head = subprocess.check_output(
-            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
-        ).strip()
-        changes = subprocess.check_output(
-            [*git, "status", "--porcelain", f"--untracked-files={untracked}", "--", "."]
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-    return head, bool(changes)
+    """Return the commit of a directory, and whether its files have changed since.
+
+    Args:
+        folder: The directory.
+        untracked: Whether untracked files count as changes: ``all`` or ``no``.
+    """
+    head = ["rev-parse", "HEAD"]
+    status = ["status", "--porcelain", f"--untracked-files={untracked}", "--", "."]
+    outputs = []
+    for command in (head, status):
+        git = ["git", "-C", str(folder), *command]
+        try:
+            output = subprocess.check_output(git, text=True, stderr=subprocess.DEVNULL)
+        except (OSError, subprocess.CalledProcessError):
+            return None, None
+        outputs.append(output.strip())
+    return outputs[0], bool(outputs[1])
 
 
 def peak_memory_bytes(device: torch.device) -> int:

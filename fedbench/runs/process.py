@@ -15,17 +15,21 @@ from types import FrameType
 
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over, and SIGALRM comes
 # at a deadline
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
+_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGALRM,
+)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 # torchrun has started this process, and others
 _GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}
-# its number, also on this machine
-RANK, LOCAL_RANK = int(_GROUP.get("RANK", 0)), int(_GROUP.get("LOCAL_RANK", 0))
-# with this one
-WORLD_SIZE, LOCAL_WORLD_SIZE = (
-    int(_GROUP.get("WORLD_SIZE", 1)),
-    int(_GROUP.get("LOCAL_WORLD_SIZE", 1)),
-)
+RANK = int(_GROUP.get("RANK", 0))
+WORLD_SIZE = int(_GROUP.get("WORLD_SIZE", 1))
+# of those on this machine
+LOCAL_RANK = int(_GROUP.get("LOCAL_RANK", 0))
+LOCAL_WORLD_SIZE = int(_GROUP.get("LOCAL_WORLD_SIZE", 1))
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,7 +42,8 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, number: int, where: str = "") -> None:
         super().__init__(signal.Signals(number).name)
-        self.number, self.where = number, where
+        self.number = number
+        self.where = where
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
@@ -59,28 +64,32 @@ def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
 
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     return max(1, cores // LOCAL_WORLD_SIZE)
 
 
 @contextmanager
 def answered_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle signals inside this block, in place of default handlers and those of this module."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in (_SIGNALS if main else ())}
-    # handlers of the program that calls fedbench stay, and so do signals that are ignored
-    ours = [
-        n for n, h in before.items() if h in _DEFAULTS or getattr(h, "__module__", None) == __name__
-    ]
+    """Let a function handle signals inside this block.
+
+    It takes the place of default handlers and of those of this module. Handlers of the program that
+    calls fedbench stay, and so do signals that are ignored.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            present = signal.getsignal(number)
+            if present in _DEFAULTS or getattr(present, "__module__", None) == __name__:
+                before[number] = present
     try:
-        for number in ours:
+        for number in before:
             signal.signal(number, handler)
         yield
     finally:
-        for number in ours:
-            signal.signal(number, before[number])
+        for number, present in before.items():
+            signal.signal(number, present)
 
 
 def raise_interrupted(number: int, frame: FrameType | None) -> None:
@@ -96,7 +105,9 @@ def end_at_once(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def between_rounds() -> Iterator[Callable[[], int | None]]:
-    """Note a signal inside this block instead of raising an exception in the middle of a round; a second one raises it.
+    """Note a signal inside this block instead of raising an exception in the middle of a round.
+
+    A second signal raises it.
 
     Yields:
         A function that returns the signal that has come, or None.
@@ -120,7 +131,9 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[list[bool]]:
-    """End this block after some seconds without an error; the list that is given is not empty if the time was up.
+    """End this block after some seconds without an error.
+
+    The list that it gives is not empty if the time was up.
 
     The process then receives SIGALRM, which is answered as other signals are: runs under way finish
     their round, write a checkpoint and stop. An interruption by anything else stays one.

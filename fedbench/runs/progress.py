@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,13 +20,12 @@ _NAMED = 8  # runs in a line; a cluster has a thousand of them
 _OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
 # keys of a row, and their labels
 _MEASURED = {"accuracy_mean": "accuracy", "accuracy_worst30": "worst 30 %"}
-# the module of a notebook's process, whose output redraws a line as a terminal does
-_NOTEBOOK = "ipykernel"
-_LISTENER: ContextVar[Callable[[int], None] | None] = ContextVar("listener", default=None)
+Report: TypeAlias = Callable[[int], None]
+_LISTENER: ContextVar[Report | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def hidden(report: Callable[[int], None] = lambda round: None) -> Iterator[None]:
+def hidden(report: Report = lambda round: None) -> Iterator[None]:
     """Show nothing of the runs inside this block: something else shows how far they are.
 
     Args:
@@ -54,26 +53,33 @@ class _Display:
     """
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
-        notebook = _NOTEBOOK in sys.modules
         self.total = total
-        self.terminal = sys.stderr.isatty() or notebook
+        self.terminal = sys.stderr.isatty()
         # a narrow terminal cuts the text, and not the bar
         text = TextColumn(
-            "{task.fields[facts]} {task.description}", table_column=Column(no_wrap=True, ratio=1)
+            "{task.fields[facts]} {task.description}",
+            table_column=Column(no_wrap=True, ratio=1),
         )
-        columns = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10), text)
-        # where no widgets are installed, rich draws nothing in a notebook that it knows as one
-        console = Console(stderr=True, force_jupyter=False, force_terminal=notebook or None)
-        hide = not self.terminal or _LISTENER.get() is not None
-        self.bars = Progress(*columns, console=console, transient=True, disable=hide, expand=True)
+        self.bars = Progress(
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            BarColumn(bar_width=10),
+            text,
+            console=Console(stderr=True),
+            transient=True,
+            disable=not self.terminal or _LISTENER.get() is not None,
+            expand=True,
+        )
         self._task = self.bars.add_task(title, total=total, completed=done, facts="")
-        self.start = self._printed = time.monotonic()
+        self.start = time.monotonic()
+        self._printed = self.start
 
     def update(self, completed: int, facts: str, line: str) -> None:
         """Show the facts in the bar, or print the line if the last one was printed long ago."""
+        now = time.monotonic()
         if self.terminal:
             self.bars.update(self._task, completed=completed, facts=facts)
-        elif (now := time.monotonic()) - self._printed >= EVERY:
+        elif now - self._printed >= EVERY:
             self._printed = now
             print(f"fedbench: {line}", file=sys.stderr, flush=True)
 
@@ -89,14 +95,16 @@ class RunDisplay(_Display):
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         super().__init__(title, total, done)
-        self._title, self._done = title, done
+        self._title = title
+        self._done = done
         self._listener = _LISTENER.get()
         self._served = 0  # clients
         self._measured = ""
         if self._listener is None and (done or not self.terminal):
-            begins = f"resuming at round {done}" if done else "round 0"
-            doing = "" if done else ", evaluating the initial model"
-            print(f"fedbench: {title}: {begins} of {total}{doing}", file=sys.stderr, flush=True)
+            begins = f"round 0 of {total}, evaluating the initial model"
+            if done:
+                begins = f"resuming at round {done} of {total}"
+            print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
     def advance(self, round: int, clients: int, row: Mapping[str, Any] | None) -> None:
         """Show that a round is over.
@@ -111,29 +119,29 @@ class RunDisplay(_Display):
             return
         self._served += clients
         if row is not None:
-            known = [
-                f"{label} {100 * row[key]:.1f} % "
-                for key, label in _MEASURED.items()
-                if row.get(key) is not None
-            ]
-            self._measured = "".join(known)
+            self._measured = ""
+            for key, label in _MEASURED.items():
+                if row.get(key) is not None:
+                    self._measured += f"{label} {100 * row[key]:.1f} % "
 
         now = time.monotonic()
         seconds = now - self.start
         rate = self._served / max(1e-9, seconds)
-        speed = f"{rate:,.{1 if rate < 10 else 0}f} clients/s"
+        digits = 1 if rate < 10 else 0
+        speed = f"{rate:,.{digits}f} clients/s"
         if not self._served:  # the time of the initial model is none of the rounds
             speed = f"evaluated in {duration(seconds)}"
             self.start = now
         facts = self._measured + speed
         left = ""
         if round > self._done:
-            left = f", {duration(seconds * (self.total - round) / (round - self._done))} left"
+            rest = seconds * (self.total - round) / (round - self._done)
+            left = f", {duration(rest)} left"
         self.update(round, facts, f"{self._title}: round {round} of {self.total}, {facts}{left}")
 
 
 class RunProgress(NamedTuple):
-    """How far a run is: the last round that is known of it, the number of its rounds, and the node that it is on."""
+    """The last known round of a run, the number of its rounds, and the node that it is on."""
 
     round: int
     rounds: int
@@ -169,16 +177,16 @@ class BatchDisplay(_Display):
         """Return how far the runs are in one line."""
         states = [f"{count} {status}" for status, count in sorted(Counter(ended).items())]
         if running:
-            rounds = [
-                f"{run.round}/{run.rounds}{run.node and f' on {run.node}'}"
-                for run in running[:_NAMED]
-            ]
+            rounds = []
+            for run in running[:_NAMED]:
+                node = f" on {run.node}" if run.node else ""
+                rounds.append(f"{run.round}/{run.rounds}{node}")
             more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
             states.append(f"{len(running)} running (rounds {', '.join(rounds)}{more})")
         left = ""
         if ended:
-            seconds = (time.monotonic() - self.start) * (self.total - len(ended)) / len(ended)
-            left = f"; about {duration(seconds)} left"
+            seconds_per_run = (time.monotonic() - self.start) / len(ended)
+            left = f"; about {duration(seconds_per_run * (self.total - len(ended)))} left"
         return f"{len(ended)} of {self.total} runs are over: {', '.join(states)}{left}"
 
 

@@ -8,9 +8,11 @@ from fedbench.data.files.fetch import Files
 
 
 def official_files(config: RunConfig) -> tuple[Files, ...]:
-    """Return the published files of a configuration's source; none for generated data and files of the user's own."""
-    module = importlib.import_module(
-        function_of(config.data.source.target, "data.source").__module__
-    )
+    """Return the published files of a configuration's source.
+
+    There are none for generated data and for files of the user's own.
+    """
+    source = function_of(config.data.source.target, "data.source")
+    module = importlib.import_module(source.__module__)
     files: tuple[Files, ...] = getattr(module, "FILES", ())
     return files

@@ -39,8 +39,12 @@ class RunStatus:
 
     @property
     def left(self) -> float | None:
-        """Seconds that the other rounds take at the measured rate; None if it is not known, or nothing is left."""
-        if not self.done or self.rounds is None or self.state in ("done", "diverged"):
+        """Seconds that the other rounds take at the measured rate.
+
+        It is None if the rate is not known, or nothing is left.
+        """
+        over = self.state in ("done", "diverged")
+        if over or not self.done or self.rounds is None:
             return None
         return (self.rounds - self.done) * self.seconds / self.done
 
@@ -63,7 +67,8 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         run = read_run(path)
         if verify and run.done:
             run.verify()
-        row = run.last_round() if run.done else last_row(path / "rounds.jsonl") or {}
+        row = run.last_round() if run.done else last_row(path / "rounds.jsonl")
+        row = row or {}
         state = run.meta["status"]
         if not run.done and is_held(path):
             state = "running"
@@ -71,13 +76,14 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
             state = GONE
     except (DamagedRun, OSError, ValueError) as fault:
         return RunStatus(path, "damaged", error=str(fault))
+    seconds = [row.get("seconds_train"), row.get("seconds_eval")]
     return RunStatus(
         path,
         state,
         done=int(row.get("round", 0)),
         rounds=int(run.config["rounds"]),
         accuracy=row.get("accuracy_mean"),
-        seconds=sum(float(row.get(f"seconds_{k}") or 0.0) for k in ("train", "eval")),
+        seconds=sum(filter(None, seconds), 0.0),
         error=run.meta.get("error") if state == "failed" else None,
     )
 
@@ -91,7 +97,8 @@ def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
         left = "" if run.left is None else duration(run.left)
         error = f": {run.error}" if run.error else ""
         path = str(run.path).removeprefix(f"{folder}/")
-        lines.append(_COLUMNS.format(run.state, rounds, accuracy, left, path + error))
+        line = _COLUMNS.format(run.state, rounds, accuracy, left, path + error)
+        lines.append(line)
     return "\n".join(lines)
 
 

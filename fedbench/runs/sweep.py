@@ -12,14 +12,23 @@ from fedbench.runs.cached_run import check_method, is_cached
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
+    """Return the overrides of every run, the last axis varying fastest.
+
+    A key that is repeated has its last values.
+
+    Raises:
+        RequestError: If there are too many runs.
+    """
     axes: dict[tuple[str, ...], list[str]] = {}
     for o in overrides:
         values = o.each()
-        # of algo={a: 1},{a: 2}
-        keys = parse_overrides(values[:1])[0].keys if "={" in values[0] else ()
-        axes[o.text.split("=", 1)[0], *keys] = values
-    if (runs := prod(map(len, axes.values()))) > MOST_RUNS:
+        name, _, _ = o.text.partition("=")
+        keys: tuple[str, ...] = ()
+        if "={" in values[0]:  # of algo={a: 1},{a: 2}
+            keys = parse_overrides(values[:1])[0].keys
+        axes[name, *keys] = values
+    runs = prod(map(len, axes.values()))
+    if runs > MOST_RUNS:
         raise RequestError(
             f"the sweep has {runs} runs, at most {MOST_RUNS} are allowed; type fewer values"
         )
@@ -27,7 +36,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
 
 
 def sweep_configs(overrides: Sequence[Override], composer: Composer) -> list[RunConfig]:
-    """Return the configurations of all runs of a sweep, checked with their methods before anything is trained.
+    """Return the configurations of all runs of a sweep, after their methods were checked.
 
     Args:
         overrides: The axes of the sweep and all other overrides.

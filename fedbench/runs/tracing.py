@@ -10,7 +10,7 @@ from torch.profiler import profile, schedule
 
 @contextmanager
 def traced(path: Path) -> Iterator[Callable[[], None]]:
-    """Trace the third and the fourth of the steps in this block, and print the ten most expensive operations.
+    """Trace the third and the fourth step in this block, and print the ten slowest operations.
 
     Args:
         path: File of the trace, in the format of chrome://tracing and Perfetto.

@@ -1,4 +1,4 @@
-"""Trackers follow a run while it is running, in addition to its files: Weights & Biases, TensorBoard and MLflow."""
+"""Trackers follow a run while it is running: Weights & Biases, TensorBoard and MLflow."""
 
 import importlib
 import os
@@ -19,9 +19,10 @@ _JUDGED = ("accuracy_mean", "accuracy_worst30", "accuracy_std", "test_loss")  # 
 
 
 class Tracker:
-    """Follows one run. Every default does nothing: the files of the run are complete without a tracker.
+    """Follows one run.
 
-    An error in a tracker never ends a run.
+    Every default does nothing: the files of the run are complete without a tracker. An error in a
+    tracker never ends a run.
     """
 
     def start(self, path: Path, name: str, config: Fields) -> None:
@@ -35,7 +36,10 @@ class Tracker:
 
 
 class Guarded:
-    """Calls a tracker, if there is one, until it fails: that is one line on standard error, and the run continues."""
+    """Calls a tracker, if there is one, until it fails.
+
+    A failure is one line on standard error, and the run continues.
+    """
 
     def __init__(self, tracker: Tracker | None = None) -> None:
         self.tracker = tracker
@@ -47,8 +51,9 @@ class Guarded:
         try:
             getattr(self.tracker, method)(*args)
         except Exception as error:
+            name = type(self.tracker).__name__
+            self.tracker = None
             text = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-            name, self.tracker = type(self.tracker).__name__, None
             print(f"fedbench: {name} failed, the run continues without it: {text}", file=sys.stderr)
 
 
@@ -64,7 +69,8 @@ class WandbTracker(Tracker):
 
     def __init__(self, project: str, entity: str | None = None) -> None:
         self._wandb = _package("wandb")
-        self.project, self.entity = project, entity
+        self.project = project
+        self.entity = entity
         self._run: Any = None
 
     def start(self, path: Path, name: str, config: Fields) -> None:
@@ -118,13 +124,13 @@ class TensorboardTracker(Tracker):
         self._writer = self._events.SummaryWriter(
             str(path / "tensorboard"), purge_step=last["round"] + 1
         )
-        keys = {
-            k: v
-            for k, v in leaves(config).items()
-            if k.startswith(_HYPERPARAMETERS) and v is not None
-        }
-        typed = {k: v if isinstance(v, int | float) else config_value(v) for k, v in keys.items()}
-        for part in self._events.summary.hparams(typed, dict.fromkeys(map(tag, _JUDGED), 0.0)):
+        hyperparameters = {}
+        for key, value in leaves(config).items():
+            if key.startswith(_HYPERPARAMETERS) and value is not None:
+                is_number = isinstance(value, int | float)
+                hyperparameters[key] = value if is_number else config_value(value)
+        metrics = dict.fromkeys(map(tag, _JUDGED), 0.0)
+        for part in self._events.summary.hparams(hyperparameters, metrics):
             self._writer.file_writer.add_summary(part)
 
     def log(self, row: Fields) -> None:
@@ -148,7 +154,8 @@ class MlflowTracker(Tracker):
     """
 
     def __init__(self, project: str) -> None:
-        self._mlflow, self.project = _package("mlflow"), project
+        self._mlflow = _package("mlflow")
+        self.project = project
 
     def start(self, path: Path, name: str, config: Fields) -> None:
         """Start the run; a resumed run continues under the id stored in its directory."""
@@ -161,7 +168,9 @@ class MlflowTracker(Tracker):
             return
         note.write_text(run.info.run_id, encoding="utf-8")
         mlflow.set_tag("setting", _setting_of(path))
-        parameters = [(k, config_value(v)[:_MLFLOW_TEXT]) for k, v in leaves(config).items()]
+        parameters = []
+        for key, value in leaves(config).items():
+            parameters.append((key, config_value(value)[:_MLFLOW_TEXT]))
         for first in range(0, len(parameters), _MLFLOW_PARAMETERS):
             mlflow.log_params(dict(parameters[first : first + _MLFLOW_PARAMETERS]))
         mlflow.log_dict(config, "config.json")
@@ -172,7 +181,8 @@ class MlflowTracker(Tracker):
 
     def finish(self, status: str) -> None:
         """End the run."""
-        self._mlflow.end_run({"done": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED"))
+        statuses = {"done": "FINISHED", "interrupted": "KILLED"}
+        self._mlflow.end_run(statuses.get(status, "FAILED"))
 
 
 def tag(key: str) -> str:
@@ -183,7 +193,9 @@ def tag(key: str) -> str:
 
 def numbers(row: Fields) -> dict[str, float]:
     """Return the numbers of a row without the number of the round."""
-    return {k: float(v) for k, v in row.items() if k != "round" and isinstance(v, int | float)}
+    values = {key: float(value) for key, value in row.items() if isinstance(value, int | float)}
+    values.pop("round", None)
+    return values
 
 
 def _package(name: str) -> Any:
@@ -197,17 +209,18 @@ def _package(name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or name
         raise RequestError(
-            f"tracker needs the package {missing}, which is not installed; run: {install_hint(missing)}"
+            f"tracker needs the package {missing}, which is not installed; "
+            f"run: {install_hint(missing)}"
         ) from error
 
 
 def _setting_of(path: Path) -> str:
-    """Return the setting of a run by its directory, without the seed: the experiment or data set, method and hash."""
+    """Return the setting of a run by its directory: experiment or data set, method and hash."""
     return "/".join(path.resolve().parts[-4:-1])
 
 
 def _known_id(note: Path, config: Fields) -> str | None:
-    """Return the id under which a tracker has followed this run; None for a new run, or one that is trained again."""
+    """Return the id under which a tracker has followed a run that is resumed; None for others."""
     if config.get("force") or not note.exists():
         return None
     return note.read_text(encoding="utf-8") or None

@@ -1,4 +1,4 @@
-"""One run from its objects to its files: the rounds are run, evaluated, recorded and made resumable here."""
+"""One run from its objects to its files: rounds are run, evaluated, recorded and resumed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class PreparedRun:
 
 
 def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
-    """Carry out a run, or the rest of it, and write its files; its final status is done or diverged.
+    """Carry out a run, or the rest of it, and write its files.
+
+    Its final status is done or diverged.
 
     Args:
         prepared: The run.
@@ -140,7 +142,12 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
     return signal()
 
 
-def _record_end(recorder: Recorder, meta: Fields, status: str, message: str) -> None:
+def _record_end(
+    recorder: Recorder,
+    meta: Fields,
+    status: str,
+    message: str,
+) -> None:
     """Write why a run has ended early into its facts, unless its files are sealed."""
     if is_done(recorder.path):
         return
@@ -165,7 +172,10 @@ def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
 
 @contextmanager
 def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
-    """Set threads and rounding of this process for a run inside this block, and end the engine's threads after it."""
+    """Set threads and rounding of this process for a run inside this block.
+
+    The engine's threads end with it.
+    """
     threads = torch.get_num_threads()
     torch.set_flush_denormal(True)
     if prepared.task.device.type == "cpu":
@@ -199,7 +209,8 @@ class TrainingSession:
     """
 
     def __init__(self, prepared: PreparedRun, recorder: Recorder) -> None:
-        self.prepared, self.recorder = prepared, recorder
+        self.prepared = prepared
+        self.recorder = recorder
         config = prepared.config
         self.title = f"{config.names.algo} seed {config.seed} {config.task_name}"
         self.rounds = sum(s.rounds for s in prepared.stages)
@@ -208,7 +219,10 @@ class TrainingSession:
         self.finite = True
         self.continues: Fields = {}
         self.allocator = StateAllocator(
-            prepared.task.device, config.engine.client_state, recorder.states, LOCAL_WORLD_SIZE
+            prepared.task.device,
+            config.engine.client_state,
+            recorder.states,
+            LOCAL_WORLD_SIZE,
         )
         prepared.engine.notify = self._notify
         self.measurements = Measurements(prepared.task, prepared.engine)
@@ -242,7 +256,9 @@ class TrainingSession:
         display = RunDisplay(self.title, self.rounds, done)
         with trace as step, display.bars:
             for snapshot in self.snapshots():
-                row = self.record(snapshot) if self.evaluates(snapshot.round) else None
+                row = None
+                if self.evaluates(snapshot.round):
+                    row = self.record(snapshot)
                 display.advance(snapshot.round, len(snapshot.cohort), row)
                 if not self.finite:
                     return
@@ -251,8 +267,9 @@ class TrainingSession:
                 step()
 
     def snapshots(self) -> Iterator[Snapshot]:
-        """Yield the snapshots of the remaining rounds; that of a new run begins with the initial model."""
+        """Yield the snapshots of the remaining rounds, from the initial model on for a new run."""
         prepared = self.prepared
+        observers = [diagnostic.observer for diagnostic in self.diagnostics.values()]
         simulation = Simulation(
             stages=prepared.stages,
             data=prepared.data,
@@ -262,7 +279,7 @@ class TrainingSession:
             seed=prepared.config.seed,
             sampler=prepared.sampler,
             allocator=self.allocator,
-            observers=[d.observer for d in self.diagnostics.values() if d.observer is not None],
+            observers=[observer for observer in observers if observer is not None],
             scenario=prepared.scenario,
         )
         snapshots = simulate(simulation, self.last)
@@ -356,7 +373,7 @@ class TrainingSession:
     def _final_facts(self, snapshot: Snapshot) -> Fields:
         """Return the facts of a run that are known at its end."""
         prepared = self.prepared
-        engine = {**prepared.facts.get("engine", {}), **prepared.engine.ranks.facts()}
+        engine = prepared.facts.get("engine", {}) | prepared.engine.ranks.facts()
         if errors := prepared.engine.limits.errors:  # memory has run out, and less was done at once
             engine["cohort_size"] = prepared.engine.cohort_size
             engine["workers"] = prepared.engine.workers
@@ -377,15 +394,21 @@ class TrainingSession:
         }
 
     def _deployed(self, snapshot: Snapshot, ids: np.ndarray | None = None) -> Tensor:
-        """Return the models that clients are judged on, [C, P], of all of them without ``ids``, or one model [P]."""
+        """Return the models that clients are judged on, [C, P], or one model [P] for all.
+
+        Args:
+            snapshot: The snapshot.
+            ids: The clients; None is all.
+        """
+        algorithm = self.prepared.stages[snapshot.stage].algorithm
         clients = snapshot.clients
         if ids is not None:
             rows = torch.from_numpy(ids)
             clients = {name: v[rows.to(v.device)] for name, v in clients.items()}
-        return self.prepared.stages[snapshot.stage].algorithm.deploy(snapshot.server, clients)
+        return algorithm.deploy(snapshot.server, clients)
 
     def _diagnostics(self) -> dict[str, Diagnostic]:
-        """Return the diagnostics of the run: those whose values its methods expose, and optional ones as configured."""
+        """Return the diagnostics that its methods expose values for; optional ones as configured."""
         prepared = self.prepared
         attackers = prepared.scenario.attackers.who
         run = Watched(prepared.stages, prepared.task, self.measurements, attackers)

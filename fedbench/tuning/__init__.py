@@ -1,1 +1,1 @@
-"""Tuning: search spaces, trials and what is chosen. Nothing here runs anything or knows a method by name."""
+"""Tuning: search spaces, trials and the choice of values. No method is known by name here."""

@@ -9,14 +9,14 @@ from fedbench.tuning.search import Tuned
 
 # keys that a run sets itself; the tuned values are in the presets
 _LEFT_OUT = {
-    "algo", "local", "presets", "seed", "device", "data_dir", "results_dir", "force", "tracker", "objective",
-    "keep_state", "tuned_on", "engine",
+    "algo", "local", "presets", "seed", "device", "data_dir", "results_dir", "force", "tracker",
+    "objective", "keep_state", "tuned_on", "engine",
 }  # fmt: skip
 _GROUPS = ("data", "data/partition", "model")
 
 
 def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
-    """Return the text of a config file with the chosen values of all methods as presets, and the tuning seeds.
+    """Return the text of a config file with the chosen values of all methods as presets.
 
     Runs under it train on all training examples, as without ``data.validation``, and refuse the
     tuning seeds.
@@ -28,19 +28,20 @@ def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
     """
     study = searches[0].study
     tree, choices = study.composer.composed(study.after)
-    defaults: list[Tree] = [
-        {f"override /{group}": choices[group]} for group in _GROUPS if choices.get(group)
-    ]
+    defaults = []
+    for group in _GROUPS:
+        if choices.get(group):
+            defaults.append({f"override /{group}": choices[group]})
     if len(searches) == 1:
         defaults.append({"override /algo": study.method})
-    content: Tree = {
+    settings = {key: value for key, value in tree.items() if key not in _LEFT_OUT}
+    chosen = [tuned for tuned in searches if tuned.best is not None]
+    content = {
         "defaults": defaults,
-        **{key: value for key, value in tree.items() if key not in _LEFT_OUT},
-    }
-    content["engine"] = {"precision": tree["engine"]["precision"]}
-    content["tuned_on"] = list(study.request.seeds)
-    content["presets"] = {
-        tuned.study.method: _preset(tuned) for tuned in searches if tuned.best is not None
+        **settings,
+        "engine": {"precision": tree["engine"]["precision"]},
+        "tuned_on": list(study.request.seeds),
+        "presets": {tuned.study.method: _preset(tuned) for tuned in chosen},
     }
     about = f"# @package _global_\n# Values chosen on validation examples by: {command}\n"
     return about + yaml.safe_dump(content, sort_keys=False)
@@ -49,9 +50,9 @@ def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
 def _preset(tuned: Tuned) -> Tree:
     """Return all keys of a method and of its local solver, with the chosen values."""
     tree, _ = tuned.study.composer.composed(tuned.study.after)
-    sections: dict[str, Tree] = {"algo": dict(tree["algo"]), "local": dict(tree["local"])}
     for key, value in tuned.values.items():
         section, _, name = key.partition(".")
-        sections[section][name] = value
-    del sections["algo"]["_target_"]
-    return sections["algo"] | {"local": sections["local"]}
+        tree[section][name] = value
+    del tree["algo"]["_target_"]
+    preset: Tree = tree["algo"] | {"local": tree["local"]}
+    return preset

@@ -1,4 +1,7 @@
-"""The search for one method: Optuna draws, prunes and keeps trials; each is trained on the tuning seeds."""
+"""The search for one method: Optuna draws, prunes and keeps trials.
+
+Each trial is trained on the tuning seeds.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +67,15 @@ class Trial:
         return max(self.scores, default=0)
 
     def mean(self) -> float | None:
-        """Return the mean over the tuning seeds after all rounds that it reached; None if a run diverged or failed."""
+        """Return the mean over the tuning seeds after all rounds that it reached.
+
+        It is None if a run diverged or failed.
+        """
         scores = self.scores.get(self.rounds, [])
         known = [score for score in scores if score is not None]
-        return sum(known) / len(known) if known and len(known) == len(scores) else None
+        if not known or len(known) < len(scores):
+            return None
+        return sum(known) / len(known)
 
 
 @dataclass(frozen=True)
@@ -120,17 +128,13 @@ class Study:
     def metric(self) -> MetricInfo:
         """The metric that trials are judged by."""
         name = self.config.objective
-        # metrics on validation examples
-        known = [
-            f"val_{key}"
-            for key, metric in CATALOGUE.items()
-            if over_clients(key) and not metric.needs
-        ]
-        return metric_info(
-            choice(
-                "objective", "val_accuracy_mean" if name == "auto" else name, ["val_loss", *known]
-            )
-        )
+        if name == "auto":
+            name = "val_accuracy_mean"
+        known = ["val_loss"]  # metrics on validation examples
+        for key, metric in CATALOGUE.items():
+            if over_clients(key) and not metric.needs:
+                known.append(f"val_{key}")
+        return metric_info(choice("objective", name, known))
 
     @cached_property
     def folder(self) -> Path:
@@ -139,26 +143,23 @@ class Study:
         facts = [
             self.config.digest,
             [axis.text for axis in self.space],
-            list(request.seeds),
+            request.seeds,
             self.metric.name,
+            request.sampler,
+            request.pruning,
         ]
-        digest = hashlib.sha256(
-            json.dumps([*facts, request.sampler, request.pruning]).encode()
-        ).hexdigest()[:10]
-        return (
-            self.config.results_dir
-            / TUNING
-            / "studies"
-            / self.config.task_name
-            / self.method
-            / digest
-        )
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:10]
+        studies = self.config.results_dir / TUNING / "studies"
+        return studies / self.config.task_name / self.method / digest
 
     @property
     def after(self) -> list[str]:
         """The overrides of a run that is no trial, without its seed and what is tuned."""
-        kept = [o.text for o in self.request.overrides if not o.sweeps and o.key not in _ONLY_HERE]
-        return [f"algo={self.method}", *kept]
+        overrides = [f"algo={self.method}"]
+        for o in self.request.overrides:
+            if not o.sweeps and o.key not in _ONLY_HERE:
+                overrides.append(o.text)
+        return overrides
 
     @cached_property
     def _base(self) -> list[str]:
@@ -174,7 +175,7 @@ class Study:
         if self.request.pruning == "none":
             return [rounds]
         first = math.ceil(rounds / _KEPT**2)
-        return [*(early for early in (first, _KEPT * first) if early < rounds), rounds]
+        return sorted({first, min(_KEPT * first, rounds), rounds})
 
     def check(self) -> None:
         """Refuse a search that cannot be carried out, before anything is trained.
@@ -186,33 +187,38 @@ class Study:
         seeds = self.request.seeds
         if not self.config.data.validation:
             raise RequestError(
-                "data.validation=0 leaves no examples to choose by; set a fraction above 0, such as 0.2"
+                "data.validation=0 leaves no examples to choose by; set a fraction above 0, "
+                "such as 0.2"
             )
-        self.composer.config(
-            self.overrides({axis.key: axis.ends[0] for axis in self.space}, seeds[0])
-        )
-        schedules = next((axis.grid for axis in self.space if axis.key == "local.schedule"), ())
-        if self.request.pruning == "halving" and (
-            "cosine" in schedules or depends_on_rounds(self.config)
-        ):
+        first = {axis.key: axis.ends[0] for axis in self.space}
+        self.composer.config(self.overrides(first, seeds[0]))
+        if self.request.pruning == "halving" and self._depends_on_rounds():
             raise RequestError(
-                f"pruning=halving compares trials after fewer rounds, and algo={self.method} or local.schedule is made "
-                "for the total number of rounds; use pruning=none"
+                f"pruning=halving compares trials after fewer rounds, and algo={self.method} or "
+                "local.schedule is made for the total number of rounds; use pruning=none"
             )
         folder = self.config.results_dir / self.config.task_name / self.method
-        done = [
-            path
-            for seed in seeds
-            for path in sorted(folder.glob(f"*/seed_{seed}"))
-            if is_done(path)
-        ]
-        if done:
-            raise RequestError(
-                f"{done[0].name.replace('_', ' ')} has results in {done[0]}; tuning seeds must be apart from those of "
-                "results, such as seeds=[2000]"
-            )
+        for seed in seeds:
+            for path in sorted(folder.glob(f"*/seed_{seed}")):
+                if is_done(path):
+                    raise RequestError(
+                        f"seed {seed} has results in {path}; tuning seeds must be apart from those "
+                        "of results, such as seeds=[2000]"
+                    )
 
-    def overrides(self, values: Values, seed: int, rounds: int | None = None) -> list[str]:
+    def _depends_on_rounds(self) -> bool:
+        """Return whether the first rounds of a trial depend on the number of its rounds."""
+        for axis in self.space:
+            if axis.key == "local.schedule" and "cosine" in axis.grid:
+                return True
+        return bool(depends_on_rounds(self.config))
+
+    def overrides(
+        self,
+        values: Values,
+        seed: int,
+        rounds: int | None = None,
+    ) -> list[str]:
         """Return the overrides of a trial's run."""
         base = [text for text in self._base if not text.startswith("results_dir=")]
         chosen = [f"{key}={as_value(value)}" for key, value in values.items()]
@@ -244,7 +250,9 @@ class Study:
 
         self._climb([trial for trial in study.trials if trial.state == TrialState.RUNNING])
         while (first := len(study.trials)) < budget:
-            at_once = budget if random else _AT_ONCE if first else _STARTUP
+            at_once = _AT_ONCE if first else _STARTUP
+            if random:
+                at_once = budget
             for number in range(first, min(budget, first + at_once)):
                 if points is not None:
                     study.enqueue_trial(points[number])
@@ -254,12 +262,15 @@ class Study:
 
         # an earlier command may have had a larger budget
         trials = [self._trial(trial) for trial in study.trials[: self.request.budget]]
-        whole = [
-            trial
-            for trial in trials
-            if trial.rounds == self.config.rounds and trial.mean() is not None
-        ]
-        best = max(whole, key=lambda trial: self.metric.sign * (trial.mean() or 0.0), default=None)
+        best: Trial | None = None
+        best_score = -math.inf
+        for trial in trials:
+            mean = trial.mean()
+            if mean is None or trial.rounds < self.config.rounds:
+                continue
+            score = self.metric.sign * mean
+            if best is None or score > best_score:
+                best, best_score = trial, score
         return Tuned(self, tuple(trials), best)
 
     @cached_property
@@ -288,10 +299,10 @@ class Study:
         )
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """Return the source of a trial: its values depend on the space, its number and the results before it.
+        """Return the source of a trial.
 
-        So a search that is resumed has the same trials, and a range that methods share gives them
-        the same values.
+        Its values depend on the space, its number and the results before it. So a search that is
+        resumed has the same trials, and a range that methods share gives them the same values.
         """
         seed = crc32(f"trial {number}".encode())
         if self.request.sampler == "random":
@@ -306,45 +317,42 @@ class Study:
         )
 
     def _points(self) -> list[dict[str, int]] | None:
-        """Return all points of a space of grids in a random order, the same in every search; None if it has a range."""
+        """Return all points of a space of grids in a random order, the same in every search.
+
+        It is None if the space has a range.
+        """
         if not all(axis.grid for axis in self.space):
             return None
-        points = list(product(*(range(len(axis.grid)) for axis in self.space)))
+        places = [range(len(axis.grid)) for axis in self.space]
+        points = list(product(*places))
         keys = [axis.key for axis in self.space]
-        return [
-            dict(zip(keys, points[i], strict=True))
-            for i in np.random.default_rng(0).permutation(len(points))
-        ]
+        order = np.random.default_rng(0).permutation(len(points))
+        return [dict(zip(keys, points[i], strict=True)) for i in order]
 
     def _trial(self, trial: FrozenTrial) -> Trial:
-        scores = {
-            int(rounds): values for rounds, values in trial.user_attrs.get("scores", {}).items()
-        }
-        return Trial(
-            trial.number,
-            {axis.key: axis.value(trial.params[axis.key]) for axis in self.space},
-            scores,
-        )
+        values = {axis.key: axis.value(trial.params[axis.key]) for axis in self.space}
+        known = trial.user_attrs.get("scores", {})
+        scores = {int(rounds): scores for rounds, scores in known.items()}
+        return Trial(trial.number, values, scores)
 
     def _climb(self, batch: Sequence[FrozenTrial]) -> None:
         """Train trials on every rung that they reach."""
         study_id = self._storage.get_study_id_from_name(_NAME)
-        active: list[tuple[optuna.Trial, Trial]] = []
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number
+        active = []
         for frozen in batch:
-            trial_id = self._storage.get_trial_id_from_study_id_trial_number(
-                study_id, frozen.number
-            )
-            active.append(
-                (optuna.Trial(self._study, trial_id), replace(self._trial(frozen), scores={}))
-            )
+            handle = optuna.Trial(self._study, trial_id(study_id, frozen.number))
+            trial = replace(self._trial(frozen), scores={})
+            active.append((handle, trial))
         for rounds in self._rungs:
             self._train([trial for _, trial in active], rounds)
-            active = [
-                (handle, trial) for handle, trial in active if self._goes_on(handle, trial, rounds)
-            ]
+            active = [pair for pair in active if self._goes_on(*pair, rounds)]
 
     def _goes_on(self, handle: optuna.Trial, trial: Trial, rounds: int) -> bool:
-        """Report the scores of a trial after a number of rounds; unless it is trained for longer, end and print it."""
+        """Report the scores of a trial after a number of rounds.
+
+        Unless it is trained for longer, it is ended and printed.
+        """
         handle.set_user_attr("scores", trial.scores)
         mean = trial.mean()
         if mean is None:
@@ -366,17 +374,17 @@ class Study:
 
     def _train(self, trials: Sequence[Trial], rounds: int) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
-        tasks = [
-            (trial, self.composer.config(self.overrides(trial.values, seed, rounds)))
-            for trial in trials
-            for seed in self.request.seeds
-        ]
+        tasks = []
+        for trial, seed in product(trials, self.request.seeds):
+            overrides = self.overrides(trial.values, seed, rounds)
+            tasks.append((trial, self.composer.config(overrides)))
         configs = [config for _, config in tasks]
         batch = RunBatch(configs, self.composer.config_dir, self.debug, quiet=True)
         self.request.executor.execute(batch)
         results = {result.overrides: result for result in batch.results}
         for trial, config in tasks:
-            trial.scores.setdefault(rounds, []).append(self._score(results[config.overrides]))
+            score = self._score(results[config.overrides])
+            trial.scores.setdefault(rounds, []).append(score)
 
     def _score(self, result: RunResult) -> float | None:
         """Return the metric of a run; None if it diverged or failed.
@@ -387,16 +395,16 @@ class Study:
         if result.status == "refused":
             raise RequestError(result.error)
         if result.status == "failed":
-            print(
-                f"fedbench: failed: {' '.join(result.overrides)}: {result.error}", file=sys.stderr
-            )
+            overrides = " ".join(result.overrides)
+            print(f"fedbench: failed: {overrides}: {result.error}", file=sys.stderr)
         if result.status != "done" or result.path is None:
             return None
         value = read_run(result.path).last_round().get(self.metric.name)
         if value is None or math.isnan(value):
+            share = self.config.data.validation
             raise RequestError(
-                f"{result.path} has no {self.metric.name}: no client has enough training examples for "
-                f"data.validation={self.config.data.validation:g}; hold out a larger fraction"
+                f"{result.path} has no {self.metric.name}: no client has enough training examples "
+                f"for data.validation={share:g}; hold out a larger fraction"
             )
         return float(value)
 

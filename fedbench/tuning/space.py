@@ -37,29 +37,37 @@ class Axis:
     @property
     def ends(self) -> tuple[Any, Any]:
         """The first and the last value."""
-        return (self.grid[0], self.grid[-1]) if self.grid else (self.low, self.high)
+        if self.grid:
+            return self.grid[0], self.grid[-1]
+        return self.low, self.high
 
     def value(self, drawn: Any) -> Any:
-        """Return the value that was drawn: of a grid, its place; of a range, a number, here to three digits."""
-        return (
-            self.grid[drawn] if self.grid else min(self.high, max(self.low, float(f"{drawn:.3g}")))
-        )
+        """Return the value at a place of the grid, or a number of the range to three digits."""
+        if self.grid:
+            return self.grid[drawn]
+        rounded = float(f"{drawn:.3g}")
+        return min(self.high, max(self.low, rounded))
 
     def edge(self, value: Any) -> Literal["lower", "upper"] | None:
-        """Return at which end of the axis a value lies: the first or last of a grid of numbers, or 5 % of a range.
+        """Return the end of the axis at which a value lies, where a better one may lie outside.
 
-        A better value may then lie outside. None inside, and for grids of words or of two values.
+        An end is the least or largest number of a grid, or 5 % of a range. Grids of words or of two
+        values have none.
         """
         if self.grid:
-            ordered = [
-                v for v in self.grid if isinstance(v, int | float) and not isinstance(v, bool)
-            ]
-            if len(ordered) < max(3, len(self.grid)):
+            are_numbers = all(type(v) in (int, float) for v in self.grid)
+            if not are_numbers or len(self.grid) < 3:
                 return None
-            return "lower" if value == min(ordered) else "upper" if value == max(ordered) else None
-        x, low, high = (math.log(v) if self.log else v for v in (value, self.low, self.high))
-        share = (x - low) / (high - low)
-        return "lower" if share <= _EDGE else "upper" if share >= 1 - _EDGE else None
+            lower, upper = min(self.grid), max(self.grid)
+        else:
+            scale = math.log if self.log else float
+            low, high = scale(self.low), scale(self.high)
+            margin = _EDGE * (high - low)
+            value = scale(value)
+            lower, upper = low + margin, high - margin
+        if value <= lower:
+            return "lower"
+        return "upper" if value >= upper else None
 
     @property
     def text(self) -> str:
@@ -115,7 +123,8 @@ def axis_of(o: Override) -> Axis:
     """
     parsed = by_hydra(o.text)
     if not parsed.is_interval_sweep():
-        return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
+        values = [by_hydra(text).value() for text in o.each()]
+        return Axis(o.key, grid=tuple(values))
     interval: Any = parsed.value()
     low, high = float(interval.start), float(interval.end)
     is_log = "log" in interval.tags
@@ -126,17 +135,26 @@ def axis_of(o: Override) -> Axis:
     return Axis(o.key, low=low, high=high, log=is_log)
 
 
-def _method_lines(algo: str, config_dir: Path | None, overrides: Sequence[Override]) -> list[str]:
-    """Return the lines of a method's file as overrides; none without a file if the command line has a space."""
-    for root in (config_dir, CONFIG_DIR):
-        if root is not None and (file := root / "tune" / f"{algo}.yaml").is_file():
+def _method_lines(
+    algo: str,
+    config_dir: Path | None,
+    overrides: Sequence[Override],
+) -> list[str]:
+    """Return the lines of a method's file as overrides.
+
+    There are none without a file, if the command line has a space.
+    """
+    for root in (config_dir or CONFIG_DIR, CONFIG_DIR):
+        file = root / "tune" / f"{algo}.yaml"
+        if file.is_file():
             return _read(file)
     if any(o.sweeps and o.key.startswith("algo.") for o in overrides):
         return []
+    place = config_dir or "a directory for --config-dir"
     raise RequestError(
-        f"algo={algo} has no search space{nearest(algo, options('tune'))}; write tune/{algo}.yaml in "
-        f"{config_dir or 'a directory for --config-dir'}, with lines such as "
-        "algo.mu: 0.01,0.1,1 (an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"
+        f"algo={algo} has no search space{nearest(algo, options('tune'))}; write "
+        f"tune/{algo}.yaml in {place}, with lines such as algo.mu: 0.01,0.1,1 (an empty mapping {{}} "
+        "tunes local.lr alone), or type algo.KEY=V1,V2"
     )
 
 
