@@ -69,7 +69,12 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     data = shared_data(config).to(device, dtype)
-    task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
+    task = Task(
+        _model(config, data),
+        device,
+        dtype,
+        bf16=precision == "bf16",
+    )
     stages = _stages(config, data, task)
     table = task.take_table()
     if table is not None:
@@ -94,7 +99,15 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         data = scenario.attackers.changed(data)
 
     cohort = cohort_size(config.participation, data.num_clients)
-    engine = make_engine(task, data, work, config.engine, cohort, cores, ranks)
+    engine = make_engine(
+        task,
+        data,
+        work,
+        config.engine,
+        cohort,
+        cores,
+        ranks,
+    )
     return PreparedRun(
         config=config,
         stages=stages,
@@ -169,7 +182,11 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
     return Augmentation(local.crop, local.flip)
 
 
-def _evaluated(config: RunConfig, clients: int, attackers: np.ndarray) -> np.ndarray | None:
+def _evaluated(
+    config: RunConfig,
+    clients: int,
+    attackers: np.ndarray,
+) -> np.ndarray | None:
     """Return the clients that are evaluated, ascending; None is all."""
     size = config.evaluate.clients
     if size is None and not len(attackers):
@@ -187,7 +204,11 @@ def _evaluated(config: RunConfig, clients: int, attackers: np.ndarray) -> np.nda
     return honest
 
 
-def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage]:
+def _stages(
+    config: RunConfig,
+    data: FederatedDataset,
+    task: Task,
+) -> list[Stage]:
     """Return the stages of the method, with the user's own functions checked in their first call.
 
     Raises:
@@ -214,7 +235,12 @@ def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage
     return stages
 
 
-def _check_number(key: str, number: int | float | None, clients: int, everyone: str) -> None:
+def _check_number(
+    key: str,
+    number: int | float | None,
+    clients: int,
+    everyone: str,
+) -> None:
     """Refuse a number of clients that the data set does not have.
 
     Raises:
@@ -280,7 +306,13 @@ def _method(config: RunConfig, **facts: object) -> list[Stage]:
         RequestError: If values do not fit the method.
     """
     local = sgd(**asdict(config.local.solver))
-    method: object = call(config.algo, "algo", local=local, rounds=config.rounds, **facts)
+    method: object = call(
+        config.algo,
+        "algo",
+        local=local,
+        rounds=config.rounds,
+        **facts,
+    )
     if isinstance(method, Algorithm):
         return [Stage(method, config.rounds)]
     if isinstance(method, list) and all(isinstance(stage, Stage) for stage in method):
@@ -292,7 +324,12 @@ def _method(config: RunConfig, **facts: object) -> list[Stage]:
     )
 
 
-def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
+def _facts(
+    config: RunConfig,
+    data: FederatedDataset,
+    task: Task,
+    engine: Engine,
+) -> Tree:
     """Return what ``meta.json`` records about a run before it starts."""
     names = asdict(config.names)
     facts = {
@@ -401,7 +438,12 @@ def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
 
 
 @torch.no_grad()
-def _check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> None:
+def _check_logits(
+    task: Task,
+    data: FederatedDataset,
+    w: Tensor,
+    mode: str,
+) -> None:
     """Try a model of the user's own on two examples.
 
     If the engine will vectorise it over clients, it is tried in that form as well.
@@ -424,6 +466,11 @@ def _check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> N
     FirstCall(task.predict, "model", fault, forward)(w, x)
     if mode == "stacked":
         role = "model, vectorised over clients (engine.mode=loop takes one client after another)"
-        stacked = FirstCall(task.apply_each, role, lambda *_: None, forward)
+        stacked = FirstCall(
+            task.apply_each,
+            role,
+            lambda *_: None,
+            forward,
+        )
         views = task.layout.views(w.expand(_FEW, -1).contiguous())
         stacked(views, torch.stack([x] * _FEW))

@@ -122,7 +122,12 @@ def as_given(data: FederatedDataset) -> Given:
     """Return the examples of a data set's clients as a partition that is given by indices."""
     train, test = data.train.split(), data.test.split()
     if data.central:
-        return Given(data.names, train, None, data.test.index.numpy(force=True))
+        return Given(
+            data.names,
+            train,
+            None,
+            data.test.index.numpy(force=True),
+        )
     return Given(data.names, train, test)
 
 
@@ -141,7 +146,12 @@ def _given(rule: Component, examples: Examples) -> Given:
         RequestError: If the rule returns anything else.
     """
     function = function_of(rule.target, "data.partition")
-    given = call(rule, "data.partition", y=examples.y, held_out=examples.tested)
+    given = call(
+        rule,
+        "data.partition",
+        y=examples.y,
+        held_out=examples.tested,
+    )
     place = f"data.partition: {place_of(function)}"
     if not isinstance(given, Given):
         raise RequestError(
@@ -158,8 +168,18 @@ def _partition(rule: Component) -> Partition:
     """
     function = function_of(rule.target, "data.partition")
 
-    def partition(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        parts = call(rule, "data.partition", y=y, clients=clients, rng=rng)
+    def partition(
+        y: np.ndarray,
+        clients: int,
+        rng: np.random.Generator,
+    ) -> list[np.ndarray]:
+        parts = call(
+            rule,
+            "data.partition",
+            y=y,
+            clients=clients,
+            rng=rng,
+        )
         if not is_own(function):
             return list(parts)
         place = f"data.partition: {place_of(function)}"

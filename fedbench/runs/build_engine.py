@@ -108,7 +108,15 @@ def make_engine(
     # the work of other threads would be captured, too
     if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:
         oracle = CapturedOracle(oracle)
-    return Engine(oracle, mode, size, workers, kernel, automatic[0], ranks)
+    return Engine(
+        oracle,
+        mode,
+        size,
+        workers,
+        kernel,
+        automatic=config.cohort_size is None,
+        ranks=ranks,
+    )
 
 
 def _fitting(

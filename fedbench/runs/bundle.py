@@ -96,7 +96,11 @@ class Bundle:
         RequestError: If a file is missing or is not the one that was written.
     """
 
-    def __init__(self, root: Path, home: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        home: Path | None = None,
+    ) -> None:
         self.root = root
         self.home = root if home is None else home
         place = root / FOLDER
@@ -308,7 +312,11 @@ def _written_before(place: Path, pending: dict[str, Fields]) -> dict[str, bytes]
     return contents
 
 
-def _row(path: str, run: Run, keep: Callable[[Run], Kept]) -> Fields:
+def _row(
+    path: str,
+    run: Run,
+    keep: Callable[[Run], Kept],
+) -> Fields:
     """Return the row of a run: texts, and the tables that it has as Arrow tables."""
     documents: dict[str, Fields] = {}
     tables: dict[str, pa.Table] = {}
@@ -342,7 +350,13 @@ def _experiment_table(rows: Sequence[Fields]) -> pa.Table:
 
 def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", compression_level=19, use_dictionary=False)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=False,
+    )
     return bytes(sink.getvalue())
 
 

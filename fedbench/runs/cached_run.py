@@ -146,7 +146,11 @@ def writing_results(results: Path) -> Iterator[None]:
         ) from error
 
 
-def _finished(config: RunConfig, fresh: bool, signal: int | None) -> Outcome:
+def _finished(
+    config: RunConfig,
+    fresh: bool,
+    signal: int | None,
+) -> Outcome:
     """Remove the checkpoint of a finished run, or keep it as its state, and return the outcome."""
     checkpoint = config.path / CHECKPOINT
     if config.keep_state and (checkpoint / MANIFEST).exists():

@@ -52,7 +52,12 @@ class _Display:
         start: When it began.
     """
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        done: int = 0,
+    ) -> None:
         self.total = total
         self.terminal = sys.stderr.isatty()
         # a narrow terminal cuts the text, and not the bar
@@ -70,11 +75,21 @@ class _Display:
             disable=not self.terminal or _LISTENER.get() is not None,
             expand=True,
         )
-        self._task = self.bars.add_task(title, total=total, completed=done, facts="")
+        self._task = self.bars.add_task(
+            title,
+            total=total,
+            completed=done,
+            facts="",
+        )
         self.start = time.monotonic()
         self._printed = self.start
 
-    def update(self, completed: int, facts: str, line: str) -> None:
+    def update(
+        self,
+        completed: int,
+        facts: str,
+        line: str,
+    ) -> None:
         """Show the facts in the bar, or print the line if the last one was printed long ago."""
         now = time.monotonic()
         if self.terminal:
@@ -93,12 +108,16 @@ class RunDisplay(_Display):
         done: Number of rounds already done.
     """
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        done: int = 0,
+    ) -> None:
         super().__init__(title, total, done)
         self._title = title
         self._done = done
         self._listener = _LISTENER.get()
-        self._served = 0  # clients
         self._measured = ""
         if self._listener is None and (done or not self.terminal):
             begins = f"round 0 of {total}, evaluating the initial model"
@@ -106,38 +125,31 @@ class RunDisplay(_Display):
                 begins = f"resuming at round {done} of {total}"
             print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
-    def advance(self, round: int, clients: int, row: Mapping[str, Any] | None) -> None:
+    def advance(self, round: int, row: Mapping[str, Any] | None) -> None:
         """Show that a round is over.
 
         Args:
             round: Number of the round.
-            clients: Number of its clients.
-            row: What was measured of the model, or None.
+            row: The measurements of the model, or None.
         """
         if self._listener is not None:
             self._listener(round)
             return
-        self._served += clients
         if row is not None:
             self._measured = ""
             for key, label in _MEASURED.items():
                 if row.get(key) is not None:
-                    self._measured += f"{label} {100 * row[key]:.1f} % "
+                    self._measured += f", {label} {100 * row[key]:.1f} %"
 
         now = time.monotonic()
-        seconds = now - self.start
-        rate = self._served / max(1e-9, seconds)
-        digits = 1 if rate < 10 else 0
-        speed = f"{rate:,.{digits}f} clients/s"
-        if not self._served:  # the time of the initial model is none of the rounds
-            speed = f"evaluated in {duration(seconds)}"
-            self.start = now
-        facts = self._measured + speed
         left = ""
-        if round > self._done:
-            rest = seconds * (self.total - round) / (round - self._done)
-            left = f", {duration(rest)} left"
-        self.update(round, facts, f"{self._title}: round {round} of {self.total}, {facts}{left}")
+        if round == 0:  # the time of the initial model is none of the rounds
+            self.start = now
+        elif round > self._done:
+            seconds_per_round = (now - self.start) / (round - self._done)
+            left = f", {duration(seconds_per_round * (self.total - round))} left"
+        line = f"{self._title}: round {round} of {self.total}{self._measured}{left}"
+        self.update(round, self._measured.removeprefix(", "), line)
 
 
 class RunProgress(NamedTuple):
@@ -168,12 +180,20 @@ class BatchDisplay(_Display):
         super().__init__("", total)
         self.every = _OFTEN if self.terminal else EVERY
 
-    def show(self, ended: Sequence[str], running: Sequence[RunProgress]) -> None:
+    def show(
+        self,
+        ended: Sequence[str],
+        running: Sequence[RunProgress],
+    ) -> None:
         """Show how far the runs are, given the statuses of those that have ended."""
         line = self.line(ended, running)
         self.update(len(ended), line, line)
 
-    def line(self, ended: Sequence[str], running: Sequence[RunProgress]) -> str:
+    def line(
+        self,
+        ended: Sequence[str],
+        running: Sequence[RunProgress],
+    ) -> str:
         """Return how far the runs are in one line."""
         states = [f"{count} {status}" for status, count in sorted(Counter(ended).items())]
         if running:

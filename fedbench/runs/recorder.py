@@ -153,14 +153,22 @@ class Recorder:
             self._check_rounds(file.tell())
             self._length += file.write(line)
 
-    def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
+    def keep_clients(
+        self,
+        round: int,
+        columns: Mapping[str, Any],
+    ) -> None:
         """Keep the per-client table of a round with the checkpoint until the run is done."""
         with self._writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         table = pd.DataFrame({"round": round, **columns})
         replace_file(self.folder / f"clients_{round:09d}.parquet", table.to_parquet(index=False))
 
-    def save(self, tensors: Mapping[str, Tensor], progress: Fields) -> None:
+    def save(
+        self,
+        tensors: Mapping[str, Tensor],
+        progress: Fields,
+    ) -> None:
         """Write a checkpoint, then remove the previous one, which counts until then.
 
         Args:
@@ -308,7 +316,11 @@ class Reader(Recorder):
     _cut_back = _ignore
 
 
-def open_recorder(path: Path, rank: int = 0, wait: bool = True) -> Recorder:
+def open_recorder(
+    path: Path,
+    rank: int = 0,
+    wait: bool = True,
+) -> Recorder:
     """Return the recorder of a run, in whose directory no other command works until it is closed.
 
     Args:

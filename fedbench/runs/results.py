@@ -42,7 +42,11 @@ class Results:
             below it.
     """
 
-    def __init__(self, root: Path, published: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        published: Collection[str] = (),
+    ) -> None:
         self.root = root
         self.damaged: list[str] = []
         self.bundle = Bundle(root) if is_bundle(root) else None

@@ -97,7 +97,13 @@ def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
         left = "" if run.left is None else duration(run.left)
         error = f": {run.error}" if run.error else ""
         path = str(run.path).removeprefix(f"{folder}/")
-        line = _COLUMNS.format(run.state, rounds, accuracy, left, path + error)
+        line = _COLUMNS.format(
+            run.state,
+            rounds,
+            accuracy,
+            left,
+            path + error,
+        )
         lines.append(line)
     return "\n".join(lines)
 

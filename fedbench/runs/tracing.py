@@ -26,6 +26,11 @@ def traced(path: Path) -> Iterator[Callable[[], None]]:
         )
         print(f"{table}\ntrace: {path}", file=sys.stderr)
 
-    plan = schedule(wait=1, warmup=1, active=2, repeat=1)  # the first step is the initial model
+    plan = schedule(
+        wait=1,
+        warmup=1,
+        active=2,
+        repeat=1,
+    )  # the first step is the initial model
     with profile(schedule=plan, on_trace_ready=write) as profiler:
         yield profiler.step

@@ -25,7 +25,12 @@ class Tracker:
     tracker never ends a run.
     """
 
-    def start(self, path: Path, name: str, config: Fields) -> None:
+    def start(
+        self,
+        path: Path,
+        name: str,
+        config: Fields,
+    ) -> None:
         """Start to follow a run, given its directory, its title and the resolved configuration."""
 
     def log(self, row: Fields) -> None:
@@ -67,13 +72,22 @@ class WandbTracker(Tracker):
         entity: User or team; None is the default of the account.
     """
 
-    def __init__(self, project: str, entity: str | None = None) -> None:
+    def __init__(
+        self,
+        project: str,
+        entity: str | None = None,
+    ) -> None:
         self._wandb = _package("wandb")
         self.project = project
         self.entity = entity
         self._run: Any = None
 
-    def start(self, path: Path, name: str, config: Fields) -> None:
+    def start(
+        self,
+        path: Path,
+        name: str,
+        config: Fields,
+    ) -> None:
         """Start the run; a resumed run continues under the id stored in its directory."""
         note = path / "wandb_id"
         run_id = _known_id(note, config) or secrets.token_hex(4)
@@ -118,7 +132,12 @@ class TensorboardTracker(Tracker):
         self._events = _package("torch.utils.tensorboard")
         self._writer: Any = None
 
-    def start(self, path: Path, name: str, config: Fields) -> None:
+    def start(
+        self,
+        path: Path,
+        name: str,
+        config: Fields,
+    ) -> None:
         """Open a further event file, from whose first round on the earlier ones no longer count."""
         last = last_row(path / "rounds.jsonl") or {"round": -1}
         self._writer = self._events.SummaryWriter(
@@ -157,7 +176,12 @@ class MlflowTracker(Tracker):
         self._mlflow = _package("mlflow")
         self.project = project
 
-    def start(self, path: Path, name: str, config: Fields) -> None:
+    def start(
+        self,
+        path: Path,
+        name: str,
+        config: Fields,
+    ) -> None:
         """Start the run; a resumed run continues under the id stored in its directory."""
         mlflow = self._mlflow
         mlflow.set_experiment(self.project)

@@ -259,7 +259,7 @@ class TrainingSession:
                 row = None
                 if self.evaluates(snapshot.round):
                     row = self.record(snapshot)
-                display.advance(snapshot.round, len(snapshot.cohort), row)
+                display.advance(snapshot.round, row)
                 if not self.finite:
                     return
                 if snapshot.round < self.rounds:
@@ -310,7 +310,13 @@ class TrainingSession:
         keep = config.keep_clients
         kept = ends if keep == "last" else keep == "all" or round in keep
         with_train = kept or ends or round % config.eval_train_every == 0
-        evaluation = evaluate(self.measurements, snapshot.data, deployed, with_train, sample)
+        evaluation = evaluate(
+            self.measurements,
+            snapshot.data,
+            deployed,
+            with_train,
+            sample,
+        )
         measured = self._measured(snapshot, evaluation)
         if kept:
             table = evaluation.per_client(snapshot.data.names)
@@ -393,7 +399,11 @@ class TrainingSession:
             "remarks": prepared.scenario.lasting(algorithm).remarks(snapshot.server),
         }
 
-    def _deployed(self, snapshot: Snapshot, ids: np.ndarray | None = None) -> Tensor:
+    def _deployed(
+        self,
+        snapshot: Snapshot,
+        ids: np.ndarray | None = None,
+    ) -> Tensor:
         """Return the models that clients are judged on, [C, P], or one model [P] for all.
 
         Args:
@@ -411,7 +421,12 @@ class TrainingSession:
         """Return the diagnostics that its methods expose values for; optional ones as configured."""
         prepared = self.prepared
         attackers = prepared.scenario.attackers.who
-        run = Watched(prepared.stages, prepared.task, self.measurements, attackers)
+        run = Watched(
+            prepared.stages,
+            prepared.task,
+            self.measurements,
+            attackers,
+        )
         exposed = {None}.union(*(stage.algorithm.exposes for stage in prepared.stages))
         diagnostics = {}
         for name, diagnostic in DIAGNOSTICS.items():
@@ -459,7 +474,11 @@ class TrainingSession:
         self.recorder.save(tensors, progress)
         self._saved_at = self.seconds["train"]
 
-    def _restore(self, tensors: dict[str, Tensor], progress: Fields) -> Snapshot:
+    def _restore(
+        self,
+        tensors: dict[str, Tensor],
+        progress: Fields,
+    ) -> Snapshot:
         """Resume as the run was that has written a checkpoint, and return its snapshot."""
         prepared = self.prepared
         device = prepared.task.device

@@ -134,7 +134,11 @@ def _methods(command: str, keys: Mapping[str, Any]) -> tuple[str, ...]:
     return methods
 
 
-def _seeds(name: str, given: object, first: int) -> tuple[int, ...]:
+def _seeds(
+    name: str,
+    given: object,
+    first: int,
+) -> tuple[int, ...]:
     """Return seeds: a number of them, counted from ``first``, or those of a list."""
     if isinstance(given, list) and all(str(seed).isdecimal() for seed in given):
         return tuple(dict.fromkeys(map(int, given)))

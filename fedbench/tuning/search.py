@@ -348,7 +348,12 @@ class Study:
             self._train([trial for _, trial in active], rounds)
             active = [pair for pair in active if self._goes_on(*pair, rounds)]
 
-    def _goes_on(self, handle: optuna.Trial, trial: Trial, rounds: int) -> bool:
+    def _goes_on(
+        self,
+        handle: optuna.Trial,
+        trial: Trial,
+        rounds: int,
+    ) -> bool:
         """Report the scores of a trial after a number of rounds.
 
         Unless it is trained for longer, it is ended and printed.
@@ -372,14 +377,23 @@ class Study:
         print(f"{self.method} trial {number}: {keys_text(trial.values)}: {outcome}")
         return False
 
-    def _train(self, trials: Sequence[Trial], rounds: int) -> None:
+    def _train(
+        self,
+        trials: Sequence[Trial],
+        rounds: int,
+    ) -> None:
         """Train trials on all tuning seeds for a number of rounds, and add their scores."""
         tasks = []
         for trial, seed in product(trials, self.request.seeds):
             overrides = self.overrides(trial.values, seed, rounds)
             tasks.append((trial, self.composer.config(overrides)))
         configs = [config for _, config in tasks]
-        batch = RunBatch(configs, self.composer.config_dir, self.debug, quiet=True)
+        batch = RunBatch(
+            configs,
+            self.composer.config_dir,
+            self.debug,
+            quiet=True,
+        )
         self.request.executor.execute(batch)
         results = {result.overrides: result for result in batch.results}
         for trial, config in tasks:

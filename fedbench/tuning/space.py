@@ -132,7 +132,12 @@ def axis_of(o: Override) -> Axis:
         raise RequestError(f"{o.text}: lower bound must be > 0, got {low:g}")
     if high <= low:
         raise RequestError(f"{o.text}: upper bound must be > {low:g}, got {high:g}")
-    return Axis(o.key, low=low, high=high, log=is_log)
+    return Axis(
+        o.key,
+        low=low,
+        high=high,
+        log=is_log,
+    )
 
 
 def _method_lines(

@@ -97,7 +97,12 @@ def execute_run(
         path = config.path if (config.path / "meta.json").exists() else None
         return RunResult(config.overrides, "failed", path, error_text(error))
     run = outcome.run
-    return RunResult(config.overrides, run.meta["status"], run.path, outcome=outcome)
+    return RunResult(
+        config.overrides,
+        run.meta["status"],
+        run.path,
+        outcome=outcome,
+    )
 
 
 class Executor(ABC):

@@ -126,7 +126,12 @@ class _Pools:
         gpus: The GPUs that the slots share out; without any, each sees all of them.
     """
 
-    def __init__(self, batch: RunBatch, jobs: int, gpus: Sequence[str]) -> None:
+    def __init__(
+        self,
+        batch: RunBatch,
+        jobs: int,
+        gpus: Sequence[str],
+    ) -> None:
         self._batch = batch
         self._display = BatchDisplay(len(batch.configs))
         self._cores = max(1, available_cores() // jobs)

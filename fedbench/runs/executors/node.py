@@ -178,7 +178,12 @@ def run_on_node(
         reporter = Reporter(config.path, send, put)
         try:
             with answered_by(raise_interrupted), hidden(reporter.report):
-                result = execute_run(config, shared.config_dir, shared.debug, shared.cores)
+                result = execute_run(
+                    config,
+                    shared.config_dir,
+                    shared.debug,
+                    shared.cores,
+                )
         except KeyboardInterrupt:
             result = RunResult(config.overrides, "interrupted")
         finally:

@@ -65,7 +65,12 @@ class RayExecutor(Executor):
     gpus: float | None = None
 
     @classmethod
-    def at(cls, address: str, cpus: float | None, gpus: float | None) -> RayExecutor:
+    def at(
+        cls,
+        address: str,
+        cpus: float | None,
+        gpus: float | None,
+    ) -> RayExecutor:
         """Return the executor for ``--on ray://ADDRESS``.
 
         Without an address, it is that of RAY_ADDRESS or a cluster of its own.
@@ -104,7 +109,12 @@ class RayExecutor(Executor):
                 # Ray tries for minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
             with answered_by(raise_interrupted):  # which removes Ray's handler of SIGTERM again
-                ray.init(address, num_cpus=cores, log_to_driver=False, configure_logging=False)
+                ray.init(
+                    address,
+                    num_cpus=cores,
+                    log_to_driver=False,
+                    configure_logging=False,
+                )
         except (OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             hint = "ray start --head begins one; set RAY_AUTH_MODE=token if it has a token"
@@ -128,7 +138,13 @@ class _Run:
     node_id: str = ""
     node_name: str = ""
 
-    def sent(self, key: int, node_id: str, node_name: str, now: float) -> None:
+    def sent(
+        self,
+        key: int,
+        node_id: str,
+        node_name: str,
+        now: float,
+    ) -> None:
         """Begin the next attempt."""
         self.key = key
         self.node_id = node_id
@@ -166,7 +182,11 @@ class _Nodes:
         names: Names of the nodes by their ids.
     """
 
-    def __init__(self, ray: Any, needed: dict[str, float]) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        needed: dict[str, float],
+    ) -> None:
         self._ray = ray
         self._needed = needed
         self.names: dict[str, str] = {}
@@ -325,7 +345,12 @@ class _Driver:
 
     def _send(self, run: _Run, node: str) -> None:
         """Start the next attempt at a run on a node."""
-        run.sent(next(self._keys), node, self._nodes.names[node], time.monotonic())
+        run.sent(
+            key=next(self._keys),
+            node_id=node,
+            node_name=self._nodes.names[node],
+            now=time.monotonic(),
+        )
         task = self._task.options(scheduling_strategy=self._on_node(node))
         files = read_files(run.config.path)
         reference = task.remote(
@@ -399,7 +424,12 @@ class _Driver:
             result = replace(result, outcome=outcome)
         self._finish(run, result)
 
-    def _retry(self, run: _Run, loss: str, suspect_seconds: float) -> None:
+    def _retry(
+        self,
+        run: _Run,
+        loss: str,
+        suspect_seconds: float,
+    ) -> None:
         """Start a run again on another node, or give it up if it was lost too often."""
         self._nodes.suspect(run.node_id, suspect_seconds)
         if run.attempts >= ATTEMPTS:
@@ -440,7 +470,12 @@ class Mailbox:
     def __init__(self) -> None:
         self._messages: dict[int, tuple[int, Sequence[Any]]] = {}
 
-    def send(self, key: int, round: int, saved: Sequence[Any]) -> None:
+    def send(
+        self,
+        key: int,
+        round: int,
+        saved: Sequence[Any],
+    ) -> None:
         """Take the round of an attempt, and after a checkpoint a reference to its files.
 
         The files stay on the node that has them until they are read: those of a thousand runs would
