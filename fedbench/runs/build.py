@@ -129,7 +129,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
 
 def _for_process(config: RunConfig, rank: int) -> RunConfig:
-    """Return the configuration of one of the processes of a run: only the first tracks and traces it."""
+    """Return the configuration of one process of a run, which only the first tracks and traces."""
     engine = config.engine
     if engine.profile:  # a trace shows the calling thread alone
         engine = replace(engine, workers=1, profile=not rank)

@@ -132,7 +132,7 @@ def as_given(data: FederatedDataset) -> Given:
 
 
 def _gives_indices(rule: Component) -> bool:
-    """Return whether a rule gives indices into all examples; others divide the training examples."""
+    """Return whether a rule gives indices into all examples, not a division of those for training."""
     if rule.target is None:
         return False
     function = function_of(rule.target, "data.partition")

@@ -292,7 +292,7 @@ def write_bundle(
 
 
 def _written_before(place: Path, pending: dict[str, Fields]) -> dict[str, bytes]:
-    """Return the contents of files that have the rows of runs as they are now, and remove these runs.
+    """Return the contents of files whose rows are up to date, and remove their runs from the rest.
 
     Args:
         place: Directory of the bundle.

@@ -1,4 +1,4 @@
-"""How far runs are: on a terminal a bar, elsewhere a line at once and every ten seconds."""
+"""Progress of runs: a bar on a terminal, and a line at once and every ten seconds elsewhere."""
 
 import sys
 import time

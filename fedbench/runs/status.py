@@ -1,4 +1,4 @@
-"""How far the runs below a directory are, seen from outside the processes that carry them out."""
+"""Status of the runs below a directory, seen from outside the processes that carry them out."""
 
 import fcntl
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ STATES = ("running", "interrupted", "failed", GONE, "diverged", "damaged", "done
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far one run is.
+    """The status of one run.
 
     Attributes:
         path: The run's directory.

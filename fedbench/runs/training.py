@@ -418,7 +418,7 @@ class TrainingSession:
         return algorithm.deploy(snapshot.server, clients)
 
     def _diagnostics(self) -> dict[str, Diagnostic]:
-        """Return the diagnostics that its methods expose values for; optional ones as configured."""
+        """Return the diagnostics for which the methods expose values; optional ones as configured."""
         prepared = self.prepared
         attackers = prepared.scenario.attackers.who
         run = Watched(

@@ -28,10 +28,8 @@ def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
     """
     study = searches[0].study
     tree, choices = study.composer.composed(study.after)
-    defaults = []
-    for group in _GROUPS:
-        if choices.get(group):
-            defaults.append({f"override /{group}": choices[group]})
+    groups = [group for group in _GROUPS if choices.get(group)]
+    defaults = [{f"override /{group}": choices[group]} for group in groups]
     if len(searches) == 1:
         defaults.append({"override /algo": study.method})
     settings = {key: value for key, value in tree.items() if key not in _LEFT_OUT}

@@ -158,8 +158,8 @@ def _method_lines(
     place = config_dir or "a directory for --config-dir"
     raise RequestError(
         f"algo={algo} has no search space{nearest(algo, options('tune'))}; write "
-        f"tune/{algo}.yaml in {place}, with lines such as algo.mu: 0.01,0.1,1 (an empty mapping {{}} "
-        "tunes local.lr alone), or type algo.KEY=V1,V2"
+        f"tune/{algo}.yaml in {place}, with lines such as algo.mu: 0.01,0.1,1 "
+        "(an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"
     )
 
 

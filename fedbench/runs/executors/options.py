@@ -41,7 +41,8 @@ def make_executor(
         return LocalExecutor(jobs)
     if jobs is not None:
         raise RequestError(
-            "--jobs cannot be combined with --on: nodes take as many runs as they have cores and GPUs"
+            "--jobs cannot be combined with --on: nodes take as many runs as they have cores "
+            "and GPUs"
         )
 
     name, _, address = on.partition("://")
