@@ -78,7 +78,8 @@ def assemble(
         raise RequestError(f"no client has a training example with data.split={split:g}")
 
     if central:
-        test = Rows.shared(np.sort(test.index.numpy()), len(names))
+        tested = np.sort(test.index.numpy())
+        test = Rows.shared(tested, len(names))
     return FederatedDataset(
         x=torch.from_numpy(np.ascontiguousarray(examples.x)),
         y=torch.from_numpy(examples.y.astype(np.int64)),
@@ -95,7 +96,7 @@ def assemble(
 
 
 def _units(examples: Examples) -> dict[str, Any]:
-    """Return ``mean`` and ``std`` of images, or the number of ``tokens``; nothing of other numbers."""
+    """Return ``mean`` and ``std`` of images, the number of ``tokens``, or nothing."""
     x = examples.x
     if x.dtype == np.uint8 and x.ndim > 2:
         return {
@@ -136,7 +137,8 @@ def _notes(examples: Examples, train: Rows, test: Rows) -> list[str]:
     tested = test.index.numpy()
     notes = []
 
-    unused = np.setdiff1d(np.arange(len(examples.y)), np.append(trained, tested))
+    rows = np.arange(len(examples.y))
+    unused = np.setdiff1d(rows, np.append(trained, tested))
     official = examples.tested[unused].sum()
     reasons = {
         "by the partition": len(unused) - official,
@@ -205,7 +207,7 @@ def _natural(
 def _given(
     examples: Examples, partition: Partition | Given | None, clients: int | None, seed: int
 ) -> Given:
-    """Return the examples of each client; a rule divides those that are not set apart for testing."""
+    """Return the examples of each client; a rule divides all but the official test examples."""
     if isinstance(partition, Given):
         count = len(partition.names)
         if clients not in (None, count):
@@ -221,7 +223,8 @@ def _given(
             "data.clients=10, for example"
         )
     rows = np.flatnonzero(~examples.tested)
-    parts = partition(examples.y[rows], clients, data_generator(seed, DataPurpose.PARTITION))
+    rng = data_generator(seed, DataPurpose.PARTITION)
+    parts = partition(examples.y[rows], clients, rng)
     owned = [np.sort(rows[part]) for part in parts]
     return Given(numbered("client", clients), owned)
 
@@ -255,7 +258,7 @@ def _rows_of(
 
 
 def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
-    """Split each client's examples at random: int(split n) train, the rest test, in stored order."""
+    """Split each client's examples at random: int(split n) to train on, the rest to test on."""
     rng = data_generator(seed, DataPurpose.SPLIT)
     sizes = share_of(owned.counts, split)
     return owned.divide(sizes, lambda client, rows: rng.shuffle(rows))
@@ -264,7 +267,7 @@ def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
 def _in_proportion(
     y: np.ndarray, train: Rows, tested: np.ndarray, rng: np.random.Generator
 ) -> Rows:
-    """Deal the rows ``tested``: a client has the same share of a class as of its training examples."""
+    """Deal the rows ``tested`` in the proportions of the training examples, class by class."""
     counts = train.label_counts(y, int(y.max()) + 1)  # [N, classes]
     labels = np.unique(y[tested])
     pools = class_pools(y[tested], rng)

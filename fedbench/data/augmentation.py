@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Augmentation of training images, as torchvision's RandomCrop with padding and RandomHorizontalFlip.
+    """Augmentation of training images, as by torchvision's RandomCrop and RandomHorizontalFlip.
 
     Attributes:
         crop: Pixels of black padding on every side, before an image of the original size is cut
@@ -21,7 +21,7 @@ class Augmentation:
     flip: bool = False
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
-        """Return the images x [..., C, H, W] augmented, each by its key [...], a non-negative int64."""
+        """Augment the images x [..., C, H, W], each by its key [...], a non-negative int64."""
         images = x.reshape(-1, *x.shape[-3:])
         keys = key.reshape(-1, 1)
         height, width = images.shape[2:]

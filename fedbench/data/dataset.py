@@ -69,7 +69,8 @@ class Rows:
         """Return the rows of each client."""
         index = self.index.numpy(force=True)
         ends = self.starts + self.counts
-        return [index[start:end] for start, end in zip(self.starts, ends, strict=True)]
+        bounds = zip(self.starts, ends, strict=True)
+        return [index[start:end] for start, end in bounds]
 
     def where(self, mask: np.ndarray) -> Rows:
         """Return the rows for which ``mask`` [T] is True."""
@@ -95,25 +96,30 @@ class Rows:
         """
         index = self.index.numpy(force=True).copy()
         ends = self.starts + self.counts
-        for client, (start, end) in enumerate(
-            zip(self.starts.tolist(), ends.tolist(), strict=True)
-        ):
+        bounds = np.stack([self.starts, ends], axis=1).tolist()
+        for client, (start, end) in enumerate(bounds):
             shuffle(client, index[start:end])
 
-        in_rest = np.arange(len(index)) >= np.repeat(self.starts + sizes, self.counts)
+        cuts = np.repeat(self.starts + sizes, self.counts)
+        in_rest = np.arange(len(index)) >= cuts
         order = np.lexsort((index, self.owners, in_rest))
         first, rest = np.split(index[order], [sizes.sum()])
-        return Rows.from_flat(first, sizes), Rows.from_flat(rest, self.counts - sizes)
+        return (
+            Rows.from_flat(first, sizes),
+            Rows.from_flat(rest, self.counts - sizes),
+        )
 
     def of_clients(self, ids: np.ndarray) -> Tensor:
         """Return the rows of the clients ``ids``, client by client in that order, [Σ n]."""
         everyone = np.array_equal(ids, np.arange(len(self.counts)))
         if everyone and len(self.index) == self.counts.sum():
             return self.index
+
         counts = self.counts[ids]
         shifts = self.starts[ids] - (np.cumsum(counts) - counts)
         positions = np.repeat(shifts, counts) + np.arange(counts.sum())
-        return self.index[to_device(positions, self.index.device)]
+        chosen = to_device(positions, self.index.device)
+        return self.index[chosen]
 
     def select(self, ids: np.ndarray) -> Rows:
         """Return the rows of the clients ``ids`` alone."""
@@ -188,7 +194,11 @@ class FederatedDataset:
             return stored
         return (*stored, self.table.shape[1])
 
-    def features(self, rows: Tensor, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def features(
+        self,
+        rows: Tensor,
+        change: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
 
         Args:
@@ -201,9 +211,11 @@ class FederatedDataset:
         if self.table is not None:
             return _take(self.table, x.long())
         if self.mean is None or self.std is None:
-            return x if x.is_floating_point() else x.long()
+            if x.is_floating_point():
+                return x
+            return x.long()
 
-        channels = (-1,) + (1,) * (len(self.shape) - 1)
+        channels = (-1, *[1] * (len(self.shape) - 1))
         scale = 1 / (255 * self.std)
         shift = self.mean / self.std
         images = x.to(self.dtype)
@@ -211,7 +223,7 @@ class FederatedDataset:
         return images.sub_(shift.view(channels))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the labels of ``rows [...]``; of sequences with a label per token [..., length]."""
+        """Return the labels of ``rows [...]``; [..., length] if there is a label per token."""
         return _take(self.y, rows)
 
     def relabelled(self, y: Tensor) -> FederatedDataset:

@@ -79,18 +79,23 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
     owners = [index.setdefault(part.name, len(index)) for part in parts]
     lengths = [len(part.y) for part in parts]
     marks = [part.held_out for part in parts]
+    held_out = None
+    if None not in marks:
+        held_out = np.repeat(np.array(marks, dtype=bool), lengths)
+    labels = np.concatenate([part.y for part in parts])
+    inputs = [part.x for part in parts if len(part.y)]
     return Examples(
-        x=np.concatenate([part.x for part in parts if len(part.y)]),
-        y=np.concatenate([part.y for part in parts]).astype(np.int64),
+        x=np.concatenate(inputs),
+        y=labels.astype(np.int64),
         owner=np.repeat(owners, lengths),
         names=tuple(index),
-        held_out=None if None in marks else np.repeat(np.array(marks, dtype=bool), lengths),
+        held_out=held_out,
         **fields,
     )
 
 
 def numbered(word: str, count: int) -> tuple[str, ...]:
-    """Return names of ``count`` clients: the word and a number, padded so that they sort in order."""
+    """Return names of ``count`` clients: the word and a number, padded so that they sort."""
     width = len(str(count - 1))
     return tuple(f"{word}_{k:0{width}d}" for k in range(count))
 
@@ -130,13 +135,16 @@ def keep(
 
 def are_labels(y: np.ndarray) -> bool:
     """Return whether the numbers y are non-negative integers and small enough to be labels."""
-    return bool(((y >= 0) & (y <= _LARGEST) & (y == np.floor(y))).all())
+    in_range = (y >= 0) & (y <= _LARGEST)
+    return bool((in_range & (y == np.floor(y))).all())
 
 
 def are_finite(x: np.ndarray) -> bool:
     """Return whether the numbers x stay finite in float32, in which models compute."""
+    if x.dtype.kind != "f":
+        return True
     most = np.finfo(np.float32).max
-    return x.dtype.kind != "f" or bool((np.abs(x) <= most).all())
+    return bool((np.abs(x) <= most).all())
 
 
 def count_of(y: np.ndarray, classes: int | None, where: str) -> int:

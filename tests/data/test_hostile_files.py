@@ -9,7 +9,6 @@ import zipfile
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 from data_files import cifar100_files, leaf_file, write_cifar, write_idx
 from PIL import Image
@@ -80,7 +79,8 @@ def packed_zip(path, method):
 
 def make_npz(folder, save, **more):
     x = np.arange(40, dtype=np.float64).reshape(8, 5)
-    save(folder / "d.npz", x=x, y=np.arange(8) % 3, owner=np.arange(8) % 2, **more)
+    arrays = {"x": x, "y": np.arange(8) % 3, "owner": np.arange(8) % 2, **more}
+    save(folder / "d.npz", **arrays)
 
 
 def make_text(folder):
@@ -124,9 +124,6 @@ def make_cifar100(folder):
 USERS = {"a": ([[1.0, 2.0], [0.5, 1.0]], [0, 1]), "b\u00e9": ([[1.0, 2.0]], [1])}
 WRITERS = {"w": ([[1.0] * 784], [3]), "v": ([[0.0] * 784], [61])}
 CLIENTS = {"clients": {"a": [0, 1], "b": [2, 3]}, "examples": 6}
-TABLE = pd.DataFrame(
-    {"client": ["a", "a", "b"], "index": [0, 1, 2], "split": ["train", "test", "train"]}
-)
 
 
 def partition(folder, name):
@@ -139,8 +136,8 @@ SETS = {
         partial(make_npz, save=np.savez_compressed),
         lambda d: npz.load(str(d / "d.npz")),
     ),
-    "npz names": (
-        partial(make_npz, save=np.savez, names=np.array(["a", "b\u00e9"])),
+    "npz words": (
+        partial(make_npz, save=np.savez, owner=np.array(["a", "b\u00e9"] * 4)),
         lambda d: npz.load(str(d / "d.npz")),
     ),
     "idx": (lambda d: write_idx(d / "MNIST/raw"), lambda d: mnist.load(d, download=False)),
@@ -181,10 +178,6 @@ SETS = {
     "indices": (
         lambda d: (d / "p.json").write_text(json.dumps(CLIENTS)),
         partial(partition, name="p.json"),
-    ),
-    "index table": (
-        lambda d: TABLE.to_parquet(d / "p.parquet"),
-        partial(partition, name="p.parquet"),
     ),
     "zip": (
         lambda d: packed_zip(d / "a.zip", zipfile.ZIP_DEFLATED),
@@ -274,7 +267,7 @@ def marked(offset, value):
     return change
 
 
-def names_of(*codes):
+def words_of(*codes):
     return np.array(codes, dtype=np.uint32).view("U1")
 
 
@@ -292,12 +285,12 @@ WRONG = {
     ),
     "npz surrogate": (
         "npz",
-        partial(make_npz, save=np.savez, names=names_of(97, 0xD800)),
+        partial(make_npz, save=np.savez, owner=words_of(97, 0xD800)),
         "surrogates not allowed",
     ),
     "npz code point": (
         "npz",
-        partial(make_npz, save=np.savez, names=names_of(97, 2**31 - 1)),
+        partial(make_npz, save=np.savez, owner=words_of(97, 2**31 - 1)),
         "d.npz is not a .npz",
     ),
     "leaf user is a list": (
@@ -359,7 +352,6 @@ PIPES = {
     "cifar10": "cifar-10-batches-py/test_batch",
     "imagefolder": "train/class_0/png.png",
     "indices": "p.json",
-    "index table": "p.parquet",
     "zip": "a.zip",
 }
 

@@ -585,7 +585,6 @@ def test_npz_of_numbers(tmp_path, x, kind, shape):
     [
         ({"owner": [7, 3, 7]}, [1, 0, 1], ("3", "7")),
         ({"owner": ["b", "a", "c"]}, [1, 0, 2], ("a", "b", "c")),
-        ({"owner": [2, 0, 2], "names": ["x", "nobody", "z"]}, [2, 0, 2], ("x", "nobody", "z")),
     ],
 )
 def test_npz_with_owners(tmp_path, given, owner, names):
@@ -615,22 +614,9 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "x must be finite real numbers"),
         ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be finite real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "x must be finite"),
-        ({"x": np.eye(2), "y": [0, 1], "names": ["a"]}, "names but no owner"),
         (
             {"x": np.eye(2), "y": [0, 1], "owner": [0]},
             r"owner must be integers or words of shape \[2\]",
-        ),
-        (
-            {"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]},
-            "must be indices from 0 to 0 into names",
-        ),
-        (
-            {"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]},
-            "names must be distinct",
-        ),
-        (
-            {"x": np.eye(2), "y": [0, 1], "owner": [0, 0], "names": "a"},
-            r"names must be distinct words, of shape \[N\], got <U1 \[\]",
         ),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
         ({"x": bytes_of(2, 4, 4, 3), "y": [0, 1]}, "looks like images with the channels last"),

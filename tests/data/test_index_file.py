@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fedbench.core.errors import RequestError
@@ -27,22 +26,14 @@ FLAT = {
         "client_0": {"data": A}, "client_1": {"data": B},
     },
     "fedbench.json": {"clients": {"client_0": A, "client_1": B}, "examples": 10},
-    "table.parquet": {"client": ["client_0", "client_1", "client_0", "client_0", "client_1"], "index": [4, 1, 0, 2, 6]},
 }  # fmt: skip
 SPLIT = {
     "list.json": [{"train": A, "test": A_TEST}, {"train": B, "test": B_TEST}],
-    "table.parquet": {
-        "client": ["client_0"] * 4 + ["client_1"] * 4, "index": [*A, *A_TEST, *B, *B_TEST],
-        "split": ["train"] * 3 + ["test"] + ["train"] * 2 + ["test"] * 2,
-    },
 }  # fmt: skip
 
 
 def save(path, content):
-    if path.suffix == ".json":
-        path.write_text(json.dumps(content))
-    else:
-        pd.DataFrame(content).to_parquet(path)
+    path.write_text(json.dumps(content))
     return str(path)
 
 
@@ -97,23 +88,18 @@ def test_files_that_are_none(tmp_path):
         RequestError, match=r"no\.json of data\.partition\.file cannot be read .*No such file"
     ):
         indices(Y, HELD_OUT, file=str(tmp_path / "no.json"))
-    for name, content in {"p.json": b"{", "p.parquet": b"PAR1"}.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(
-            RequestError,
-            match=rf"{name} of data.partition.file cannot be read as indices per client",
-        ):
-            indices(Y, HELD_OUT, file=str(tmp_path / name))
+    (tmp_path / "p.json").write_text("{")
+    with pytest.raises(
+        RequestError,
+        match=r"p\.json of data.partition.file cannot be read as indices per client",
+    ):
+        indices(Y, HELD_OUT, file=str(tmp_path / "p.json"))
     (tmp_path / "p.csv").write_text("0,1")
     with pytest.raises(
         RequestError,
         match=r"p\.csv of data\.partition\.file cannot be read .* it must be a \.json file",
     ):
         indices(Y, HELD_OUT, file=str(tmp_path / "p.csv"))
-    with pytest.raises(RequestError, match=r"a \.parquet table with the columns client and index"):
-        read(tmp_path / "t.parquet", {"client": ["a"], "row": [1]})
-    with pytest.raises(RequestError, match=r"split must be train or test in every row"):
-        read(tmp_path / "s.parquet", {"client": ["a"], "index": [1], "split": ["val"]})
 
 
 def test_lengths_of_a_rule():
@@ -180,11 +166,6 @@ def test_the_round_trip_is_equal(tmp_path, local_test):
     for split in ("train", "test"):
         ours, theirs = getattr(again, split).split(), getattr(made, split).split()
         assert [r.tolist() for r in ours] == [r.tolist() for r in theirs]
-
-
-def test_another_suffix_is_not_written(tmp_path):
-    with pytest.raises(RequestError, match=r"is written to a \.json file, got p\.csv"):
-        write(tmp_path / "p.csv", "d", 10, FLAT_GIVEN)
 
 
 def test_examples_of_several_clients_are_no_file(fed, tmp_path):

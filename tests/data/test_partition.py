@@ -61,7 +61,7 @@ def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
     assert min(map(len, dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=50))) > 0
     with pytest.raises(
         RequestError,
-        match=r"min_share must be <= 1, the number of classes, got 2; it is a share of one class",
+        match=r"no draw .* data.partition.min_share=2/2 of a class .* or data.partition.min_share",
     ):
         dirichlet_min_share(y, 2, np.random.default_rng(0), alpha=1, min_share=2)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Cache of prepared data: memory-mapped arrays, kept as long as the files that they were read from are unchanged.
+"""Cache of prepared data: memory-mapped arrays, valid while their source files are unchanged.
 
 Reading hundreds of thousands of images from text or archives takes minutes and twice their size in
 memory; cached arrays are compared with their checksums, which takes half a second per GB, and are
@@ -33,11 +33,12 @@ def prepared(
     options: Mapping[str, object],
     make: Callable[[], Examples],
 ) -> Examples:
-    """Return the examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
+    """Return the examples that ``make`` reads, from the cache if they were read before.
 
-    The arrays are mapped copy-on-write: they can be changed in memory, never on disk. The cache of
-    another version of fedbench is not used, one that cannot be read is rebuilt. If ``data_dir``
-    cannot be written, the examples are returned as read, with a warning on standard error.
+    The cache is ``data_dir/prepared``. The arrays are mapped copy-on-write: they can be changed in
+    memory, never on disk. The cache of another version of fedbench is not used, one that cannot be
+    read is rebuilt. If ``data_dir`` cannot be written, the examples are returned as read, with a
+    warning on standard error.
 
     Args:
         data_dir: Directory of all data sets.
@@ -63,6 +64,7 @@ def prepared(
                 return _read(folder)
             except (OSError, ValueError, EOFError) as error:
                 print(f"fedbench: {folder} is corrupt; rebuilding it: {error}", file=sys.stderr)
+
         print(f"fedbench: preparing {name}, once for all runs", file=sys.stderr, flush=True)
         examples = make()
         try:
@@ -74,7 +76,7 @@ def prepared(
 
 
 def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
-    """Yield a text for a file, or for a directory and everything in it, that changes whenever the file does.
+    """Yield a text for a file or directory and everything in it, which changes when they do.
 
     The change time of a file moves with every write, replacement, copy and chmod, and unlike the
     modification time it cannot be set. Inode numbers would add nothing to it, and network file

@@ -1,4 +1,4 @@
-"""Published files: where they belong, download, archives, and whether files are the official ones."""
+"""Published files: their places, downloads, archives and checksums."""
 
 import hashlib
 import io
@@ -79,7 +79,8 @@ class Files:
     @property
     def checksums(self) -> dict[str, str | None]:
         """Published checksums of downloads and of unpacked files, by file name."""
-        return {Path(remote.path).name: remote.hash for remote in self.remotes} | dict(self.sums)
+        downloads = {Path(remote.path).name: remote.hash for remote in self.remotes}
+        return downloads | dict(self.sums)
 
     def existing(self, data_dir: Path) -> list[Path] | None:
         """Return the files of the first complete layout; None if there is none."""
@@ -196,7 +197,8 @@ class Files:
 
 def offline() -> bool:
     """Return whether the environment variable FEDBENCH_OFFLINE disables downloads."""
-    return os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
+    value = os.environ.get("FEDBENCH_OFFLINE", "")
+    return value.lower() not in ("", "0", "false", "no")
 
 
 @contextmanager
@@ -210,12 +212,15 @@ def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
 
 
 def checksum(path: Path, kind: str = "md5") -> str:
-    """Return the checksum of a file in hexadecimal digits; ``kind`` is "md5", "sha1" or "sha256"."""
+    """Return the checksum of a file in hexadecimal digits: "md5", "sha1" or "sha256"."""
     with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
-def verify(groups: Sequence[Files], data_dir: Path) -> list[tuple[Path, str, bool]]:
+def verify(
+    groups: Sequence[Files],
+    data_dir: Path,
+) -> list[tuple[Path, str, bool]]:
     """Compare files with their published checksums: those that are read, or else the downloads.
 
     Returns:
@@ -273,7 +278,13 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
     failures: list[str] = []
     for url in remote.addresses():
         try:
-            pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=limited)
+            pooch.retrieve(
+                url,
+                remote.hash,
+                fname=path.name,
+                path=path.parent,
+                downloader=limited,
+            )
             break
         except (RequestException, ValueError) as error:
             # of an unreachable server the text is nested representations of objects

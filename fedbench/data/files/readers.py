@@ -1,11 +1,11 @@
-"""Readers of files that a user or a download provides: text, NumPy archives, images, CIFAR's pickles."""
+"""Readers of files from users and downloads: text, NumPy archives, images, CIFAR's pickles."""
 
 import io
 import pickle
 import pickletools
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -65,7 +65,7 @@ def open_image(source: str | Path | io.BytesIO) -> Image.Image:
 
 
 def read_pickle(path: Path) -> dict[Any, Any]:
-    """Return the content of a pickled dictionary of plain values and NumPy arrays, as CIFAR's files are.
+    """Return the pickled dictionary of plain values and NumPy arrays in a file of CIFAR.
 
     No function that the file names is called, NumPy's included: its arrays can be given a type and
     a state by which reading them crashes. Stand-ins check both.
@@ -82,7 +82,8 @@ def read_pickle(path: Path) -> dict[Any, Any]:
         # for all up to it
         if tuples > _DEEPEST or ("PUT" in opcode.name and (argument or 0) > count):
             raise pickle.UnpicklingError("it is nested too deeply or out of order")
-    loaded: dict[Any, Any] = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+    unpickler = _ArraysOnly(io.BytesIO(content), encoding="latin1")
+    loaded: dict[Any, Any] = unpickler.load()
     for key, value in loaded.items():
         if isinstance(value, _Call):
             loaded[key] = _array(value)
@@ -97,7 +98,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 class _Call:
-    """A call that a pickle asks for, and the state that its result would get; neither is carried out."""
+    """A call that a pickle asks for, and the state of its result; neither is carried out."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -123,11 +124,12 @@ def _array(call: _Call) -> np.ndarray:
             f"it has an array of type {shown(kind.arguments[0])}, not of bytes"
         )
     content = raw.encode("latin1") if isinstance(raw, str) else raw  # text: bytes of Python 2
-    return np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.frombuffer(content, np.uint8).reshape(shape, order=order)
 
 
 def refuse_too_large(place: str, need: int, remedy: str) -> None:
-    """Refuse what does not fit into the free memory, since the system would kill the process without a word.
+    """Refuse data that do not fit into the free memory: the system would kill the process.
 
     Args:
         place: What needs the memory, for the message.

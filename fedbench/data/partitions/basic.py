@@ -31,7 +31,12 @@ def iid(y: np.ndarray, clients: int, rng: Generator) -> Owned:
 
 
 def dirichlet_min_share(
-    y: np.ndarray, clients: int, rng: Generator, *, alpha: Positive, min_share: NonNegative = 0.1
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    alpha: Positive,
+    min_share: NonNegative = 0.1,
 ) -> Owned:
     """Draw Dirichlet shares of every class until no client has next to nothing.
 
@@ -42,14 +47,9 @@ def dirichlet_min_share(
     classes of a few examples).
 
     Raises:
-        RequestError: If ``min_share`` is above the number of classes, or no draw meets it.
+        RequestError: If no draw meets ``min_share``.
     """
     sizes = np.unique(y, return_counts=True)[1]  # [K]
-    if min_share > len(sizes):
-        raise RequestError(
-            f"data.partition.min_share must be <= {len(sizes)}, the number of classes, got "
-            f"{min_share:g}; it is a share of one class, divided by the number of clients"
-        )
     require_examples(len(y), clients)
 
     tries = tries_for(len(sizes) * clients)
@@ -59,9 +59,8 @@ def dirichlet_min_share(
         counts = np.floor(shares * sizes[:, None]).astype(np.int64)
         enough = shares.sum(0).min() * clients >= min_share
         if enough and counts.any(0).all():
-            rows = [
-                pool[:size] for pool, size in zip(class_pools(y, rng), counts.sum(1), strict=True)
-            ]
+            pools = zip(class_pools(y, rng), counts.sum(1), strict=True)
+            rows = [pool[:size] for pool, size in pools]
             return deal(np.concatenate(rows), counts)
 
     raise RequestError(
@@ -72,7 +71,12 @@ def dirichlet_min_share(
 
 
 def two_classes_power_law(
-    y: np.ndarray, clients: int, rng: Generator, *, least: Count = 5, sigma: NonNegative = 2.0
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    least: Count = 5,
+    sigma: NonNegative = 2.0,
 ) -> Owned:
     """Give every client two classes, in sizes by a power law.
 
@@ -103,16 +107,23 @@ def two_classes_power_law(
             )
         exponents = z[held == c]
         draws = np.exp(exponents - exponents.max())  # only their shares count, and none overflows
-        extra = (spare * draws / np.cumsum(draws)[-1]).astype(np.int64)
+        total = np.cumsum(draws)[-1]
+        extra = (spare * draws / total).astype(np.int64)
         extra[np.cumsum(extra) >= spare] = 0
-        rows.append(pool[: needed + extra.sum()])
+        used = needed + extra.sum()
+        rows.append(pool[:used])
         owners.append(np.repeat(holders, least))
         owners.append(np.repeat(holders, extra))
     return to_owners(np.concatenate(rows), np.concatenate(owners), clients)
 
 
 def lognormal_sizes(
-    y: np.ndarray, clients: int, rng: Generator, *, sigma: NonNegative = 0.3, min_size: Count = 10
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    sigma: NonNegative = 0.3,
+    min_size: Count = 10,
 ) -> Owned:
     """Deal random examples in lognormal amounts.
 
@@ -149,8 +160,13 @@ def power_law_sizes(
     return _deal_in_proportion(weights, len(y), min_size, rng)
 
 
-def _deal_in_proportion(weights: np.ndarray, total: int, least: int, rng: Generator) -> Owned:
-    """Deal shuffled examples: ``least`` to every client, the others in proportion to weights [N]."""
+def _deal_in_proportion(
+    weights: np.ndarray,
+    total: int,
+    least: int,
+    rng: Generator,
+) -> Owned:
+    """Deal shuffled examples: ``least`` to each client, the others in proportion to weights."""
     require_examples(total, len(weights), least)
     sizes = sizes_of(weights, total, least)
     ends = np.cumsum(sizes)
@@ -158,7 +174,10 @@ def _deal_in_proportion(weights: np.ndarray, total: int, least: int, rng: Genera
 
 
 def require_examples(
-    total: int, clients: int, each: int = 1, key: str = "data.partition.min_size"
+    total: int,
+    clients: int,
+    each: int = 1,
+    key: str = "data.partition.min_size",
 ) -> None:
     """Reject a request for more examples than exist.
 
@@ -184,7 +203,9 @@ def by_label(y: np.ndarray, rng: Generator | None = None) -> np.ndarray:
 
     Within a label they are in random order; without ``rng``, in stored order.
     """
-    rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
+    rows = np.arange(len(y))
+    if rng is not None:
+        rows = rng.permutation(rows)
     order = np.argsort(y[rows], kind="stable")
     return rows[order]
 
@@ -216,7 +237,7 @@ def deal(rows: np.ndarray, counts: np.ndarray) -> Owned:
 
 
 def evenly(total: int, parts: int) -> np.ndarray:
-    """Return integers [parts] that sum to ``total`` and differ by at most one, the larger ones first."""
+    """Return integers [parts] that sum to ``total``; the first may be larger by one."""
     size, larger = divmod(total, parts)
     return size + (np.arange(parts) < larger)
 
@@ -233,11 +254,15 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
     """
     edges = np.cumsum(shares, axis=-1)
     scaled = edges / edges[..., -1:] * np.expand_dims(total, -1)
-    counts = np.floor(scaled).astype(np.int64)
-    return np.diff(counts, axis=-1, prepend=0)
+    ends = np.floor(scaled).astype(np.int64)
+    return np.diff(ends, axis=-1, prepend=0)
 
 
-def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.ndarray:
+def restrict_shares(
+    shares: np.ndarray,
+    able: np.ndarray,
+    rng: Generator,
+) -> np.ndarray:
     """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
 
     The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of
@@ -259,7 +284,13 @@ def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: Generator) -> np.
 
 
 def deal_dirichlet(
-    cut_classes: Cut, y: np.ndarray, clients: int, rng: Generator, *, alpha: float, min_size: int
+    cut_classes: Cut,
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    alpha: float,
+    min_size: int,
 ) -> Owned:
     """Draw shares q ~ Dir(α 1_N) of every class until all clients have enough examples.
 
@@ -325,8 +356,9 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
     """
     shares = np.cumsum(weights)
     spare = total - least * len(weights)
-    edges = np.rint(shares / max(shares[-1], 1) * spare).astype(np.int64)
-    sizes: np.ndarray = np.diff(edges, prepend=0) + least
+    total_share = max(shares[-1], 1)
+    edges = np.rint(shares / total_share * spare)
+    sizes: np.ndarray = np.diff(edges.astype(np.int64), prepend=0) + least
     return sizes
 
 

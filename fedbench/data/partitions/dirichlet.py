@@ -63,7 +63,8 @@ def dirichlet_sample(
 ) -> Owned:
     """Draw examples at random without replacement and share them as ``dirichlet`` does.
 
-    The others belong to no client. Meant for settings that are reduced on purpose: every seed draws other examples.
+    The others belong to no client. Meant for settings that are reduced on purpose: every seed draws
+    other examples.
 
     Args:
         y: Labels [T].
@@ -87,7 +88,11 @@ def dirichlet_sample(
     return [kept[rows] for rows in parts]
 
 
-def _balanced(q: np.ndarray, sizes: np.ndarray, rng: Generator) -> np.ndarray:
+def _balanced(
+    q: np.ndarray,
+    sizes: np.ndarray,
+    rng: Generator,
+) -> np.ndarray:
     """Cut one class after the other, skipping clients that are full.
 
     Args:
@@ -117,13 +122,13 @@ def dirichlet_mixture(
     size_sigma: NonNegative = 0.0,
     min_size: Count = 10,
 ) -> Owned:
-    """Draw for every client a mixture of classes, and its examples from that mixture (Hsu et al. 2019).
+    """Draw for every client a mixture of classes, and its examples from that mixture.
 
-    Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums to 1, and draws n_k examples
-    without replacement: an exhausted class is dropped from the mixtures of the clients that follow,
-    which are renormalised; a client all of whose classes are exhausted draws uniformly from the
-    remaining examples. The last clients are therefore the least like their mixtures. All examples
-    are used.
+    The rule of Hsu et al. (2019). Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums
+    to 1, and draws n_k examples without replacement: an exhausted class is dropped from the
+    mixtures of the clients that follow, which are renormalised; a client all of whose classes are
+    exhausted draws uniformly from the remaining examples. The last clients are therefore the least
+    like their mixtures. All examples are used.
 
     Args:
         y: Labels [T].
@@ -140,7 +145,9 @@ def dirichlet_mixture(
     """
     require_examples(len(y), clients, min_size)
     left = np.unique(y, return_counts=True)[1]  # [K]
-    p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))
+    p = left / left.sum()
+    if prior == "uniform":
+        p = np.full(len(left), 1 / len(left))
     mixtures = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]
     weights = lognormal_weights(clients, size_sigma, rng)
     sizes = sizes_of(weights, len(y), min_size)
@@ -150,7 +157,8 @@ def dirichlet_mixture(
             shares = mixtures[client] * (left > 0)
             if not shares.any():
                 shares = left
-            drawn = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
+            wanted = rng.multinomial(missing, shares / shares.sum())
+            drawn = np.minimum(wanted, left)
             counts[:, client] += drawn
             left = left - drawn
             missing -= drawn.sum()

@@ -1,6 +1,6 @@
 """Partitions that are given by indices, in files or by users' functions, and checked before use.
 
-A file is of fedbench's own form, plain lists, a table, or the ``data.json`` of FLGo
+A file is of fedbench's own form, plain lists, or the ``data.json`` of FLGo
 (``BuiltinClassPipe.save_task``). What flwr-datasets has is a dictionary from a partition's number
 to its indices, which JSON can hold as it is.
 """
@@ -18,7 +18,7 @@ from fedbench.data.examples import numbered
 
 _FORMS = (
     "it must be a .json file that holds a list of lists, {client: [indices]}, or {client: {train: "
-    "[indices], test: [indices]}}, or a .parquet table with the columns client and index"
+    "[indices], test: [indices]}}"
 )
 
 
@@ -38,7 +38,12 @@ class Given(NamedTuple):
     shared: np.ndarray | None = None
 
 
-def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
+def checked(
+    given: Given,
+    count: int,
+    where: str,
+    empty: bool = False,
+) -> Given:
     """Return the partition with ascending positions.
 
     Args:
@@ -54,14 +59,17 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
     names = given.names
     if not names or len({*names}) < len(names):
         raise RequestError(f"{where} must have clients, and a different name for each")
-    if {len(given.train), len(given.test or names)} != {len(names)}:
+    lengths = {len(given.train), len(given.test or names)}
+    if lengths != {len(names)}:
         raise RequestError(
             f"{where} must have examples of {len(names)} clients, as many as it has names"
         )
 
     def positions_of(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        places = [f"{where}: the examples of {name}" for name in names]
-        return [_positions(rows, count, place) for rows, place in zip(parts, places, strict=True)]
+        return [
+            _positions(rows, count, f"{where}: the examples of {name}")
+            for name, rows in zip(names, parts, strict=True)
+        ]
 
     train = positions_of(given.train)
     test = positions_of(given.test) if given.test else []
@@ -93,7 +101,8 @@ def _positions(values: Any, count: int, place: str) -> np.ndarray:
         RequestError: If they are no such positions; the message begins with ``place``.
     """
     with reading(place):
-        positions = np.sort(np.asarray(values, dtype=None if len(values) else np.int64))
+        dtype = None if len(values) else np.int64
+        positions = np.sort(np.asarray(values, dtype=dtype))
     if positions.ndim != 1 or positions.dtype.kind not in "iu":
         raise RequestError(
             f"{place} must be integers, one per example, "
@@ -107,7 +116,12 @@ def _positions(values: Any, count: int, place: str) -> np.ndarray:
     return positions.astype(np.int64)
 
 
-def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
+def indices(
+    y: np.ndarray,
+    held_out: np.ndarray,
+    *,
+    file: str,
+) -> Given:
     """Give every client the examples that a file lists.
 
     Positions count the examples of the source in stored order, from 0: the official training
@@ -117,8 +131,7 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
     Args:
         y: Labels of all examples of the source, [T, ...].
         held_out: True for its official test examples, [T].
-        file: A .json file, or a .parquet table with the columns client, index and, for test
-            examples, split.
+        file: The .json file.
 
     Raises:
         RequestError: If the file cannot be read, or a position in it is out of range, or has two
@@ -127,26 +140,20 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
     path = user_path("data.partition.file", file)
     fault = "of data.partition.file cannot be read as indices per client"
     with reading(path, fault, _FORMS):
-        content = _read_table(path) if path.suffix == ".parquet" else json.loads(path.read_bytes())
-        given = _given(content, len(y))
+        given = _given(json.loads(path.read_bytes()), len(y))
         "".join(given.names).encode()  # without lone surrogates
     return checked(given, len(y), str(path))
 
 
 def write(path: Path, data: str, examples: int, given: Given) -> None:
-    """Write a partition to a .json file that ``indices`` reads.
+    """Write a partition to a file that ``indices`` reads.
 
     Args:
         path: The file.
         data: Name of the data set, for readers of the file.
         examples: Number of examples of the source, which is compared when the file is read.
         given: The partition.
-
-    Raises:
-        RequestError: If the suffix is another one.
     """
-    if path.suffix != ".json":
-        raise RequestError(f"a partition is written to a .json file, got {path.name}")
     clients: dict[str, Any] = {}
     for k, name in enumerate(given.names):
         train = given.train[k].tolist()
@@ -157,26 +164,6 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
     if given.shared is not None:
         content["shared_test"] = given.shared.tolist()
     path.write_text(json.dumps(content) + "\n", encoding="utf-8")
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    """Return a table of one row per example as {client: indices}, in the order of the rows."""
-    import pandas as pd  # takes half a second, and most runs read no table
-
-    table = pd.read_parquet(path)
-    groups = table.groupby("client", sort=False)
-    if "split" not in table:
-        return {str(name): index.to_numpy() for name, index in groups["index"]}
-    if not table["split"].isin(["train", "test"]).all():
-        raise ValueError("split must be train or test in every row")
-
-    clients = {}
-    for name, rows in groups:
-        halves = {}
-        for half in ("train", "test"):
-            halves[half] = rows["index"][rows["split"] == half].to_numpy()
-        clients[str(name)] = halves
-    return clients
 
 
 def _given(content: Any, count: int) -> Given:

@@ -26,7 +26,13 @@ from fedbench.data.partitions.basic import (
 _PUBLISHED = 4000  # examples of a class in FedProx's script for skewed FEMNIST
 
 
-def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Count = 2) -> Owned:
+def shards(
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    shards_per_client: Count = 2,
+) -> Owned:
     """Sort by label, cut into shards and deal each client a few of them.
 
     The N ``shards_per_client`` shards are contiguous in the order by label (within a label as
@@ -44,11 +50,16 @@ def shards(y: np.ndarray, clients: int, rng: Generator, *, shards_per_client: Co
 
 
 def k_classes(
-    y: np.ndarray, clients: int, rng: Generator, *, classes_per_client: Count = 5
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    classes_per_client: Count = 5,
 ) -> Owned:
-    """Give every client ``classes_per_client`` random classes; the holders of a class share it evenly.
+    """Give every client ``classes_per_client`` random classes.
 
-    A class that no client has drawn replaces, at a random client, a class with several holders.
+    The holders of a class share it evenly. A class that no client has drawn replaces, at a random
+    client, a class with several holders.
 
     Raises:
         RequestError: If there are too few classes, too few clients to hold all classes, or a class
@@ -63,7 +74,8 @@ def k_classes(
             f"one of data.clients={clients}, and {classes}, the number of classes, "
             f"got {classes_per_client}"
         )
-    order = rng.permuted(np.tile(np.arange(classes), (clients, 1)), axis=1)  # [N, K]
+    ordered = np.tile(np.arange(classes), (clients, 1))
+    order = rng.permuted(ordered, axis=1)  # [N, K]
     held = np.zeros((classes, clients), dtype=bool)
     held[order[:, :classes_per_client].T, np.arange(clients)] = True
     for missing in np.flatnonzero(~held.any(1)):
@@ -87,7 +99,7 @@ def consecutive_classes(
     least: Count = 2,
     as_published: bool = False,
 ) -> Owned:
-    """Give client i the classes i, i + 1, ... modulo K, the same amount of each, with lognormal sizes.
+    """Give client i the classes i, i + 1, ... modulo K, the same amount of each.
 
     Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size //
     classes_per_client examples, but at least ``least``. Clients are served in turn; a class that no
@@ -144,7 +156,11 @@ def consecutive_classes(
 
 
 def similarity(
-    y: np.ndarray, clients: int, rng: Generator, *, similarity: UnitInterval = 0.95
+    y: np.ndarray,
+    clients: int,
+    rng: Generator,
+    *,
+    similarity: UnitInterval = 0.95,
 ) -> Owned:
     """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
@@ -181,7 +197,9 @@ def stratified(y: np.ndarray, clients: int, rng: Generator) -> Owned:
 
 
 def contiguous(y: np.ndarray, clients: int, rng: Generator) -> Owned:
-    """Cut the examples in stored order into equal parts; sizes differ by at most one and no seed changes them.
+    """Cut the examples in stored order into parts whose sizes differ by at most one.
+
+    No seed changes them.
 
     Raises:
         RequestError: If there are more clients than examples.
@@ -215,13 +233,14 @@ def half_classes(
     labels = np.unique(y).tolist()
     if clients < 2:
         raise RequestError(
-            f"data.clients must be >= 2, got {clients}; use data/partition=stratified for a single group"
+            f"data.clients must be >= 2, got {clients}; use data/partition=stratified for a single "
+            "group"
         )
     first = labels[: len(labels) // 2] if classes is None else classes
     if not set() < {*first} < {*labels}:
         raise RequestError(
-            f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} "
-            f"to {labels[-1]}, got {classes!r}; null is the lower half"
+            "data.partition.classes must be a list of some, but not all, of the labels "
+            f"{labels[0]} to {labels[-1]}, got {classes!r}; null is the lower half"
         )
     rows = by_label(y, rng)
     in_first = np.isin(y[rows], first)
@@ -230,10 +249,11 @@ def half_classes(
 
 
 def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
-    """Give client k the class k mod K, in order of the labels; several clients of a class share it evenly.
+    """Give client k the class k mod K, in order of the labels.
 
-    With as many clients as classes a client is a class (agnostic federated learning, Mohri et al.
-    2019; AdaFed, Hamidi & Yang 2024), and the seed does not change the owners.
+    Several clients of a class share it evenly. With as many clients as classes a client is a class
+    (agnostic federated learning, Mohri et al. 2019; AdaFed, Hamidi & Yang 2024), and the seed does
+    not change the owners.
 
     Raises:
         RequestError: If there are fewer clients than classes, or a class has fewer examples than
@@ -259,7 +279,7 @@ def bernoulli_dirichlet(
     alpha: Positive = 10.0,
     min_size: Count = 1,
 ) -> Owned:
-    """Give every client each class with probability p, and share a class by a Dirichlet draw among its holders.
+    """Give every client each class with probability p, and its holders Dirichlet shares of it.
 
     A client without a class redraws its classes; then q ~ Dir(α 1) over the holders of a class, and
     each of its examples goes to a holder by q (FedCorr, Xu et al. 2022). A class without a holder
@@ -278,23 +298,30 @@ def bernoulli_dirichlet(
 
 
 def _bernoulli(shape: tuple[int, ...], p: float, rng: Generator) -> np.ndarray:
-    """Draw the holders of the classes, [tries, K, N]: with probability p, given that every client holds one.
+    """Draw the holders of the classes, [tries, K, N].
 
-    The first class of a client has the geometric distribution truncated at K, so that no redraw is
-    needed however small p is. A class without a holder goes to a random client.
+    A client holds a class with probability p, given that it holds one. The first class of a client
+    has the geometric distribution truncated at K, so that no redraw is needed however small p is. A
+    class without a holder goes to a random client.
     """
     tries, classes, clients = shape
     ids = np.arange(classes)
     chance = (1 - p) ** ids
-    first = rng.choice(classes, (tries, 1, clients), p=chance / chance.sum())
-    later = ids[:, None] > first
-    held: np.ndarray = (ids[:, None] == first) | (later & (rng.random(shape) < p))
+    chance /= chance.sum()
+    first = rng.choice(classes, (tries, 1, clients), p=chance)
+    column = ids[:, None]
+    drawn = rng.random(shape) < p
+    held: np.ndarray = (column == first) | ((column > first) & drawn)
     t, c = np.nonzero(~held.any(2))
     held[t, c, rng.integers(clients, size=len(t))] = True
     return held
 
 
-def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _even_counts(
+    held: np.ndarray,
+    labels: np.ndarray,
+    sizes: np.ndarray,
+) -> np.ndarray:
     """Share each class evenly among its holders.
 
     Args:

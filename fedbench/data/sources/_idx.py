@@ -13,14 +13,17 @@ from fedbench.core.files import reading
 from fedbench.data.files.fetch import Files, Remote
 
 Standardise: TypeAlias = Literal["channel", "pixel", "none"]
-_BYTES = 0x08  # the type code of unsigned bytes, the only type of images and labels
+_BYTES = bytes([0, 0, 0x08])  # begin files of unsigned bytes, the only type of images and labels
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
 
 
 def idx_files(
-    name: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]
+    name: str,
+    folder: str,
+    sites: Sequence[str],
+    md5: Mapping[str, tuple[str, str]],
 ) -> Files:
-    """Return the files of training images and labels, then test images and labels; plain or gzipped.
+    """Return the files of training images and labels, then those for testing; plain or gzipped.
 
     Args:
         name: Name of the data set.
@@ -32,15 +35,20 @@ def idx_files(
     for file, (_, packed) in md5.items():
         urls = tuple(f"{site}{file}.gz" for site in sites)
         remotes.append(Remote(f"{folder}/{file}.gz", urls, f"md5:{packed}"))
+    unpacked = [f"{folder}/{file}" for file in md5]
+    gzipped = [remote.path for remote in remotes]
     return Files(
         name,
-        layouts=[[f"{folder}/{file}" for file in md5], [remote.path for remote in remotes]],
+        layouts=[unpacked, gzipped],
         remotes=remotes,
         sums={file: f"md5:{plain}" for file, (plain, _) in md5.items()},
     )
 
 
-def read_images(paths: Sequence[Path], name: str) -> tuple[np.ndarray, np.ndarray, int]:
+def read_images(
+    paths: Sequence[Path],
+    name: str,
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Read the idx files of training images and labels, then of test images and labels.
 
     Returns:
@@ -73,16 +81,20 @@ def read(path: Path) -> np.ndarray:
         raw = path.read_bytes()
         if path.suffix == ".gz":
             raw = gzip.decompress(raw)
-        zero, kind, dimensions = struct.unpack(">HBB", raw[:4])
-        if (zero, kind) != (0, _BYTES):
+        if raw[:3] != _BYTES:
             raise ValueError(f"it begins with {raw[:4].hex()}")
-        start = 4 + 4 * dimensions
-        lengths = struct.unpack(f">{dimensions}I", raw[4:start])
-        return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(lengths)
+        dimensions = raw[3]
+        lengths = struct.unpack_from(f">{dimensions}I", raw, 4)
+        pixels = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dimensions)
+        return pixels.reshape(lengths)
 
 
 def standardised(
-    how: Standardise, images: np.ndarray, over: np.ndarray, mean: float, std: float
+    how: Standardise,
+    images: np.ndarray,
+    over: np.ndarray,
+    mean: float,
+    std: float,
 ) -> dict[str, Any]:
     """Return the fields ``x``, ``mean`` and ``std`` of images of one channel.
 
@@ -107,8 +119,9 @@ def _per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:
     Pixels are from 0 to 255; the deviation is that of the population.
     """
     mean = over.mean(0)
-    squares = np.einsum("t...,t...->...", over, over, dtype=np.int64) / len(over)
-    std = np.sqrt(np.maximum(squares - mean**2, 0))
+    squares = np.einsum("t...,t...->...", over, over, dtype=np.int64)
+    variance = squares / len(over) - mean**2
+    std = np.sqrt(np.maximum(variance, 0))
     scale = (std + _OFFSET).astype(np.float32)
     standard: np.ndarray = (images - mean.astype(np.float32)) / scale
     return standard

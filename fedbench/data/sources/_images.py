@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,13 @@ _FAULT = "cannot be read as an image"
 _CHUNK = 256  # images that a thread decodes at a time
 
 
-def labelled_files(folders: Sequence[Path], *endings: str) -> tuple[list[Path], np.ndarray]:
-    """Return the images of several directories, each in alphabetical order, and the position of each one's directory.
+def labelled_files(
+    folders: Sequence[Path],
+    *endings: str,
+) -> tuple[list[Path], np.ndarray]:
+    """Return the images of several directories, and the position of the directory of each.
+
+    The images of a directory are in alphabetical order.
 
     Args:
         folders: The directories, whose own directories are searched too.
@@ -64,12 +70,14 @@ def decode(
     """
     if channels is None or size is None:
         with reading(names[0], _FAULT), opened(names[0]) as first:
-            channels = channels or (1 if first.mode in ("1", "L") else 3)
+            grey = first.mode in ("1", "L")
+            channels = channels or (1 if grey else 3)
             size = size or first.size
     width, height = size
     mode = "L" if channels == 1 else "RGB"
-    refuse_too_large(f"{len(names)} images", len(names) * channels * height * width, remedy)
-    pixels = np.empty((len(names), channels, height, width), dtype=np.uint8)
+    shape = (len(names), channels, height, width)
+    refuse_too_large(f"{len(names)} images", prod(shape), remedy)
+    pixels = np.empty(shape, dtype=np.uint8)
 
     def fill(start: int) -> None:
         for t, name in enumerate(names[start : start + _CHUNK], start):
@@ -77,11 +85,13 @@ def decode(
                 changed = change(image)
                 if changed.size != size:
                     raise RequestError(
-                        f"{name} is {changed.width}x{changed.height}, expected {width}x{height}; {remedy}"
+                        f"{name} is {changed.width}x{changed.height}, "
+                        f"expected {width}x{height}; {remedy}"
                     )
-                rows = np.asarray(changed.convert(mode)).reshape(height, width, channels)
-                pixels[t] = rows.transpose(2, 0, 1)
+                rows = np.asarray(changed.convert(mode))
+                pixels[t] = rows.reshape(height, width, channels).transpose(2, 0, 1)
 
+    starts = range(0, len(names), _CHUNK)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        deque(pool.map(fill, range(0, len(names), _CHUNK)), maxlen=0)  # raises the first error
+        deque(pool.map(fill, starts), maxlen=0)  # raises the first error
     return pixels

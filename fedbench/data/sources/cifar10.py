@@ -52,12 +52,22 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
             form.
     """
     paths = FILES[0].find(data_dir, download=download)
-    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images
-    return replace(read_batches(FILES[0], paths, "labels", 10), mean=mean, std=std)
+    return replace(
+        read_batches(FILES[0], paths, "labels", 10),
+        mean=(0.4914, 0.4822, 0.4465),  # of the training images
+        std=(0.2470, 0.2435, 0.2616),
+    )
 
 
-def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) -> Examples:
-    """Read the pickled files of CIFAR-10 or CIFAR-100; those whose name begins with "test" are held out.
+def read_batches(
+    files: Files,
+    paths: Sequence[Path],
+    key: str,
+    classes: int,
+) -> Examples:
+    """Read the pickled files of CIFAR-10 or CIFAR-100.
+
+    Those whose name begins with "test" are held out.
 
     Args:
         files: The files that were published.
@@ -68,11 +78,12 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
     Raises:
         RequestError: If a file is not of the official form.
     """
-    xs, ys = [], []
+    inputs = []
+    labels = []
+    held_out = []
+    remedy = f"unpack {files.remotes[0].urls[0]} again"
     for path in paths:
-        with reading(
-            path, f"is not a file of {files.name}", f"unpack {files.remotes[0].urls[0]} again"
-        ):
+        with reading(path, f"is not a file of {files.name}", remedy):
             content = read_pickle(path)
             # a list within a list is refused, which may be endless
             y = np.fromiter(content[key], dtype=np.int64)
@@ -80,12 +91,13 @@ def read_batches(files: Files, paths: Sequence[Path], key: str, classes: int) ->
                 raise ValueError(
                     f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}"
                 )
-            xs.append(content["data"].reshape(len(y), 3, 32, 32))
-            ys.append(y)
+            inputs.append(content["data"].reshape(len(y), 3, 32, 32))
+            labels.append(y)
+            held_out.append(np.full(len(y), path.name.startswith("test")))
     return Examples(
-        x=np.concatenate(xs),
-        y=np.concatenate(ys),
+        x=np.concatenate(inputs),
+        y=np.concatenate(labels),
         classes=classes,
-        held_out=np.repeat([path.name.startswith("test") for path in paths], [len(y) for y in ys]),
+        held_out=np.concatenate(held_out),
         **files.origin(paths),
     )

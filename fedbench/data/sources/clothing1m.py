@@ -23,7 +23,7 @@ _LABELS = [str(label) for label in range(_CLASSES)]
 
 
 def _files(train: str) -> Files:
-    """Return the tables of training images and of their labels, then of test images and of their labels."""
+    """Return the tables of training images and their labels, then those for testing."""
     tables = [
         f"{train}_train_key_list.txt",
         f"{train}_label_kv.txt",
@@ -34,7 +34,10 @@ def _files(train: str) -> Files:
     return Files(
         "Clothing1M",
         layouts,
-        remedy="it cannot be downloaded: ask its authors (https://github.com/Cysu/noisy_label) for these and images/",
+        remedy=(
+            "it cannot be downloaded: ask its authors (https://github.com/Cysu/noisy_label) for "
+            "these and images/"
+        ),
     )
 
 
@@ -103,7 +106,8 @@ def load(
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     """Return the images in a key list, and their labels from a table of lines ``image label``."""
-    table = dict(line.strip().rpartition(" ")[::2] for line in read_text(labels).splitlines())
+    lines = read_text(labels).splitlines()
+    table = dict(line.strip().rpartition(" ")[::2] for line in lines)
     names = read_text(keys).split()
     fault = f"names an image without a label from 0 to {_CLASSES - 1} in {labels.name}"
     with reading(keys, fault, "take both from one release"):

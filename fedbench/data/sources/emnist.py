@@ -71,7 +71,11 @@ def load(
     )
 
 
-def _read(paths: Sequence[Path], split: str, classes: Sequence[int] | None) -> Examples:
+def _read(
+    paths: Sequence[Path],
+    split: str,
+    classes: Sequence[int] | None,
+) -> Examples:
     x, labels, trained = read_images(paths, "EMNIST")
     first = 1 if split == "letters" else 0  # the labels of the letters begin at 1
     rows, y, count = keep(labels - first, classes, _CLASSES[split])

@@ -97,7 +97,7 @@ def load(
 
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
-    """Read LEAF's files; writers without training images are left out and counted in ``sources``."""
+    """Read LEAF's files without the writers who have no training images."""
     parts = [_part(user, False) for user in users_of(trained)]
     names = {part.name for part in parts}
     tests = [_part(user, True) for user in users_of(tested)]
@@ -122,7 +122,8 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
 def _part(user: User, held_out: bool) -> Part:
     """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
     part = part_of(user, held_out)
-    if part.x.size != len(part.y) * _SIDE**2 or part.y.max(initial=0) >= len(_CHARACTERS):
+    sizes_fit = part.x.size == len(part.y) * _SIDE**2
+    if not sizes_fit or part.y.max(initial=0) >= len(_CHARACTERS):
         raise RequestError(
             f"{user.place} needs x with {_SIDE**2} numbers per image, and y with labels from 0 to "
             "61"
@@ -191,7 +192,7 @@ def _nist(by_class: Path, by_write: Path) -> Examples:
 def _labelled(
     classes: zipfile.ZipFile, writers: zipfile.ZipFile
 ) -> tuple[list[tuple[str, str, int]], int]:
-    """Return writer, file and label of the images, sorted, and the number of those without a class."""
+    """Return writer, file and label of the images, sorted, and the number without a class."""
     labels: dict[bytes, int] = {}
     for match in map(_CLASS.fullmatch, sorted(classes.namelist())):
         if match:

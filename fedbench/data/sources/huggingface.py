@@ -1,4 +1,4 @@
-"""A data set that ``save_to_disk`` of the library ``datasets`` has written; nothing is downloaded."""
+"""A data set that ``save_to_disk`` of the library ``datasets`` has written."""
 
 import importlib
 from collections.abc import Sequence
@@ -62,8 +62,9 @@ def load(
 
     fields: dict[str, Any] = {}
     if owner is not None:
-        clients, fields["owner"] = np.unique(_column(parts, owner).astype(str), return_inverse=True)
-        fields["names"] = tuple(clients.tolist())
+        clients = _column(parts, owner).astype(str)
+        names, fields["owner"] = np.unique(clients, return_inverse=True)
+        fields["names"] = tuple(names.tolist())
     if type(features[x]).__name__ == "Image":
         inputs = _images(parts, x, size)
         half = (0.5,) * inputs.shape[1]
@@ -100,10 +101,16 @@ def _splits(root: str, train: str, test: str | None) -> list[Any]:
         return [content]
     if train not in content:
         raise RequestError(f"data.source.train={train}: {root} has the splits {', '.join(content)}")
-    return [content[split] for split in dict.fromkeys((train, test)) if split in content]
+    if test is None or test == train or test not in content:
+        return [content[train]]
+    return [content[train], content[test]]
 
 
-def _column(parts: Sequence[Any], name: str, dtype: type | None = None) -> np.ndarray:
+def _column(
+    parts: Sequence[Any],
+    name: str,
+    dtype: type | None = None,
+) -> np.ndarray:
     """Return the values of a column of words or numbers, [T, ...]."""
     with reading(f"the column {name}", "must have words, or numbers of one shape, or images"):
         columns = [part.with_format("numpy")[name][:] for part in parts]
@@ -117,12 +124,14 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
     if values.dtype.kind in "OSU":
         words, y = np.unique(values.astype(str), return_inverse=True)
         return y, len(words)
-    if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
+    integers = values.ndim == 1 and values.dtype.kind in "iub"
+    if not integers or not len(values) or values.min() < 0:
         raise RequestError(
             f"data.source.y={name}: labels must be words or integers >= 0, got {values[:3]}"
         )
+    count = int(values.max()) + 1
     declared = getattr(parts[0].features[name], "num_classes", 0)
-    return values.astype(np.int64), max(int(values.max()) + 1, declared)
+    return values.astype(np.int64), max(count, declared)
 
 
 def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""The user's own data in LEAF's JSON form: ``users``, ``num_samples``, ``user_data: {user: {x, y}}``."""
+"""The user's own data in LEAF's JSON form.
+
+A file has ``users``, ``num_samples`` and ``user_data: {user: {x, y}}``.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,10 @@ def part_of(user: User, held_out: bool | None) -> Part:
     with reading(f"{user.place}:", form):
         x = np.array(user.x, dtype=np.float64)
         y = np.array(user.y, dtype=np.float64)
-        if y.ndim != 1 or not are_labels(y) or not are_finite(x) or (len(y) and not x.size):
+        if y.ndim != 1 or not are_labels(y) or not are_finite(x):
             raise ValueError("out of range")
+        if len(y) and not x.size:
+            raise ValueError("x is empty")
     if x.ndim == 1:
         x = x[:, None]
     return Part(user.name, held_out, x, y)

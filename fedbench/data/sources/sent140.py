@@ -21,7 +21,6 @@ from fedbench.data.files.fetch import Files, Remote
 
 # tokens: padding, a word without a vector, the word of the first vector
 PADDING, UNKNOWN, FIRST = range(3)
-_VERSION = 1  # of the prepared data
 _NEUTRAL = 2
 
 _ARCHIVE = Remote(
@@ -100,7 +99,7 @@ def load(
     """
     files = _TWEETS.find(data_dir, download=download)
     (words,) = _glove(glove).find(data_dir, download=download)
-    options = {"version": _VERSION, "min_tweets": min_tweets, "length": length, "lower": lowercase}
+    options = {"min_tweets": min_tweets, "length": length, "lower": lowercase}
     examples = prepared(
         data_dir,
         "sent140",
@@ -112,7 +111,8 @@ def load(
 
     def embeddings() -> np.ndarray:
         every = vocabulary(words)
-        return vectors(words, [every[token - FIRST] for token in used[FIRST:].tolist()])
+        occurring = [every[token - FIRST] for token in used[FIRST:].tolist()]
+        return vectors(words, occurring)
 
     return replace(
         examples,
@@ -133,7 +133,7 @@ def _word(line: bytes) -> str:
 
 
 def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
-    """Return the vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
+    """Return GloVe vectors of words from a file, [2 + len(words), dimensions] float32.
 
     The first two, for padding and for words without a vector, are zero, and so are those of words
     that are not in the file.
@@ -154,10 +154,17 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
                     if not rows[word].size or not np.isfinite(rows[word]).all():
                         raise ValueError("some are missing or not finite")
         zero = np.zeros_like(next(iter(rows.values())))
-        return np.stack([zero, zero, *(rows.get(word, zero) for word in words)])
+        table = [rows.get(word, zero) for word in words]
+        return np.stack([zero, zero, *table])
 
 
-def tokens(text: str, index: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
+def tokens(
+    text: str,
+    index: dict[str, int],
+    length: int,
+    *,
+    lowercase: bool,
+) -> list[int]:
     """Return the tokens of a tweet, cut or padded to ``length``; ``index`` maps words to tokens."""
     if lowercase:
         text = text.lower()
@@ -205,9 +212,10 @@ def _read(
         y, texts = zip(*accounts[name], strict=True)
         x = [tokens(text, index, length, lowercase=lowercase) for text in texts]
         parts.append(Part(name, None, np.array(x), np.array(y)))
-    neutral = sum(sizes) - sum(map(len, accounts.values()))
     examples = join(parts, classes=2)
-    known = (examples.x >= FIRST).sum() / max((examples.x != PADDING).sum(), 1)
+    neutral = sum(sizes) - sum(map(len, accounts.values()))
+    read = (examples.x != PADDING).sum()
+    known = (examples.x >= FIRST).sum() / max(read, 1)
     notes = (
         f"Sentiment140: {sizes[0]} training and {sizes[1]} test tweets (official: 1600000 and "
         f"498), {neutral} neutral ones left out, {len(accounts)} accounts with others",

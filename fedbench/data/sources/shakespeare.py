@@ -1,4 +1,4 @@
-"""Shakespeare (McMahan et al., 2017; LEAF, Caldas et al., 2018): a client is a speaking role of a play.
+"""Shakespeare (McMahan et al., 2017; LEAF, Caldas et al., 2018): a client is a speaking role.
 
 From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: the lines of a
 role are joined by spaces into one text, and every 80 characters predict the next one. The Sonnets,
@@ -100,10 +100,11 @@ def load(
         note += f" and {json_test}"
 
     untested = split == 1 and json_test is None
-    enough = [name for name, role in roles.items() if role.total >= min_samples]
-    names = [
-        name for name in enough if len(roles[name].train) and (untested or len(roles[name].test))
-    ]
+    enough = {name: role for name, role in roles.items() if role.total >= min_samples}
+    names = []
+    for name, role in enough.items():
+        if len(role.train) and (untested or len(role.test)):
+            names.append(name)
     if not names:
         raise RequestError(
             f"no role has data.source.min_samples={min_samples} windows, and some on both sides "
@@ -111,22 +112,21 @@ def load(
         )
     chosen = _choose(names, clients, seed)
     detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
-    parts = []
-    total = trained = tested = 0
-    for name in chosen:
-        role = roles[name]
-        total += role.total
-        trained += len(role.train)
-        tested += len(role.test)
-        parts.append(Part(name, False, role.train[:, :-1], role.train[:, -1]))
-        parts.append(Part(name, True, role.test[:, :-1], role.test[:, -1]))
     if not untested:
         detail += (
-            f" and some on each side of the cut ({len(enough) - len(names)} roles have not); "
-            f"{trained} windows to train on, {tested} to test on, "
-            f"{total - trained - tested} across the border left out"
+            f" and some on each side of the cut ({len(enough) - len(names)} roles have not); those "
+            "across it are left out"
         )
-    return join(parts, classes=len(LETTERS), sources=(note, detail), tokens=len(LETTERS))
+    parts = []
+    for name in chosen:
+        parts.append(_part(name, False, roles[name].train))
+        parts.append(_part(name, True, roles[name].test))
+    return join(
+        parts,
+        classes=len(LETTERS),
+        tokens=len(LETTERS),
+        sources=(note, detail),
+    )
 
 
 class Role(NamedTuple):
@@ -151,8 +151,9 @@ def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
     starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
     works = []
     for start, end in pairwise([*starts[1:], len(lines)]):
-        above = [lines[max(start - k, 0)].strip() for k in range(2, 8)]
-        title = next(filter(None, above), "")
+        above = lines[max(start - 7, 0) : max(start - 1, 0)]
+        titles = [line.strip() for line in reversed(above)]
+        title = next(filter(None, titles), "")
         roles = _roles(lines[start + 1 : end], title == _MISINDENTED)
         if len(roles) > 1:
             works.append((title, roles))
@@ -206,7 +207,8 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], s
     windows: dict[str, np.ndarray] = {}
     strange = 0
     for name, lines in spoken.items():
-        tokens, unknown = encode(re.sub("  +", " ", " ".join(lines) + " "))
+        text = " ".join([*lines, ""])
+        tokens, unknown = encode(re.sub("  +", " ", text))
         strange += unknown
         if len(tokens) > LENGTH:
             windows[name] = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)
@@ -231,9 +233,10 @@ def _from_json(where: str, option: str) -> dict[str, np.ndarray]:
     form = f"x and y must be lists of the same length, of strings of {LENGTH} characters and of one"
     for user in users_of(json_files(where, option)):
         with reading(f"{user.place}:", form):
-            if {*map(len, user.x)} - {LENGTH} or {*map(len, user.y)} - {1}:
+            pairs = [*zip(user.x, user.y, strict=True)]
+            if any(len(x) != LENGTH or len(y) != 1 for x, y in pairs):
                 raise ValueError("of other lengths")
-            texts = [x + y for x, y in zip(user.x, user.y, strict=True)]
+            texts = [x + y for x, y in pairs]
             tokens, _ = encode("".join(texts))
             windows[user.name] = tokens.reshape(-1, LENGTH + 1)
     return windows
@@ -245,7 +248,10 @@ def _cut(windows: np.ndarray, split: float) -> Role:
     return Role(len(windows), windows[:border], windows[border + _GAP :])
 
 
-def _with_tests(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> dict[str, Role]:
+def _with_tests(
+    train: dict[str, np.ndarray],
+    test: dict[str, np.ndarray],
+) -> dict[str, Role]:
     """Return the roles that are in either file."""
     none = np.empty((0, LENGTH + 1), dtype=np.uint8)
     roles = {}
@@ -256,7 +262,16 @@ def _with_tests(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> di
     return roles
 
 
-def _choose(names: list[str], clients: int | None, seed: int) -> list[str]:
+def _part(name: str, held_out: bool, windows: np.ndarray) -> Part:
+    """Return windows [n, 81] as 80 characters and the one that follows."""
+    return Part(name, held_out, windows[:, :-1], windows[:, -1])
+
+
+def _choose(
+    names: list[str],
+    clients: int | None,
+    seed: int,
+) -> list[str]:
     """Return ``clients`` of the roles, chosen at random, in their order; None takes all."""
     if clients is None:
         return names

@@ -21,13 +21,16 @@ _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
 def leaf(
-    clients: Count, *, generator_seed: Natural = 931231, feature_dtype: str = "float64"
+    clients: Count,
+    *,
+    generator_seed: Natural = 931231,
+    feature_dtype: str = "float64",
 ) -> Examples:
-    """Generate LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
+    """Generate LEAF's synthetic data (Caldas et al., 2018), bit for bit.
 
-    All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of
-    them. Sizes are min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded
-    again.
+    There is one cluster, and there are 10 classes and 60 dimensions. All clients share a matrix Q
+    up to a scalar, so that one model can be right for nearly all of them. Sizes are
+    min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
 
     Args:
         clients: Number of clients (LEAF: num-tasks).
@@ -35,7 +38,8 @@ def leaf(
         feature_dtype: Type to which the examples are rounded, client by client.
     """
     rng = np.random.RandomState(generator_seed)
-    sizes = np.minimum(rng.lognormal(3, 2, clients).astype(int) + 5, 1000)
+    drawn = rng.lognormal(3, 2, clients).astype(int)
+    sizes = np.minimum(drawn + 5, 1000)
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
     center = rng.normal(rng.normal(0, 1.0), 1.0, 1)
@@ -46,8 +50,9 @@ def leaf(
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
         noise = rng.normal(0.0, 0.1, (n, _CLASSES))
-        logits = np.hstack([np.ones((n, 1)), x]) @ w + noise
-        parts.append(Part(str(client), None, x.astype(feature_dtype), logits.argmax(1)))
+        with_bias = np.hstack([np.ones((n, 1)), x])
+        y = (with_bias @ w + noise).argmax(1)
+        parts.append(Part(str(client), None, x.astype(feature_dtype), y))
     note = f"LEAF synthetic generator: {clients} clients, seed {generator_seed}"
     return join(parts, classes=_CLASSES, sources=(note,))
 

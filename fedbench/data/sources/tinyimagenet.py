@@ -28,10 +28,10 @@ FILES = (Files("Tiny-ImageNet", _LAYOUTS, [_ARCHIVE], into="."),)
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:
-    """Read 100000 + 10000 images of 3 x 64 x 64; the official validation images are held out for testing.
+    """Read 100000 + 10000 images of 3 x 64 x 64.
 
-    The labels of the official test images were never published, so they are left out. Class k is
-    line k of wnids.txt.
+    The official validation images are held out for testing. The labels of the official test images
+    were never published, so they are left out. Class k is line k of wnids.txt.
 
     Args:
         data_dir: Directory of all data sets; contains tiny-imagenet-200/ with wnids.txt,
@@ -68,7 +68,7 @@ def _read(folder: Path, wnids: list[str], images: list[Path]) -> Examples:
         y=np.array(labels),
         classes=len(wnids),
         held_out=np.arange(len(files)) >= trained,
-        # of all pixels of the training images; the usual std .2302 .2265 .2262 is a mean over images
+        # of all training pixels; the usual std .2302 .2265 .2262 is a mean over images
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
         sources=(

@@ -1,4 +1,7 @@
-"""WikiText-2 (Merity et al., 2017): words of Wikipedia articles, in contiguous streams (FAFED, Wu et al., 2023)."""
+"""WikiText-2 (Merity et al., 2017): words of Wikipedia articles.
+
+Clients have contiguous streams, as in FAFED (Wu et al., 2023).
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +19,8 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 
 # the official files, in a repository that is on GitHub
 _COPIES = (
-    "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/"
-    "data/wikitext-2"
+    "https://raw.githubusercontent.com/pytorch/examples/"
+    "77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/data/wikitext-2"
 )
 _SUMS = {
     "train": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
@@ -43,7 +46,7 @@ def load(
     held_out: Literal["test", "valid"] | None = "test",
     first: Count | None = None,
 ) -> Examples:
-    """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each.
+    """Read contiguous pieces as clients: x and y [T, length] int64, words and the words after them.
 
     The training words are cut into ``clients`` equal pieces, and each piece into ``columns`` equal
     columns that are read side by side, ``length`` words at a time: row s * columns + c of a client
@@ -106,7 +109,8 @@ def words(path: Path) -> list[str]:
 
 def vocabulary(train: list[str]) -> dict[str, int]:
     """Number the words by first appearance; <unk> is last if it does not appear."""
-    return {word: k for k, word in enumerate(dict.fromkeys([*train, UNKNOWN]))}
+    distinct = dict.fromkeys([*train, UNKNOWN])
+    return {word: k for k, word in enumerate(distinct)}
 
 
 def streams(
