@@ -83,7 +83,9 @@ class Rows:
         return Rows(index, starts, ends - starts)
 
     def divide(
-        self, sizes: np.ndarray, shuffle: Callable[[int, np.ndarray], None]
+        self,
+        sizes: np.ndarray,
+        shuffle: Callable[[int, np.ndarray], None],
     ) -> tuple[Rows, Rows]:
         """Return the first ``sizes`` [N] rows of each client after a shuffle, and the others.
 

@@ -41,5 +41,9 @@ def with_label_noise(
         f"{wrong} of {clean.size} training labels"
     )
     labels = torch.from_numpy(y).to(data.y.device)
-    noisy_data = replace(data, y=labels, sources=(*data.sources, note))
+    noisy_data = replace(
+        data,
+        y=labels,
+        sources=(*data.sources, note),
+    )
     return noisy_data, level

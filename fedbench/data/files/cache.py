@@ -99,7 +99,8 @@ def _write(folder: Path, examples: Examples) -> None:
                 np.save(part / f"{key}.npy", value)
             else:
                 facts[key] = value
-        facts["arrays"] = {file.name: file_checksum(file) for file in part.iterdir()}
+        files = sorted(part.iterdir())
+        facts["arrays"] = {file.name: file_checksum(file) for file in files}
         (part / "facts.json").write_text(with_checksum(facts), encoding="utf-8")
 
 

@@ -31,7 +31,10 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def read_npz(path: Path, known: Collection[str]) -> dict[str, np.ndarray]:
+def read_npz(
+    path: Path,
+    known: Collection[str],
+) -> dict[str, np.ndarray]:
     """Return the arrays of an archive that ``numpy.savez`` or ``savez_compressed`` has written.
 
     Args:

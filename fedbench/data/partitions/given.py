@@ -145,7 +145,12 @@ def indices(
     return checked(given, len(y), str(path))
 
 
-def write(path: Path, data: str, examples: int, given: Given) -> None:
+def write(
+    path: Path,
+    data: str,
+    examples: int,
+    given: Given,
+) -> None:
     """Write a partition to a file that ``indices`` reads.
 
     Args:
@@ -159,7 +164,8 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
         train = given.train[k].tolist()
         clients[name] = train
         if given.test is not None:
-            clients[name] = {"train": train, "test": given.test[k].tolist()}
+            test = given.test[k].tolist()
+            clients[name] = {"train": train, "test": test}
     content = {"data": data, "examples": examples, "clients": clients}
     if given.shared is not None:
         content["shared_test"] = given.shared.tolist()
@@ -169,7 +175,8 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
 def _given(content: Any, count: int) -> Given:
     """Return the partition of ``count`` examples that lists and dictionaries stand for."""
     if isinstance(content, list):
-        content = dict(zip(numbered("client", len(content)), content, strict=True))
+        names = numbered("client", len(content))
+        content = dict(zip(names, content, strict=True))
     if not isinstance(content, Mapping):
         raise ValueError(f"got {type(content).__name__}")
     if "client_names" in content:  # FLGo

@@ -82,7 +82,11 @@ def load(
         keys = [keys[row] for row in rows]
         y = y[rows]
     files = [paths[0].parent / key for key in keys + tested]
-    options = {"size": size, "images": images, "seed": None if images is None else seed}
+    options = {
+        "size": size,
+        "images": images,
+        "seed": None if images is None else seed,
+    }
 
     def squared(image: Image.Image) -> Image.Image:
         return image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
@@ -107,7 +111,8 @@ def load(
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     """Return the images in a key list, and their labels from a table of lines ``image label``."""
     lines = read_text(labels).splitlines()
-    table = dict(line.strip().rpartition(" ")[::2] for line in lines)
+    entries = [line.strip().rpartition(" ") for line in lines]
+    table = {name: label for name, _, label in entries}
     names = read_text(keys).split()
     fault = f"names an image without a label from 0 to {_CLASSES - 1} in {labels.name}"
     with reading(keys, fault, "take both from one release"):

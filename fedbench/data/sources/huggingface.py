@@ -87,7 +87,11 @@ def load(
     )
 
 
-def _splits(root: str, train: str, test: str | None) -> list[Any]:
+def _splits(
+    root: str,
+    train: str,
+    test: str | None,
+) -> list[Any]:
     """Return the training split and, if it exists, the test split."""
     try:
         datasets = importlib.import_module("datasets")
@@ -134,7 +138,11 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
     return values.astype(np.int64), max(count, declared)
 
 
-def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
+def _images(
+    parts: Sequence[Any],
+    name: str,
+    size: int | None,
+) -> np.ndarray:
     """Return the images of a column, of their own size, or cropped and scaled to a square."""
     files: list[dict[str, Any]] = []
     for part in parts:

@@ -45,10 +45,12 @@ def load(
             fault.
     """
     held_out = None if test is None else False
-    parts = [part_of(user, held_out) for user in users_of(json_files(train, "data.train"))]
+    files = json_files(train, "data.train")
+    parts = [part_of(user, held_out) for user in users_of(files)]
     sources = [f"LEAF JSON: {train}"]
     if test is not None:
-        parts += [part_of(user, True) for user in users_of(json_files(test, "data.test"))]
+        files = json_files(test, "data.test")
+        parts += [part_of(user, True) for user in users_of(files)]
         sources.append(f"LEAF JSON: {test}")
     shapes = {part.x.shape[1:] for part in parts if len(part.y)}
     if len(shapes) != 1:
@@ -61,8 +63,13 @@ def load(
             f"data.shape={shape} does not match the {prod(given)} values of an example"
         )
     labels = np.concatenate([part.y for part in parts])
-    examples = join(parts, classes=count_of(labels, classes, train), sources=tuple(sources))
-    return replace(examples, x=examples.x.reshape(-1, *(shape or given)))
+    examples = join(
+        parts,
+        classes=count_of(labels, classes, train),
+        sources=tuple(sources),
+    )
+    x = examples.x.reshape(-1, *(shape or given))
+    return replace(examples, x=x)
 
 
 def part_of(user: User, held_out: bool | None) -> Part:

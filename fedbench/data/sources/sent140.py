@@ -150,9 +150,10 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
             word = _word(line)
             if not rows or (word in wanted and word not in rows):
                 with reading(f"{path}, line {number}:", form):
-                    rows[word] = np.array(line.split()[1:], dtype=np.float32)
-                    if not rows[word].size or not np.isfinite(rows[word]).all():
+                    vector = np.array(line.split()[1:], dtype=np.float32)
+                    if not vector.size or not np.isfinite(vector).all():
                         raise ValueError("some are missing or not finite")
+                    rows[word] = vector
         zero = np.zeros_like(next(iter(rows.values())))
         table = [rows.get(word, zero) for word in words]
         return np.stack([zero, zero, *table])
@@ -189,7 +190,11 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _read(
-    files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool
+    files: Sequence[Path],
+    glove: Path,
+    min_tweets: int,
+    length: int,
+    lowercase: bool,
 ) -> Examples:
     accounts: dict[str, list[tuple[int, str]]] = {}
     sizes = []

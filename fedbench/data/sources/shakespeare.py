@@ -8,7 +8,7 @@ which come first, and works without roles are left out. Roles of at most two lin
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -48,6 +48,8 @@ _MISINDENTED = "THE COMEDY OF ERRORS"
 _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
 _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
+
+_Lines: TypeAlias = dict[str, list[str]]  # lines of each role
 
 # the text itself, of which there are several editions, has no published checksum
 FILES = (Files("Shakespeare", _LAYOUTS, [_ARCHIVE], into="shakespeare/1994-01-100"),)
@@ -137,7 +139,7 @@ class Role(NamedTuple):
     test: np.ndarray
 
 
-def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
+def plays(text: str) -> list[tuple[str, _Lines]]:
     """Return the title and the lines per role of every play in the complete works.
 
     A work begins at the author's line, its title is the nearest line above that is not empty, two
@@ -160,12 +162,15 @@ def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
     return works
 
 
-def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
+def _roles(
+    lines: list[str],
+    misindented: bool,
+) -> _Lines:
     """Return the lines of each role of a work."""
     margin = "" if misindented else "  "
     speech = re.compile(margin + _NAME)
     indent = 2 * margin
-    roles: dict[str, list[str]] = {}
+    roles: _Lines = {}
     speaker: str | None = None
     for line in lines:
         match = speech.match(line)
@@ -191,11 +196,14 @@ def encode(text: str) -> tuple[np.ndarray, int]:
     return tokens, int(unknown.sum())
 
 
-def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, np.ndarray], str]:
+def _from_text(
+    data_dir: Path,
+    download: bool,
+) -> tuple[dict[str, np.ndarray], str]:
     """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
     works = plays(read_text(path))
-    spoken: dict[str, list[str]] = {}
+    spoken: _Lines = {}
     count = 0
     for title, roles in works:
         for role, lines in roles.items():

@@ -50,7 +50,8 @@ def leaf(
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
         noise = rng.normal(0.0, 0.1, (n, _CLASSES))
-        with_bias = np.hstack([np.ones((n, 1)), x])
+        ones = np.ones((n, 1))
+        with_bias = np.hstack([ones, x])
         y = (with_bias @ w + noise).argmax(1)
         parts.append(Part(str(client), None, x.astype(feature_dtype), y))
     note = f"LEAF synthetic generator: {clients} clients, seed {generator_seed}"
