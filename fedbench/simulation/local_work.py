@@ -1,4 +1,4 @@
-"""The local work of a whole chunk of clients at once: the examples of each client at each step, and the steps.
+"""The local work of a chunk of clients at once: the examples of each client at each step.
 
 The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a
 pure function, the same for every algorithm, engine mode, cohort size and device.
@@ -7,7 +7,6 @@ pure function, the same for every algorithm, engine mode, cohort size and device
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from math import prod
 
 import numpy as np
@@ -61,7 +60,9 @@ class LocalWork:
     def tau(
         self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None
     ) -> np.ndarray:
-        """Return τ_k, the number of local steps of each client in this round; a short last batch of an epoch counts.
+        """Return τ_k, the number of local steps of each client in this round.
+
+        The short last batch of an epoch counts.
 
         Args:
             ids: The clients [C].
@@ -131,20 +132,27 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
         The items of each part that has any, ascending; each item exactly once.
     """
     order = np.argsort(-cost, kind="stable")
-    middle = np.cumsum(cost[order]) - cost[order] / 2
+    ordered_cost = cost[order]
+    middle = np.cumsum(ordered_cost) - ordered_cost / 2
     part = (middle * parts / max(1, cost.sum())).astype(np.int64)
     part = part.clip(max=parts - 1)  # the last items may cost nothing
-    return _at_most(most or len(cost), [np.sort(order[part == k]) for k in range(parts)])
+    groups = [np.sort(order[part == k]) for k in range(parts)]
+    return _at_most(most or len(cost), groups)
 
 
 def _at_most(size: int, groups: list[np.ndarray]) -> list[np.ndarray]:
     """Return the groups that have items, cut into equal parts of at most ``size`` items."""
-    return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
+    parts: list[np.ndarray] = []
+    for group in groups:
+        if len(group):
+            parts += np.array_split(group, -(-len(group) // size))
+    return parts
 
 
 def ragged_arange(counts: np.ndarray) -> np.ndarray:
     """Return 0, ..., n - 1 for each n of ``counts``, one after another."""
-    numbers: np.ndarray = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = np.cumsum(counts) - counts
+    numbers: np.ndarray = np.arange(counts.sum()) - np.repeat(starts, counts)
     return numbers
 
 
@@ -169,25 +177,33 @@ class Plan:
         per_epoch = -(-n // width)
         epochs = -(-tau // per_epoch)  # begun
         steps = np.arange(tau.max(initial=0))
-        self.active = (len(ids) - np.searchsorted(tau[::-1], steps, side="right")).tolist()
+        finished = np.searchsorted(tau[::-1], steps, side="right")
+        self.active: list[int] = (len(ids) - finished).tolist()
         starts = np.concatenate([[0], np.cumsum(self.active)])  # of a step, in the packed batches
         self.shape = (int(starts[-1]), width)
 
-        client = np.repeat(np.arange(len(ids)), epochs)  # a segment is an epoch of a client
+        # a segment is an epoch of a client; the arrays below have an entry for each example in it
+        client = np.repeat(np.arange(len(ids)), epochs)
         segment = np.repeat(np.arange(len(client)), n[client])
         owner = client[segment]
         epoch = ragged_arange(epochs)[segment]
-        place = ragged_arange(n[client])  # of an example in its epoch
-        step = epoch * per_epoch[owner] + place // width
-        slot = (starts[np.minimum(step, len(steps))] + owner) * width + place % width
+        place = ragged_arange(n[client])
+        batch, column = np.divmod(place, width)
+        step = epoch * per_epoch[owner] + batch
+        row = starts[np.minimum(step, len(steps))] + owner
+        slot = row * width + column
         # a spare place takes the examples cut off by a limit on steps
         slot[step >= tau[owner]] = starts[-1] * width
-        in_batch = np.minimum(width, n[owner] - place // width * width)
+        in_batch = np.minimum(width, n[owner] - batch * width)
 
         device = data.x.device
-        self.ids, self.data, self.augment = ids, data, work.augment
+        self.ids = ids
+        self.data = data
+        self.augment = work.augment
         self.shuffled = work.batch_size is not None
-        self.epoch, self.segment, self.slot = (to_device(v, device) for v in (epoch, segment, slot))
+        self.epoch = to_device(epoch, device)
+        self.segment = to_device(segment, device)
+        self.slot = to_device(slot, device)
         first = np.cumsum(n) - n
         self.rows = data.train.of_clients(ids).index_select(
             0, to_device(first[owner] + place, device)
@@ -196,14 +212,13 @@ class Plan:
         # bits of a hash that fit into int64 with a segment's number
         self.bits = 62 - len(client).bit_length()
         # examples in the batch of a client that is alone, by step: its short batches are not padded
-        self.lone = np.minimum(width, n[0] - steps % per_epoch[0] * width).tolist()
+        batch_of_step = steps % per_epoch[0]
+        self.lone = np.minimum(width, n[0] - batch_of_step * width).tolist()
         self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch
         if work.random:
             clients = np.concatenate([ids[:k] for k in self.active])
-            self.drawing = (
-                to_device(clients, device),
-                to_device(np.repeat(steps, self.active), device),
-            )
+            step_of_batch = np.repeat(steps, self.active)
+            self.drawing = to_device(clients, device), to_device(step_of_batch, device)
 
     def batches(
         self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES
@@ -213,46 +228,53 @@ class Plan:
         rows = self._pack(order)
         views = keys = None
         if self.augment is not None:
-            views = self._pack(
-                fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order)
-            )
+            base = key(seed, Purpose.AUGMENT, purpose, round)
+            views = self._pack(fold_in(base, self.epoch, order))
         if self.drawing is not None:
             keys = fold_in(key(seed, Purpose.MODEL, purpose, round), *self.drawing)
 
-        batch_bytes = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
         start = step = 0
-        while step < len(self.active):  # gather the features of several steps at once
-            most = max(1, _BLOCK_BYTES // (batch_bytes * self.active[step]))
-            active = self.active[step : step + most]
+        while step < len(self.active):
+            active = self._active_at_once(step)
             block = slice(start, start + sum(active))
             change = None
             if self.augment is not None and views is not None:
                 change = partial(self.augment, key=views[block])
-            parts = zip(
-                self.data.features(rows[block], change).split(active),
-                self.data.labels(rows[block]).split(active),
-                self.weight[block].split(active),
-                repeat(None) if keys is None else keys[block].split(active),
-                strict=False,
-            )
-            for k, (x, y, weight, drawn) in zip(active, parts, strict=True):
+            features = self.data.features(rows[block], change).split(active)
+            labels = self.data.labels(rows[block]).split(active)
+            weights = self.weight[block].split(active)
+            draws = [None] * len(active) if keys is None else keys[block].split(active)
+            steps = zip(active, features, labels, weights, draws, strict=True)
+            for k, x, y, weight, drawn in steps:
                 if k == 1:
-                    x, y, weight = (v[:, : self.lone[step]] for v in (x, y, weight))
-                yield Batch(x, y, weight, drawn, step), k
+                    lone = self.lone[step]
+                    yield Batch(x[:, :lone], y[:, :lone], weight[:, :lone], drawn, step), k
+                else:
+                    yield Batch(x, y, weight, drawn, step), k
                 step += 1
             start = block.stop
 
+    def _active_at_once(self, step: int) -> list[int]:
+        """Return the numbers of clients at work in the steps from ``step`` on that share a block.
+
+        The features of a block are gathered at once.
+        """
+        _, width = self.shape
+        batch_bytes = prod(self.data.shape) * self.data.dtype.itemsize * width
+        most = max(1, _BLOCK_BYTES // (batch_bytes * self.active[step]))
+        return self.active[step : step + most]
+
     def _shuffle(self, base: int) -> Tensor:
         hashes = fold_in(base, self.epoch, self.rows)
-        order = torch.argsort(
-            (self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True
-        )
+        keys = (self.segment << self.bits) | (hashes >> (63 - self.bits))
+        order = torch.argsort(keys, stable=True)
         return self.rows.index_select(0, order)
 
     def _pack(self, values: Tensor) -> Tensor:
         """Return values of the examples in their places in the batches, 0 elsewhere."""
-        packed = values.new_zeros(self.shape[0] * self.shape[1] + 1)
-        return packed.scatter_(0, self.slot, values)[:-1].view(self.shape)
+        packed = values.new_zeros(prod(self.shape) + 1)
+        packed.scatter_(0, self.slot, values)
+        return packed[:-1].view(self.shape)
 
 
 def train_chunk(
@@ -302,7 +324,9 @@ def _descend(
     info: ClientInfo,
 ) -> State:
     """Take a plain step in place; equal to calling the ``Descent``, up to rounding."""
-    added = None if extra is None else extra(msg, local, info)  # at the model before the step
+    added = None
+    if extra is not None:
+        added = extra(msg, local, info)  # at the model before the step
     oracle.descend_(local["w"], batch, info.lr)
     if added is not None:
         local["w"].addcmul_(info.lr, added, value=-1)
@@ -311,12 +335,16 @@ def _descend(
 
 def start_local(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
     """Return the local variables before the first step, [C, ...]; leaves of ``info`` are [C, 1]."""
-    local = algo.start(msg, clients, info)
-    return {k: v.expand(len(info.id), *v.shape[-1:]) for k, v in local.items()}
+    count = len(info.id)
+    variables = algo.start(msg, clients, info)
+    return {name: v.expand(count, *v.shape[-1:]) for name, v in variables.items()}
 
 
 def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:
-    """Copy the clients start..stop out of ``local``; a view of it would keep the whole chunk's memory alive."""
+    """Copy the clients start..stop out of ``local``.
+
+    A view of it would keep the memory of the whole chunk alive.
+    """
     for name, v in local.items():
         if name not in finished:
             finished[name] = v.new_empty(count, *v.shape[1:])

@@ -1,4 +1,7 @@
-"""Measurements on clients' own examples, of one shared model or of each client's own: each is carried out once."""
+"""Measurements on clients' own examples, of one shared model or of each client's own.
+
+Each of them is carried out once.
+"""
 
 from __future__ import annotations
 
@@ -53,20 +56,25 @@ class Measurements:
                 break
         else:
             plan = ExamplePlan(self.task, data, rows, ids, self.engine)
-        self._plans = [plan, *self._plans][:_PLANS]
+        self._plans.insert(0, plan)
+        del self._plans[_PLANS:]
         return plan
 
     def new_plan(
         self, data: FederatedDataset, ids: np.ndarray, threads: bool = True
     ) -> ExamplePlan:
-        """Return a plan of the training examples of the clients ``ids`` [C] that is not shared with others."""
+        """Return a plan of the training examples of clients [C] that is not shared with others."""
         return ExamplePlan(self.task, data, data.train, ids, self.engine, threads)
 
     def at_broadcast(
         self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]
     ) -> State:
-        """Return those of "loss", "accuracy" and "grad" that are in ``needs``, leaves [C] (a gradient [C, P])."""
-        plan, probe = self.plan(data, data.train, ids), State()
+        """Return those of "loss", "accuracy" and "grad" that are in ``needs``.
+
+        The leaves are [C], a gradient [C, P].
+        """
+        plan = self.plan(data, data.train, ids)
+        probe: State = {}
         if "grad" in needs:
             probe["loss"], probe["grad"] = plan.gradients(w)
         if "accuracy" in needs or ("loss" in needs and not probe):
@@ -74,21 +82,26 @@ class Measurements:
         return {k: v for k, v in probe.items() if k in needs}
 
     def mean_losses(self, data: FederatedDataset, ids: np.ndarray, w: Tensor) -> Tensor:
-        """Return F_k(w), the mean loss over all training examples, of each client, [C] float64."""
+        """Return F_k(w), each client's mean loss over its training examples, [C] float64."""
         return self.plan(data, data.train, ids).means(w)["loss"]
 
     def losses_of_several(self, data: FederatedDataset, ids: np.ndarray, models: Tensor) -> Tensor:
-        """Return F_k of several models [J, P] that are not shared with other measurements, [C, J] float64."""
+        """Return F_k of several models [J, P], [C, J] float64; other measurements do not see them."""
         plan = self.new_plan(data, ids)
-        return torch.stack([plan.means(w)["loss"] for w in models], 1)
+        losses = [plan.means(w)["loss"] for w in models]
+        return torch.stack(losses, 1)
 
     @torch.no_grad()
     def predictions(
         self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor
     ) -> Predictions:
-        """Return the logits of a model w [P] on the training examples of the clients ``ids``; y [T] are the labels."""
+        """Return the logits of a model w [P] on the training examples of the clients ``ids``.
+
+        y [T] are the labels.
+        """
         plan = self.new_plan(data, ids)
-        return Predictions(plan.index, plan.logits(w), y.index_select(0, plan.index))
+        labels = y.index_select(0, plan.index)
+        return Predictions(plan.index, plan.logits(w), labels)
 
 
 class _Group(NamedTuple):
@@ -97,6 +110,14 @@ class _Group(NamedTuple):
     clients: Tensor  # [A] positions in the list of clients
     rows: Tensor  # [A, n] rows of the data set
     weight: Tensor  # [A, n] 1 / (all examples of the client) on real examples, 0 on padding
+
+
+class _Pieces(NamedTuple):
+    """Parts of the examples of clients."""
+
+    owner: np.ndarray  # the client of each piece, as a position in the list of clients
+    starts: np.ndarray  # where its rows begin
+    counts: np.ndarray  # its number of examples
 
 
 class ExamplePlan:
@@ -124,8 +145,14 @@ class ExamplePlan:
         engine: Engine,
         threads: bool = True,
     ) -> None:
-        self.task, self.data, self.rows, self.ids, self.engine = task, data, rows, ids, engine
-        self.counts, self._starts, self._threads = rows.counts[ids], rows.starts[ids], threads
+        self.task = task
+        self.data = data
+        self.rows = rows
+        self.ids = ids
+        self.engine = engine
+        self.counts = rows.counts[ids]
+        self._starts = rows.starts[ids]
+        self._threads = threads
         kernel = engine.kernel
         self._kernel = kernel if kernel is not None and kernel.reads(data) else None
         self._cut: tuple[Limits, list[_Group]] | None = None
@@ -138,9 +165,9 @@ class ExamplePlan:
         return self.rows.of_clients(self.ids)
 
     def means(self, w: Tensor, hits: bool = False) -> State:
-        """Return the mean "loss", and with ``hits`` or if known the "accuracy", of a model, [C] float64 each.
+        """Return the mean "loss" of a model, and with ``hits`` or if known the "accuracy".
 
-        Arguments are those of ``sums``.
+        They are [C] float64 each. Arguments are those of ``sums``.
         """
         sums = self.sums(w, hits)
         n = to_device(self.counts, sums[0].device, sums[0].dtype)
@@ -148,7 +175,7 @@ class ExamplePlan:
 
     @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False) -> list[Tensor]:
-        """Return the sums of the losses and, with ``hits`` or if known, the correct examples of each client.
+        """Return each client's sum of losses and, with ``hits`` or if known, its correct examples.
 
         They are [C] float64 each. The sums of one model are computed once. It is recognised as an
         object, which must not be changed in place, as the clients' own models are by the loop.
@@ -177,7 +204,9 @@ class ExamplePlan:
 
     @torch.no_grad()
     def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P] over all examples of each client.
+        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P].
+
+        They are taken over all examples of each client.
 
         Raises:
             OutOfMemory: If a single example does not fit.
@@ -188,7 +217,8 @@ class ExamplePlan:
             if kernel is None:
                 return self._grouped_gradients(w)
             (losses,), gradients = self._measure_compiled(kernel, w, gradients=True)
-            return losses / torch.from_numpy(np.maximum(self.counts, 1)), gradients
+            n = np.maximum(self.counts, 1)
+            return losses / torch.from_numpy(n), gradients
 
         return self._within_memory(measure, _GROUP)
 
@@ -199,7 +229,8 @@ class ExamplePlan:
             return self.task.predict(w, self.data.features(rows))
 
         def predict_all() -> Tensor:
-            return torch.cat(self.engine.map(predict, self.index.split(self._examples_at_once(1))))
+            blocks = self.index.split(self._examples_at_once(1))
+            return torch.cat(self.engine.map(predict, blocks))
 
         return self._within_memory(predict_all, 1)
 
@@ -208,26 +239,28 @@ class ExamplePlan:
             logits = self.task.predict(w, self.data.features(rows))
             return _per_example(logits, self.data.labels(rows), hits, 1)
 
-        blocks = self.index.tensor_split(
-            _number_of_blocks(len(self.index), self._examples_at_once(1))
-        )
+        number = _number_of_blocks(len(self.index), self._examples_at_once(1))
+        blocks = self.index.tensor_split(number)
         measured = self.engine.map(measure, blocks, threads=self._threads)
         lengths = to_device(self.counts, self.index.device)
-        return [
-            torch.segment_reduce(
-                torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True
+        sums = []
+        for values in zip(*measured, strict=True):
+            examples = torch.cat(values).double()
+            sums.append(
+                torch.segment_reduce(examples, "sum", lengths=lengths, initial=0, unsafe=True)
             )
-            for values in zip(*measured, strict=True)
-        ]
+        return sums
 
     def _grouped_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
         device = self.data.x.device
 
         def measure(group: _Group) -> list[Tensor]:
             models = w.index_select(0, group.clients.to(w.device)).to(device)
-            logits = self.engine.oracle.logits(models, self.data.features(group.rows))
+            features = self.data.features(group.rows)
+            logits = self.engine.oracle.logits(models, features)
             values = _per_example(logits, self.data.labels(group.rows), hits, 2)
-            return [(v.double() * (group.weight > 0)).sum(1) for v in values]
+            real = group.weight > 0
+            return [(v.double() * real).sum(1) for v in values]
 
         totals = torch.zeros(1 + hits, len(self.ids), dtype=torch.float64, device=device)
         return self._add_up(list(totals), measure)
@@ -237,10 +270,11 @@ class ExamplePlan:
         gradients = w.new_zeros(len(self.ids), len(w))
 
         def measure(group: _Group) -> tuple[Tensor, Tensor]:
-            batch = Batch(
-                self.data.features(group.rows), self.data.labels(group.rows), group.weight
-            )
-            return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
+            features = self.data.features(group.rows)
+            labels = self.data.labels(group.rows)
+            batch = Batch(features, labels, group.weight)
+            models = w.expand(len(group.clients), -1)
+            return self.engine.oracle.loss_and_grad(models, batch)
 
         self._add_up([losses, gradients], measure)
         return losses.squeeze(1), gradients
@@ -259,10 +293,12 @@ class ExamplePlan:
     def _measure_compiled(
         self, kernel: DenseKernel, w: Tensor, hits: bool = False, gradients: bool = False
     ) -> tuple[list[Tensor], Tensor]:
-        """Return sums as ``sums`` does, and with ``gradients`` the gradients [C, P] of the mean losses."""
-        owner, starts, counts = self._pieces
+        """Return sums as ``sums`` does, and with ``gradients`` those [C, P] of the mean losses."""
         if gradients:  # which are not put together from pieces
-            owner, starts, counts = np.arange(len(self.ids)), self._starts, self.counts
+            pieces = _Pieces(np.arange(len(self.ids)), self._starts, self.counts)
+        else:
+            pieces = self._pieces
+        owner, starts, counts = pieces
         examples = kernel.examples(self.data.x, self.data.y, self.data)
 
         def measure(share: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -280,8 +316,9 @@ class ExamplePlan:
         one_model = w.dim() == 1 and not gradients
         # the vectors of a share are held
         most = None if one_model else self._clients_at_once(kernel)
-        workers = kernel.threads(int(counts.sum()), self.engine.all_workers if self._threads else 1)
-        shares = balanced(counts, workers, most)
+        workers = self.engine.all_workers if self._threads else 1
+        threads = kernel.threads(int(counts.sum()), workers)
+        shares = balanced(counts, threads, most)
         if len(shares) == 1:
             sums, rows = measure(shares[0])
         else:
@@ -295,24 +332,23 @@ class ExamplePlan:
                     rows[share] = measured[1]
 
             self.engine.map(measure, shares, store, self._threads)
-        return [
-            torch.from_numpy(np.bincount(owner, values, len(self.ids))) for values in sums
-        ], rows
+        by_client = [np.bincount(owner, values, len(self.ids)) for values in sums]
+        return [torch.from_numpy(values) for values in by_client], rows
 
     @cached_property
-    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _pieces(self) -> _Pieces:
         """The examples of clients, cut where they are very many, so that threads can share them.
 
-        The client of each piece as a position in ``ids``, where its rows begin, and its number of
-        examples; clients without examples have no piece.
+        Clients without examples have no piece.
         """
         pieces = -(-self.counts // _PIECE)
         owner = np.repeat(np.arange(len(pieces)), pieces)
         first = ragged_arange(pieces) * _PIECE
-        return owner, self._starts[owner] + first, np.minimum(self.counts[owner] - first, _PIECE)
+        counts = np.minimum(self.counts[owner] - first, _PIECE)
+        return _Pieces(owner, self._starts[owner] + first, counts)
 
     def _within_memory(self, work: Callable[[], T], blocks: int) -> T:
-        """Return ``work()``, which measures clients, or blocks of examples, fewer at once if memory runs out."""
+        """Return ``work()``; if memory runs out, it measures fewer clients or examples at once."""
         kernel = self._kernel
         if not self._threads:
             return work()
@@ -328,7 +364,7 @@ class ExamplePlan:
         )
 
     def _clients_at_once(self, kernel: DenseKernel) -> int:
-        """Return the largest number of clients, each with a model of its own, of one call of compiled code."""
+        """Return the number of clients of one call of compiled code, each with its own model."""
         return min(kernel.most_clients, self.engine.limits.clients)
 
     def _examples_at_once(self, blocks: int) -> int:
@@ -338,9 +374,10 @@ class ExamplePlan:
         return min(blocks * block, self.engine.limits.examples)
 
     def _groups(self) -> list[_Group]:
-        """Return blocks of at most ``_MOST_ROWS`` examples of every client, those of similar size in one group.
+        """Return blocks of at most ``_MOST_ROWS`` examples of every client.
 
-        They are cut again if the engine has less memory than before.
+        Blocks of similar size form a group. They are cut again if the engine has less memory than
+        before.
         """
         if self._cut is not None and self._cut[0] == self.engine.limits:
             return self._cut[1]
@@ -351,20 +388,21 @@ class ExamplePlan:
         for start in range(0, int(self.counts.max(initial=0)), size):
             clients = np.flatnonzero(self.counts > start)
             length = np.minimum(self.counts[clients] - start, size)
-            most = max(
-                1, min(self.engine.cohort_size, self._examples_at_once(_GROUP) // int(length.max()))
-            )
+            fitting = self._examples_at_once(_GROUP) // int(length.max())
+            most = max(1, min(self.engine.cohort_size, fitting))
             for chunk in chunks(clients, np.ones_like(length), length, most):
-                members, count = clients[chunk], length[chunk][:, None]
+                members = clients[chunk]
+                count = length[chunk][:, None]
                 column = np.arange(count.max())
-                place = (self._starts[members] + start)[:, None] + np.minimum(column, count - 1)
+                first = (self._starts[members] + start)[:, None]
+                place = first + np.minimum(column, count - 1)
                 weight = (column < count) / self.counts[members][:, None]
-                rows = self.rows.index[to_device(place, device)]
-                groups.append(
-                    _Group(
-                        to_device(members, device), rows, to_device(weight, device, self.data.dtype)
-                    )
+                group = _Group(
+                    clients=to_device(members, device),
+                    rows=self.rows.index[to_device(place, device)],
+                    weight=to_device(weight, device, self.data.dtype),
                 )
+                groups.append(group)
         self._cut = self.engine.limits, groups
         return groups
 
@@ -380,9 +418,14 @@ def _number_of_blocks(examples: int, most: int) -> int:
 
 
 def _per_example(logits: Tensor, y: Tensor, hits: bool, lead: int) -> list[Tensor]:
-    """Return the loss of each example and, with ``hits``, whether it is correct (of a sequence the share of tokens)."""
+    """Return the loss of each example and, with ``hits``, whether it is correct.
+
+    Of a sequence it is the share of correct tokens.
+    """
     losses = example_losses(logits, y, lead)
     if not hits:
         return [losses]
     correct = logits.max(-1).indices == y
-    return [losses, correct if correct.dim() == lead else over_tokens(correct.double(), lead)]
+    if correct.dim() > lead:
+        correct = over_tokens(correct.double(), lead)
+    return [losses, correct]
