@@ -1,4 +1,7 @@
-"""One round of local work: a cohort is cut into parts, the parts are trained, their outcomes are put together."""
+"""One round of local work.
+
+A cohort is cut into parts, the parts are trained, and their results are put together.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,10 @@ class PartResult(NamedTuple):
 
 
 class CohortResult:
-    """The outcome of the local phase of a cohort, put together from its parts; several threads may call the methods.
+    """The result of the local phase of a cohort, put together from its parts.
 
-    Sums are formed in the order of the parts, whichever finishes first.
+    Several threads may call the methods. Sums are formed in the order of the parts, whichever
+    finishes first.
 
     Args:
         ids: The clients of the cohort [C].
@@ -79,8 +83,8 @@ class CohortResult:
         """Copy what the clients at ``rows`` have to their places in ``total``."""
         for name, v in some.items():
             if name not in total:
-                # of two threads', one is kept
-                total.setdefault(name, v.new_empty(len(self._ids), *v.shape[1:]))
+                place = v.new_empty(len(self._ids), *v.shape[1:])
+                total.setdefault(name, place)  # of two threads', one is kept
             total[name][rows] = v
 
     def add(self, item: tuple[int, Part], result: PartResult) -> None:
@@ -102,7 +106,10 @@ class CohortResult:
                 self._next += 1
 
     def missing(self) -> np.ndarray:
-        """Return the positions of the clients that have not finished; the parts are numbered from 0 again."""
+        """Return the positions of the clients that have not finished.
+
+        The parts are numbered from 0 again.
+        """
         for number in sorted(self._waiting):  # an allocation error has left a gap before these
             self._add_sums(self._waiting.pop(number))
         self._next = 0
@@ -110,7 +117,10 @@ class CohortResult:
 
     def _add_sums(self, sums: State) -> None:
         for name, v in sums.items():
-            self.sums[name] = self.sums[name].add_(v) if name in self.sums else v
+            if name in self.sums:
+                self.sums[name].add_(v)
+            else:
+                self.sums[name] = v
 
 
 class Cohort:
@@ -136,31 +146,32 @@ class Cohort:
         seed: int,
         purpose: Purpose,
     ) -> None:
-        self.ids, self.tau, self.data, self.work = ids, tau, data, work
-        self.measurements, self.engine, self.seed, self.purpose = (
-            measurements,
-            measurements.engine,
-            seed,
-            purpose,
-        )
+        self.ids = ids
+        self.tau = tau
+        self.data = data
+        self.work = work
+        self.measurements = measurements
+        self.engine = measurements.engine
+        self.seed = seed
+        self.purpose = purpose
         self._parts: tuple[bool, Limits, list[Part]] | None = None
 
     def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
-        device, dtype, counts = (
-            self.data.x.device,
-            self.data.dtype,
-            self.data.train.counts[self.ids],
-        )
+        device = self.data.x.device
+        dtype = self.data.dtype
+        counts = self.data.train.counts[self.ids]
         n = to_device(counts, device, dtype)
+        p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
+        draws = key(self.seed, Purpose.LOCAL, round)
         return ClientInfo(
             id=to_device(self.ids, device),
             n=n,
-            p=n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n)),
+            p=p,
             steps=to_device(self.tau, device, dtype),
             lr=torch.full_like(n, self.work.rate(round)),
             per_epoch=to_device(self.work.per_epoch(counts), device, dtype),
-            key=to_device(fold_in(key(self.seed, Purpose.LOCAL, round), self.ids), device),
+            key=to_device(fold_in(draws, self.ids), device),
             probe=probe or {},
         )
 
@@ -192,10 +203,7 @@ class Cohort:
         Raises:
             OutOfMemory: If the local phase of one client does not fit.
         """
-        kernel, plain = self.engine.kernel, not self.work.random and not self.work.augment
-        compiled = (
-            plain and kernel is not None and kernel.supports(algo.step) and kernel.reads(self.data)
-        )
+        compiled = self._is_compiled(algo)
         held_bytes = len(self.ids) * msg["w"].nbytes
         holds = held_bytes <= (SHARE_BYTES if compiled else _HELD_BYTES)
         summed = {} if holds or weights is None else weights
@@ -205,10 +213,7 @@ class Cohort:
         def train_part(item: tuple[int, Part]) -> PartResult:
             part = item[1]
             part_info = info.take(part.rows)
-            ids = part_info.id
-            states = {
-                k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()
-            }
+            states = read_rows(clients, part_info.id)
             uploads, states, local = part.local_phase(algo, msg, states, part_info, round)
             return PartResult(
                 uploads={k: v for k, v in uploads.items() if k not in summed},
@@ -226,11 +231,19 @@ class Cohort:
             lambda: self.engine.map(train_part, enumerate(missing_parts()), result.add),
             "clients",
             lambda: max(len(part.positions) for part in missing_parts()),
-            "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "
-            "local.batch_size, model or participation",
+            "the local phase of one client does not fit into memory next to the uploads of the "
+            "others; use a smaller local.batch_size, model or participation",
         )
-        result.uploads |= {k: v.to(result.types[k]) for k, v in result.sums.items()}
+        for name, total in result.sums.items():
+            result.uploads[name] = total.to(result.types[name])
         return result
+
+    def _is_compiled(self, algo: Algorithm) -> bool:
+        """Return whether the engine's compiled code carries out the local phase of a method."""
+        kernel = self.engine.kernel
+        if kernel is None or self.work.random or self.work.augment is not None:
+            return False
+        return kernel.supports(algo.step) and kernel.reads(self.data)
 
     def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""
@@ -248,8 +261,10 @@ class Cohort:
         whole = len(positions) == len(self.ids)
         if whole and self._parts is not None and self._parts[:2] == (compiled, limits):
             return self._parts[2]
-        ids, tau = self.ids[positions], self.tau[positions]
-        widths, kernel = self.work.widths(self.data.train.counts[ids]), self.engine.kernel
+        ids = self.ids[positions]
+        tau = self.tau[positions]
+        widths = self.work.widths(self.data.train.counts[ids])
+        kernel = self.engine.kernel
         if kernel is None or not compiled:
             cut = chunks(ids, tau, widths, self.engine.cohort_size)
         else:
@@ -262,18 +277,22 @@ class Cohort:
     def _shares(self, kernel: DenseKernel, cost: np.ndarray) -> list[np.ndarray]:
         """Return the clients of each call of compiled code, given the costs of all clients [C]."""
         most = min(kernel.most_clients, self.engine.limits.clients)
-        if len(cost) <= most:
-            return balanced(cost, kernel.threads(int(cost.sum()), self.engine.all_workers))
+        clients = len(cost)
+        if clients <= most:
+            threads = kernel.threads(int(cost.sum()), self.engine.all_workers)
+            return balanced(cost, threads)
         # sums over a large cohort depend on its shares, which must be the same for any number of
         # workers
-        count = max(-(-len(cost) // most), _LEAST_SHARES)
-        shares = np.array_split(np.arange(len(cost)), min(len(cost), count))
+        count = max(-(-clients // most), _LEAST_SHARES)
+        shares = np.array_split(np.arange(clients), min(clients, count))
         # the longest first, so that no thread waits for it alone
         return sorted(shares, key=lambda p: -cost[p].sum())
 
 
 class Part:
-    """Clients of a cohort that are trained together: in steps through an oracle, or in one call of compiled code.
+    """Clients of a cohort that are trained together.
+
+    They are trained in steps through an oracle, or in one call of compiled code.
 
     Args:
         cohort: The cohort.
@@ -322,18 +341,43 @@ class Part:
         else:
             order = key(cohort.seed, cohort.purpose, round)
             local = self.kernel.descend(
-                cohort.data, cohort.work, self.ids, self.tau, order, algo.step, msg, local, info
+                cohort.data,
+                cohort.work,
+                self.ids,
+                self.tau,
+                order,
+                algo.step,
+                msg,
+                local,
+                info,
             )
         return *algo.finish(msg, clients, local, info), local
 
     def measured(self, w: Tensor, needs: Set[str]) -> State:
-        """Return what a method needs of the last local models w [c, P] on the clients' training examples, [c]."""
+        """Return the measurements that a method needs of the local models w [c, P], [c].
+
+        They are taken on the clients' training examples.
+        """
         means = self._examples.means(w, hits="accuracy_after" in needs)
         after = {f"{name}_after": v for name, v in means.items()}
         return {name: v for name, v in after.items() if name in needs}
 
 
+def read_rows(states: State, ids: Tensor) -> State:
+    """Return the states of the clients ``ids`` [c] on the device of ``ids``.
+
+    The states of all clients [N, ...] may be on another one.
+    """
+    rows = {}
+    for name, v in states.items():
+        rows[name] = v.index_select(0, ids.to(v.device)).to(ids.device)
+    return rows
+
+
 def write_rows(states: State, ids: Tensor, new: State) -> None:
-    """Replace the states of the clients ``ids`` [c] in those of all clients [N, ...], wherever these are."""
+    """Replace the states of the clients ``ids`` [c] in those of all clients [N, ...].
+
+    The states of all clients may be on another device.
+    """
     for name, v in states.items():
         v.index_copy_(0, ids.to(v.device), new[name].to(v.device))

@@ -1,8 +1,8 @@
-"""The round loop and the exchange of clients and server in a round. It prints and writes nothing and knows no method.
+"""The round loop and the exchange of clients and server in a round.
 
-Most methods select, broadcast, train and aggregate. A set-up exchange, numbers made for the
-clients, trials, a second local phase and a change of the labels are fields of ``Algorithm`` and
-``Stage`` that are empty for other methods.
+It prints and writes nothing and knows no method. Most methods select, broadcast, train and
+aggregate. A set-up exchange, numbers made for the clients, trials, a second local phase and a
+change of the labels are fields of ``Algorithm`` and ``Stage`` that are empty for other methods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator
     snapshot = resume
     if snapshot is None:
         initial = Snapshot(
-            round=0, stage=0, server={"w": simulation.w}, clients={}, data=simulation.data
+            round=0,
+            stage=0,
+            server={"w": simulation.w},
+            clients={},
+            data=simulation.data,
         )
         snapshot = begin_stage(simulation, 0, initial)
         yield snapshot
@@ -99,7 +103,7 @@ class Snapshot(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """The exchange between the clients of one round and the server, for an observer; copy what is to be kept."""
+    """The exchange of one round, for an observer; copy what is to be kept."""
 
     round: int  # the number of the round, over all stages, from 1
     algorithm: Algorithm
@@ -109,7 +113,7 @@ class Exchange(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """Looks at what clients and server exchange; only for it are all uploads of a cohort held at once."""
+    """Looks at exchanges; for its rounds all uploads of a cohort are held at once."""
 
     # whether to look at a round, by its number over all stages, from 1
     wants: Callable[[int], bool]
@@ -150,7 +154,10 @@ class Simulation:
     def cohort(
         self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset
     ) -> Cohort:
-        """Return the clients ``ids`` with ``tau`` local steps each: the last cohort of this purpose if it is equal."""
+        """Return the clients ``ids`` with ``tau`` local steps each.
+
+        It is the last cohort of this purpose if that one is equal.
+        """
         cohort = self.cohorts.get(purpose)
         if (
             cohort is None
@@ -164,16 +171,25 @@ class Simulation:
     @cached_property
     def initial_losses(self) -> Tensor:
         """F_k of every client at the first model of the run, [N] float64."""
-        return self.measurements.mean_losses(self.data, np.arange(self.data.num_clients), self.w)
+        everyone = np.arange(self.data.num_clients)
+        return self.measurements.mean_losses(self.data, everyone, self.w)
 
 
 def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
-    stage, w, count = simulation.stages[number], snapshot.server["w"], snapshot.data.num_clients
-    algo = simulation.scenario.lasting(stage.algorithm)
+    """Return the snapshot in which a stage begins, with fresh states.
 
-    keep = (*stage.keep, *simulation.scenario.keeps)
-    server = algo.server_init(w, count) | {k: v for k, v in snapshot.server.items() if k in keep}
+    Entries that the stage keeps are those of the stage before.
+    """
+    stage = simulation.stages[number]
+    scenario = simulation.scenario
+    algo = scenario.lasting(stage.algorithm)
+    w = snapshot.server["w"]
+    count = snapshot.data.num_clients
+
+    server = algo.server_init(w, count)
+    for name, v in snapshot.server.items():
+        if name in stage.keep or name in scenario.keeps:
+            server[name] = v
 
     kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
     fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
@@ -203,15 +219,18 @@ def set_up(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> Snapshot
 
 
 def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPlan:
-    """Return the plan of the next round: its clients, their local steps and the method as it is carried out."""
-    scenario, seed, round = simulation.scenario, simulation.seed, snapshot.round
+    """Return the plan of the next round: its clients, their local steps and the method."""
+    scenario = simulation.scenario
+    seed = simulation.seed
+    round = snapshot.round
     counts = able = snapshot.data.train.counts
     if stage.eligible is not None:
         eligible = counts * stage.eligible(snapshot.server)
         able = eligible if eligible.any() else counts
 
     able = scenario.reachable(round, able)
-    ids = scenario.sampler(stage.sampler or simulation.sampler)(round, able, seed)
+    sampler = scenario.sampler(stage.sampler or simulation.sampler)
+    ids = sampler(round, able, seed)
     tau = simulation.work.tau(ids, counts[ids], seed, round)
     plan = RoundPlan(
         algorithm=stage.algorithm,
@@ -262,11 +281,16 @@ class Participants:
         return self.plan.idle(self.server)
 
     def info(self, w: Tensor) -> ClientInfo:
-        """Return the facts of the cohort, with measurements at the broadcast model ``w`` and the server's numbers."""
-        algo, cohort, measurements = self.algo, self.cohort, self.simulation.measurements
+        """Return the facts of the cohort.
+
+        They include measurements at the broadcast model ``w``, and the server's numbers.
+        """
+        algo = self.algo
+        cohort = self.cohort
+        measurements = self.simulation.measurements
         probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
-        # gradients are uploads
-        self.bytes_up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})
+        measured = {k: v for k, v in probe.items() if v.dim() == 1}  # gradients are uploads
+        self.bytes_up += nbytes(measured)
         if "loss_init" in algo.needs:
             probe["loss_init"] = self.simulation.initial_losses[to_device(cohort.ids, w.device)]
         probe = self.plan.reported(cohort.ids, probe)
@@ -274,7 +298,8 @@ class Participants:
         if algo.instruct is None:
             return info
         numbers = algo.instruct(self.server, info)
-        self.bytes_down += nbytes({k: v[:1] for k, v in numbers.items()}) * len(self.plan.receivers)
+        of_one_client = nbytes({k: v[:1] for k, v in numbers.items()})
+        self.bytes_down += of_one_client * len(self.plan.receivers)
         return replace(info, probe=probe | numbers)
 
     def train(self, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
@@ -285,13 +310,15 @@ class Participants:
             models. Entries that the method averages (``Averaging``) are their weighted sums [P],
             however the cohort was trained.
         """
-        algo, server, round, clients = self.algo, self.server, self.plan.round, self.before.clients
+        algo = self.algo
+        server = self.server
+        round = self.plan.round
+        clients = self.before.clients
         observers = [o for o in self.simulation.observers if o.wants(round + 1)]
         weights = None
         if not observers and algo.deliver is None:  # which need all uploads
-            weights = {
-                k: weighting(server, info) for k, weighting in algo.averaging.weights.items()
-            }
+            weightings = algo.averaging.weights
+            weights = {k: weighting(server, info) for k, weighting in weightings.items()}
         in_place = weights is not None and algo.personal is None
 
         trained = self.cohort.train(
@@ -317,29 +344,36 @@ class Participants:
         self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
 
     def _second_phase(self, message: State) -> State:
-        """Return the client states after the second local phase, if the method has one; nothing is sent in it."""
-        algo, ids, round = self.algo, self.plan.ids, self.plan.round
+        """Return the client states after the second local phase, if the method has one.
+
+        Nothing is sent in it.
+        """
+        algo = self.algo
         if algo.personal is None:
             return {}
-        cohort = self.simulation.cohort(
-            Purpose.PERSONAL, ids, self._personal_steps(ids), self.before.data
-        )
+        ids = self.plan.ids
+        round = self.plan.round
+        tau = self._personal_steps(ids)
+        cohort = self.simulation.cohort(Purpose.PERSONAL, ids, tau, self.before.data)
         info = cohort.info(algo.weights, round)
-        return cohort.train(algo.personal, message, self.before.clients, info, round).client_states
+        trained = cohort.train(algo.personal, message, self.before.clients, info, round)
+        return trained.client_states
 
     def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
         """Return the steps of clients in the second local phase, which no deadline ends."""
-        plan, counts = self.plan, self.before.data.train.counts[ids]
-        return self.simulation.work.tau(
-            ids, counts, plan.seed, plan.round, self.algo.personal_epochs
-        )
+        plan = self.plan
+        counts = self.before.data.train.counts[ids]
+        epochs = self.algo.personal_epochs
+        return self.simulation.work.tau(ids, counts, plan.seed, plan.round, epochs)
 
     def run_trials(
         self, trials: Trials, uploads: State, info: ClientInfo
     ) -> tuple[State, ClientInfo]:
-        """Return the uploads and facts with the losses of models that the server makes and clients measure."""
+        """Return the uploads and facts with the losses of the models that the server proposes."""
         proposed = trials.propose(self.server, uploads, info)
-        models, ids, data = proposed["trials"], self.plan.ids, self.before.data
+        models = proposed["trials"]
+        ids = self.plan.ids
+        data = self.before.data
         probe = dict(info.probe)
         if trials.drawn:
             draw = key(self.plan.seed, Purpose.TRIALS, self.plan.round)
@@ -358,10 +392,12 @@ class Participants:
 
 def end_round(participants: Participants, stage: Stage, server: State) -> Snapshot:
     """Return the snapshot after a round whose method has left the state ``server``."""
-    before, plan = participants.before, participants.plan
+    before = participants.before
+    plan = participants.plan
+    kept = {k: before.server[k] for k in stage.keep}
     return before._replace(
         round=before.round + 1,
-        server=plan.remembered(server | {k: before.server[k] for k in stage.keep}),
+        server=plan.remembered(server | kept),
         cohort=plan.ids,
         client_steps=before.client_steps + participants.client_steps,
         bytes_up=before.bytes_up + participants.bytes_up,
@@ -371,11 +407,14 @@ def end_round(participants: Participants, stage: Stage, server: State) -> Snapsh
 
 def change_labels(simulation: Simulation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
     """Return the snapshot with the states and labels that a stage changes after its round ``t``."""
-    data, clients = snapshot.data, snapshot.clients
+    data = snapshot.data
+    clients = snapshot.clients
     predict_fn = partial(simulation.measurements.predictions, data)
     server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, data.y, predict_fn)
     # which stay where they are: a checkpoint may hold that place, not the tensor
     for name, v in clients.items():
         if changed[name] is not v:
             v.copy_(changed[name])
-    return snapshot._replace(server=server, data=data if y is data.y else data.relabelled(y))
+    if y is not data.y:
+        data = data.relabelled(y)
+    return snapshot._replace(server=server, data=data)

@@ -294,10 +294,9 @@ class ExamplePlan:
         self, kernel: DenseKernel, w: Tensor, hits: bool = False, gradients: bool = False
     ) -> tuple[list[Tensor], Tensor]:
         """Return sums as ``sums`` does, and with ``gradients`` those [C, P] of the mean losses."""
+        pieces = self._pieces
         if gradients:  # which are not put together from pieces
             pieces = _Pieces(np.arange(len(self.ids)), self._starts, self.counts)
-        else:
-            pieces = self._pieces
         owner, starts, counts = pieces
         examples = kernel.examples(self.data.x, self.data.y, self.data)
 
