@@ -50,10 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return status
     except BrokenPipeError:
         # Python flushes it once more at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        return _explained(error, debug, any(text.lower() == "force=true" for text in typed))
+        forced = any(text.lower() == "force=true" for text in typed)
+        return _explained(error, debug, forced)
 
 
 def _execute(typed: list[str], debug: bool) -> int:
@@ -111,7 +113,10 @@ def _execute_command(command: str, values: dict[str, Any]) -> int:
     return result.status
 
 
-def _accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(
+    function: Callable[..., Any],
+    values: Mapping[str, Any],
+) -> dict[str, Any]:
     """Return the values that are arguments of a function."""
     return {name: values[name] for name in signature(function).parameters if name in values}
 
@@ -122,7 +127,11 @@ def _command(typed: list[str]) -> tuple[str, list[str]]:
     Raises:
         RequestError: If the first argument is neither a command nor an override.
     """
-    before = 2 if typed[0] in ("--config-dir", "-cd") else int(typed[0].startswith("--config-dir="))
+    before = 0  # number of arguments before the command
+    if typed[0] in ("--config-dir", "-cd"):
+        before = 2
+    elif typed[0].startswith("--config-dir="):
+        before = 1
     first = typed[before] if len(typed) > before else ""
     if first in COMMANDS:
         return first, [*typed[:before], *typed[before + 1 :]]

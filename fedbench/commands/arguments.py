@@ -237,7 +237,6 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _argument(
             "run", metavar="RUN", help="directory of the run, which it prints as its last line"
         ),
-        _flag("--plot", help="also draw its curves in RUN/curves.png"),
     ),
     "plot": (
         _RESULTS,

@@ -4,6 +4,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from fedbench.commands.arguments import LISTED
@@ -49,7 +50,7 @@ def execute(
     elif group == "data":
         print(_data_card(name, config_dir))
     else:
-        print(card("data/partition" if group == "partition" else group, name, config_dir))
+        print(card(_group(group), name, config_dir))
     return CommandResult()
 
 
@@ -58,16 +59,20 @@ def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
     if listed == "table":
         return table_names()
     if listed == "metric":
-        return [
-            *(
-                (m.name, f"{m.axis}{f'; {m.direction} is better' if m.direction else ''}")
-                for m in CATALOGUE.values()
-            ),
-            ("client:K", "accuracy of client K (%)"),
-            ("val_NAME", "NAME on validation examples, for objective"),
-        ]
-    files = _files("data/partition" if listed == "partition" else listed, config_dir)
+        rows = []
+        for metric in CATALOGUE.values():
+            better = f"; {metric.direction} is better" if metric.direction else ""
+            rows.append((metric.name, metric.axis + better))
+        rows.append(("client:K", "accuracy of client K (%)"))
+        rows.append(("val_NAME", "NAME on validation examples, for objective"))
+        return rows
+    files = _files(_group(listed), config_dir)
     return [(name, read(path).about) for name, path in files.items()]
+
+
+def _group(listed: str) -> str:
+    """Return the config group that is listed under a name."""
+    return "data/partition" if listed == "partition" else listed
 
 
 def _files(group: str, config_dir: Path | None) -> dict[str, Path]:
@@ -88,14 +93,13 @@ def _data_card(name: str, config_dir: Path | None) -> str:
     tree, choices = Composer(config_dir).composed([f"data={name}"])
     target = str(tree["data"]["source"]["_target_"])
     source = citation(target)
+    licence = "not recorded: the source is not one of fedbench's"
     facts = {
         "data": f"{name}: {read(file).about}",
         "partition": choices.get("data/partition") or "natural: as the source records it",
         "model": choices.get("model"),
         "source": target,
-        "licence": source.licence
-        if source
-        else "not recorded: the source is not one of fedbench's",
+        "licence": source.licence if source else licence,
         "cite": source.reference if source else "not recorded",
     }
     return "\n".join(f"{fact:<9}  {text}" for fact, text in facts.items() if text)
@@ -122,12 +126,10 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     lines = [f"{name}: {about}" if about else name]
     if target not in ("", "null"):
         lines += ["", _documentation(target, section)]
-    try:
-        space = {
-            axis.key: axis.text.partition("=")[2] for axis in search_space(name, config_dir, ())
-        }
-    except RequestError:  # no method, or one without a search space
-        space = {}
+    space = {}
+    with suppress(RequestError):  # no method, or one without a search space
+        for axis in search_space(name, config_dir, ()):
+            space[axis.key] = axis.text.partition("=")[2]
     if keys:
         lines += ["", "keys:"]
     for key in keys.values():
@@ -138,11 +140,9 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
             key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      "
         )
 
-    own = (
-        f"--config-dir {config_dir} "
-        if config_dir is not None and file.is_relative_to(config_dir)
-        else ""
-    )
+    own = ""
+    if config_dir is not None and file.is_relative_to(config_dir):
+        own = f"--config-dir {config_dir} "
     first = f" {section}.{next(iter(keys))}=..." if keys else ""
     return "\n".join([*lines, "", f"use: fedbench {own}{group}={name}{first}"])
 

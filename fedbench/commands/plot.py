@@ -65,7 +65,8 @@ def plot(
             f"(at most {_MOST_PANELS} and {_MOST_LINES}); "
             "choose some with --where KEY=VALUE, such as --where algo=fedavg"
         )
-    if log and not any((series.y > 0).any() for panel in panels for series in panel.series):
+    series = [series for panel in panels for series in panel.series]
+    if log and not any((line.y > 0).any() for line in series):
         raise RequestError(f"--log needs values above 0, and {y} has none")
 
     (page,) = draw(file, plots.curves, "", panels, log_y=log)

@@ -73,11 +73,10 @@ def report(
     test = partial(compare_runs, baseline=baseline, alpha=0.05 if alpha is None else alpha)
     if latex:
         runs, left_out = runs_below(folder)
-        metrics = METRICS if metric is None else tuple(dict.fromkeys(metric.split(",")))
+        metrics = METRICS if metric is None else dict.fromkeys(metric.split(","))
         place = target or folder / "paper"
-        files = write_manuscript(
-            runs, place, [test(runs, compare or "algo", name) for name in metrics]
-        )
+        comparisons = [test(runs, compare or "algo", name) for name in metrics]
+        files = write_manuscript(runs, place, comparisons)
         text = "\n".join(f"written: {place / name}" for name in files)
         page = place / files[0]
     elif columns:
@@ -90,14 +89,13 @@ def report(
         if paper is not None:
             choice("--paper", paper, papers())
         # no date by default, so that equal runs give equal bytes
-        footer = (
-            f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}"
-            if dated
-            else ""
-        )
-        comparison = (
-            partial(test, key=compare, metric=metric or "accuracy_mean") if compare else None
-        )
+        footer = ""
+        if dated:
+            today = datetime.now(UTC)
+            footer = f"Written on {today:%Y-%m-%d} by fedbench {fedbench.__version__}"
+        comparison = None
+        if compare:
+            comparison = partial(test, key=compare, metric=metric or "accuracy_mean")
         text, left_out = write_report(folder, target, paper, compare=comparison, footer=footer)
         page = (target or folder / "report") / PAGE
     print(text)

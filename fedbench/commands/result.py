@@ -1,8 +1,12 @@
 """The result of a command."""
 
+import shlex
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedbench.runs.executors.base import RunResult
 from fedbench.runs.run import Run
 
 
@@ -19,3 +23,15 @@ class CommandResult:
     status: int = 0
     page: Path | None = None
     runs: tuple[Run, ...] = ()
+
+
+def print_errors(results: Iterable[RunResult], config_dir: Path | None) -> None:
+    """Print the errors of runs, and the commands that repeat failed runs."""
+    options = [] if config_dir is None else ["--config-dir", str(config_dir)]
+    for result in results:
+        run = " ".join(result.overrides)
+        if result.error:
+            print(f"fedbench: {result.status}: {run}: {result.error}", file=sys.stderr)
+        if result.status == "failed":
+            command = shlex.join(["fedbench", *options, *result.overrides])
+            print(f"fedbench: to repeat it: {command}", file=sys.stderr)

@@ -19,16 +19,14 @@ _WIDTH = 32  # of a curve, in characters
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def execute(run: str | Path, plot: bool = False) -> CommandResult:
-    """Print one run, and draw its curves if ``plot`` is true.
+def execute(run: str | Path) -> CommandResult:
+    """Print one run.
 
     Args:
         run: Directory of the run, or a directory above it that has no other run.
-        plot: Draw the curves in the run's directory.
 
     Raises:
-        NotWritten: If the picture cannot be written.
-        RequestError: If there is no such run, or one to be drawn is not done.
+        RequestError: If there is no such run.
         DamagedRun: If the run's files cannot be read.
     """
     path = _only_run(user_path("RUN", run))
@@ -41,12 +39,6 @@ def execute(run: str | Path, plot: bool = False) -> CommandResult:
         f"in Python: fedbench.load_results({str(path)!r})",
     ]
     print("\n".join(lines))
-    if plot:
-        from fedbench.reports import canvas, figures, plots  # which import matplotlib
-
-        panels = figures.curve_panels([loaded], figures.measured_fields([loaded]))
-        for file in canvas.draw(path / "curves.png", plots.curves, "", panels):
-            print(f"written: {file}")
     return CommandResult()
 
 
@@ -99,6 +91,7 @@ def _numbers(run: Run) -> Iterator[str]:
 
 def sparkline(values: np.ndarray) -> str:
     """Return values [T] as blocks, each as high as the mean of an equal span of values."""
-    means = np.array([part.mean() for part in np.array_split(values, min(_WIDTH, len(values)))])
+    parts = np.array_split(values, min(_WIDTH, len(values)))
+    means = np.array([part.mean() for part in parts])
     heights = (means - values.min()) / (np.ptp(values) or 1.0)
     return "".join(_BLOCKS[round(7 * height)] for height in heights)

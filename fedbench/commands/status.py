@@ -39,10 +39,8 @@ def execute(
 
     listed = [run for run in runs if all or run.state != "done"]
     if listed:
-        print(
-            status_table(sorted(listed, key=lambda run: STATES.index(run.state)), folder),
-            end="\n\n",
-        )
+        listed.sort(key=lambda run: STATES.index(run.state))
+        print(status_table(listed, folder), end="\n\n")
     counts = Counter(run.state for run in runs)
     for state, hint in _HINTS.items():
         if counts[state]:

@@ -1,11 +1,10 @@
 """``fedbench -m KEY=V1,V2 ...``: every combination, here or through a launcher of Hydra."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.commands.result import CommandResult
+from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
@@ -40,7 +39,8 @@ def execute(
     launcher = [o.text for o in parsed if o.key.startswith(("hydra.", "hydra/"))]
     axes = [o for o in parsed if o.text not in launcher]
     for text in launcher:
-        if text.startswith(("hydra.sweeper", "hydra/sweeper")) and not text.startswith(BATCH_SIZE):
+        is_sweeper = text.startswith(("hydra.sweeper", "hydra/sweeper"))
+        if is_sweeper and not text.startswith(BATCH_SIZE):
             raise RequestError(
                 f"{text}: type the axes of the sweep as overrides, such as seed=0,1,2"
             )
@@ -80,18 +80,7 @@ def _summarise(
         folder: Directory of the results.
         launched: Whether a launcher of Hydra has carried out the runs, which prints nothing here.
     """
-    own = [] if config_dir is None else ["--config-dir", str(config_dir)]
-    for result in results:
-        if result.error:
-            print(
-                f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}",
-                file=sys.stderr,
-            )
-        if result.status == "failed":
-            print(
-                f"fedbench: to repeat it: {shlex.join(['fedbench', *own, *result.overrides])}",
-                file=sys.stderr,
-            )
+    print_errors(results, config_dir)
     # a directory counts once, however many runs led to it
     paths = dict.fromkeys(result.path for result in results)
     runs = [read_run(path) for path in paths if path is not None]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from fedbench.analysis.compare import compare
 from fedbench.analysis.stats import least_blocks
-from fedbench.commands.result import CommandResult
+from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
@@ -67,7 +67,8 @@ def execute(
 
     searches = [study.search() for study in studies]
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
-    text, chapter = _write_search(searches, shlex.join(["fedbench", command, *own, *overrides]))
+    typed = shlex.join(["fedbench", command, *own, *overrides])
+    text, chapter = _write_search(searches, typed)
     print(f"\n{text}")
     chosen = [tuned for tuned in searches if tuned.best is not None]
     complete = len(chosen) == len(searches)
@@ -81,12 +82,7 @@ def execute(
     configs = [composer.config(overrides) for overrides in _table_runs(chosen)]
     batch = RunBatch(configs, config_dir, debug)
     executor.execute(batch)
-    for result in batch.results:
-        if result.error:
-            print(
-                f"fedbench: {result.status}: {' '.join(result.overrides)}: {result.error}",
-                file=sys.stderr,
-            )
+    print_errors(batch.results, config_dir)
     runs = [read_run(result.path) for result in batch.results if result.path is not None]
     text, page = _write_comparison(studies, runs, chapter)
     print(f"\n{text}")
@@ -147,7 +143,8 @@ def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter
     replace_file(
         folder / PAGE, page_text(Content(f"Tuning on {config.task_name}", chapters=(chapter,)))
     )
-    if methods := ",".join(tuned.study.method for tuned in searches if tuned.best is not None):
+    methods = ",".join(tuned.study.method for tuned in searches if tuned.best is not None)
+    if methods:
         conf = config.results_dir / TUNING / "conf"
         file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +190,9 @@ def _write_comparison(
     Returns:
         The comparison with the names of the files, and the page.
     """
-    config, request, folder = studies[0].config, studies[0].request, _folder(studies)
+    config = studies[0].config
+    request = studies[0].request
+    folder = _folder(studies)
     compared = compare(runs, "algo", request.metric, request.baseline)
     text = compared_text(compared)
     replace_file(folder / "compared.md", text + "\n")

@@ -79,12 +79,15 @@ def read(path: Path) -> ConfigFile:
     head = list(takewhile(lambda line: line.startswith("#"), lines))
     about = [_plain(line) for line in head if "@package" not in line]
 
-    nodes = [node for node in _keys(text) if node[0].split(".")[0] != "defaults"]
+    nodes = [node for node in _keys(text) if _section(node[0]) != "defaults"]
     comments = _comments(lines, nodes, first_row=len(head))
     keys = []
     for name, _, value in nodes:
-        written = "" if _is_block(value) else text[value.start_mark.index : value.end_mark.index]
-        keys.append(Key(name, written, " ".join(comments.get(name, ()))))
+        written = ""
+        if not _is_block(value):
+            written = text[value.start_mark.index : value.end_mark.index]
+        comment = " ".join(comments.get(name, ()))
+        keys.append(Key(name, written, comment))
 
     # files taken over into this file's package; entries that are mappings are choices of groups
     defaults = (from_yaml(text) or {}).get("defaults", [])
@@ -97,7 +100,10 @@ def read(path: Path) -> ConfigFile:
     )
 
 
-def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[str, str]:
+def comments(
+    choices: Mapping[str, str | None],
+    roots: Sequence[Path],
+) -> dict[str, str]:
     """Return the comments that explain a composed configuration, per dotted key.
 
     Of the files that set a key, the last one with a comment on it counts. A section that a group
@@ -112,16 +118,20 @@ def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[s
         RequestError: If a chosen file does not exist.
     """
     files = [(read(_file(roots, "config")), "")]
-    for group in (*_FIRST, *(c for c in choices if c not in _FIRST)):
-        if name := choices.get(group):
+    for group in dict.fromkeys((*_FIRST, *choices)):
+        name = choices.get(group)
+        if name:
             files += _files(roots, group, name, group.replace("/", "."))
+
     by_key: dict[str, str] = {}
     for file, package in files:
         prefix = f"{package}." if package else ""
-        by_key |= {f"{prefix}{key.name}": key.comment for key in file.keys if key.comment}
+        for key in file.keys:
+            if key.comment and _section(key.name) != "presets":
+                by_key[f"{prefix}{key.name}"] = key.comment
         if package and file.about:
             by_key[package] = file.about
-    return {key: comment for key, comment in by_key.items() if key.split(".")[0] != "presets"}
+    return by_key
 
 
 def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
@@ -160,11 +170,20 @@ def _keys(text: str) -> Iterator[Node]:
     return walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
 
 
+def _section(key: str) -> str:
+    """Return the first part of a dotted key."""
+    return key.partition(".")[0]
+
+
 def _is_block(value: yaml.Node) -> bool:
     return isinstance(value, yaml.CollectionNode) and not value.flow_style
 
 
-def _comments(lines: Sequence[str], nodes: Sequence[Node], first_row: int) -> dict[str, list[str]]:
+def _comments(
+    lines: Sequence[str],
+    nodes: Sequence[Node],
+    first_row: int,
+) -> dict[str, list[str]]:
     """Return the comment lines of each key: above it, at its end, and continued below."""
     starts = {key.start_mark.line: name for name, key, _ in nodes}
     ends = {}
@@ -223,8 +242,9 @@ def citation(target: str) -> Citation | None:
     before, _, name = target.partition("fedbench.data.sources.")
     if before:
         return None
-    known = from_yaml((CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8"))
-    entry = known.get(name) or known.get(name.partition(".")[0])
+    text = (CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8")
+    citations = from_yaml(text)
+    entry = citations.get(name) or citations.get(_section(name))
     return Citation(**entry) if entry else None
 
 
@@ -232,4 +252,6 @@ def citation(target: str) -> Citation | None:
 def method_name(algo: str) -> str:
     """Return a method's name as papers print it, by the head of its config file; else ``algo``."""
     path = CONFIG_DIR / "algo" / f"{algo}.yaml"
-    return re.split(r" \(|:", read(path).about)[0] if path.is_file() else algo
+    if not path.is_file():
+        return algo
+    return re.split(r" \(|:", read(path).about)[0]

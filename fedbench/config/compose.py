@@ -130,18 +130,15 @@ class Composer:
         config = replace(config, stored_tree=stored(written, config.tree))
         if config.names.experiment is None:
             # with an experiment they may be those of a paper's row and of a reduced profile
-            if config.local.steps and {"local.epochs", "local.steps"} <= {
-                key for o in overrides for key in o.keys
-            }:
+            given = _set_keys(overrides)
+            if config.local.steps and {"local.epochs", "local.steps"} <= given:
                 raise RequestError(
                     "local.epochs and local.steps are both given; steps replace epochs: remove one"
                 )
             return config
-        return (
-            replace(config, departures=self._departures(config.names, written))
-            if departures
-            else config
-        )
+        if departures:
+            return replace(config, departures=self._departures(config.names, written))
+        return config
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
         """Return the configuration with presets merged in, with or without interpolations resolved.
@@ -178,9 +175,10 @@ class Composer:
 
         departures: dict[str, list[Any]] = {}
         for key in sorted(actual.keys() | baseline.keys()):
-            change = [baseline.get(key), actual.get(key)]
-            if change[0] != change[1] and key.split(".")[0] not in REPORTING_KEYS:
-                departures[key] = change
+            section = key.partition(".")[0]
+            published, given = baseline.get(key), actual.get(key)
+            if published != given and section not in REPORTING_KEYS:
+                departures[key] = [published, given]
         return departures
 
     def _written(self, overrides: Sequence[Override]) -> Composed:
@@ -196,14 +194,16 @@ class Composer:
                     f"{o.key} has several values{values}; "
                     "to run each of them, add -m; a list is [A,B]"
                 )
-            if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
+            is_closed = o.key.startswith("data.") and not o.key.startswith(_OPEN)
+            if o.added and is_closed:
                 raise RequestError(
                     f"unknown key {o.key}; "
                     "`fedbench --cfg job data=NAME` shows the keys of a data set"
                 )
 
+        chosen = tuple(o.text for o in overrides if o.chooses)
         try:
-            tree, choices = self._of_groups(tuple(o.text for o in overrides if o.chooses))
+            tree, choices = self._of_groups(chosen)
             for o in overrides:
                 if o.added:
                     raise KeyError(o.key)
@@ -211,12 +211,11 @@ class Composer:
                     tree = _with_value(tree, o.key.split("."), o.value)
         except KeyError:
             tree, choices = self._by_hydra("config", tuple(o.text for o in overrides))
-        merged = merge_presets(
-            tree, str(choices["algo"]), {key for o in overrides for key in o.keys}
-        )
-        return {
-            key: value for key, value in merged.items() if value or key not in SCENARIOS
-        }, choices
+        merged = merge_presets(tree, str(choices["algo"]), _set_keys(overrides))
+        for group in SCENARIOS:
+            if not merged[group]:
+                del merged[group]
+        return merged, choices
 
     def _of_groups(self, texts: tuple[str, ...]) -> Composed:
         """Return the configuration of choices; the method's section is composed apart."""
@@ -256,10 +255,17 @@ class Composer:
 
     def _known(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices among overrides make."""
-        chosen = tuple(
-            o.text for o in overrides if o.chooses and options(o.key) and "@" not in o.text
-        )
-        return list(leaves(self._by_hydra("config", chosen)[0]))
+        chosen = []
+        for o in overrides:
+            if o.chooses and options(o.key) and "@" not in o.text:
+                chosen.append(o.text)
+        tree, _ = self._by_hydra("config", tuple(chosen))
+        return list(leaves(tree))
+
+
+def _set_keys(overrides: Sequence[Override]) -> set[str]:
+    """Return the configuration keys that overrides set."""
+    return {key for o in overrides for key in o.keys}
 
 
 @contextmanager
@@ -363,9 +369,13 @@ def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
         written: The configuration.
         known: Sections that have been resolved, by their text; others are added.
     """
-    texts = [text for text in map(str, written.values()) if _REFERENCE.search(text)]
+    texts = filter(_REFERENCE.search, map(str, written.values()))
     words = set(re.findall(r"\w+", " ".join(texts)))
-    sections = {key: value for key, value in written.items() if key in words or str(value) in texts}
+    sections = {}
+    for key, value in written.items():
+        if key in words or _REFERENCE.search(str(value)):
+            sections[key] = value
+
     known = {} if known is None else known
     text = str(sections)
     if text not in known:
@@ -373,7 +383,7 @@ def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
             OmegaConf.create(sections), resolve=True, throw_on_missing=True
         )
         known[text] = values
-    return {**written, **known[text]}
+    return written | known[text]
 
 
 def stored(written: Tree, tree: Tree) -> Tree:
@@ -384,8 +394,11 @@ def stored(written: Tree, tree: Tree) -> Tree:
         tree: The same one, resolved.
     """
     values = leaves(tree)
-    given = [values.get(key) for key, text in leaves(written).items() if "oc.env" in str(text)]
-    secrets = [str(value) for value in given if value and isinstance(value, str | list)]
+    secrets = []
+    for key, text in leaves(written).items():
+        value = values.get(key)
+        if "oc.env" in str(text) and value and isinstance(value, str | list):
+            secrets.append(str(value))
     kept: Tree = _as_written(tree, written, secrets)
     return kept
 
@@ -398,5 +411,6 @@ def _as_written(value: Any, written: Any, secrets: Sequence[str]) -> Any:
             name: _as_written(inner, texts.get(name, inner), secrets)
             for name, inner in value.items()
         }
-    is_secret = isinstance(value, str | list) and any(secret in str(value) for secret in secrets)
-    return written if is_secret else value
+    if isinstance(value, str | list) and any(secret in str(value) for secret in secrets):
+        return written
+    return value

@@ -106,15 +106,21 @@ def meant(key: str, known: Sequence[str]) -> str:
     if options(group):
         return f"; did you mean {group}?"
 
-    first_section = key.split(".")[0]
+    first_section = key.partition(".")[0]
+
+    def distance(other: str) -> tuple[bool, int]:
+        return other.partition(".")[0] != first_section, other.count(".")
+
     by_leaf = {name: name for name in GROUPS}
-    for other in sorted(known, key=lambda k: (k.split(".")[0] != first_section, k.count("."))):
+    for other in sorted(known, key=distance):
         if not other.startswith("presets."):
             by_leaf.setdefault(other.rpartition(".")[2], other)
     if leaf in by_leaf:
         return f"; did you mean {by_leaf[leaf]}?"
-    others = _of_other_choices(leaf, section)
-    similar = others or [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, 1)]
+    similar = _of_other_choices(leaf, section)
+    if not similar:
+        nearest_leaves = difflib.get_close_matches(leaf, by_leaf, 1)
+        similar = [by_leaf[name] for name in nearest_leaves]
     return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
@@ -125,13 +131,13 @@ def _of_other_choices(leaf: str, section: str) -> list[str]:
         prefix = group.replace("/", ".")
         if section and not f"{prefix}.".startswith(f"{section}."):
             continue
-        files = [CONFIG_DIR / group / f"{name}.yaml" for name in options(group)]
-        names = [
-            file.stem
-            for file in files
-            if leaf in (from_yaml(file.read_text(encoding="utf-8")) or {})
-        ]
+        names = []
+        for name in options(group):
+            text = (CONFIG_DIR / group / f"{name}.yaml").read_text(encoding="utf-8")
+            if leaf in (from_yaml(text) or {}):
+                names.append(name)
         if names:
-            few = ", ".join(names[:_MOST_CHOICES]) + (", ..." if len(names) > _MOST_CHOICES else "")
-            keys.append(f"{prefix}.{leaf} (with {group}={few})")
+            if len(names) > _MOST_CHOICES:
+                names[_MOST_CHOICES:] = ["..."]
+            keys.append(f"{prefix}.{leaf} (with {group}={', '.join(names)})")
     return keys

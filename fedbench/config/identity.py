@@ -96,7 +96,7 @@ def identify(config: Tree) -> Identity:
     for path, section in _sections(tree):
         target = str(section.get("_target_", ""))
         module, dot, _ = target.rpartition(".")
-        key = ".".join(map(str, path))
+        key = _dotted(path)
         if dot and not within_fedbench(module):
             try:
                 code[module] = marks(module)
@@ -112,17 +112,25 @@ def identify(config: Tree) -> Identity:
     for (*above, last), digest in files.items():
         reduce(getitem, above, tree)[last] = digest
     tree["init"] = tree["init"]["path"]
-    if used := {module: _hash(sources) for module, sources in code.items() if sources}:
-        tree["code"] = used
+    used = {module: sources for module, sources in code.items() if sources}
+    if used:
+        tree["code"] = {module: _hash(sources) for module, sources in used.items()}
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
+    source_digests: dict[str, str] = {}
+    for sources in code.values():
+        source_digests |= sources
     facts = {
         "identity_format": IDENTITY_FORMAT,
         "revision": revisions,
-        "files": {".".join(map(str, path)): digest for path, digest in files.items()},
-        "code": {name: mark for sources in code.values() for name, mark in sources.items()},
+        "files": {_dotted(path): digest for path, digest in files.items()},
+        "code": source_digests,
     }
     return Identity(_hash(_canonical(tree))[:10], facts)
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path))
 
 
 def setting(config: Tree) -> Tree:
@@ -133,8 +141,11 @@ def setting(config: Tree) -> Tree:
 def _numbers(section: Tree, prefix: str = "") -> Tree:
     """Return a configuration without the seed, neutral keys and options with earlier meanings."""
     target = section.get("_target_")
-    added = ADDED.get(stable(target), {}) if isinstance(target, str) else {}
+    added = {}
+    if isinstance(target, str):
+        added = ADDED.get(stable(target), {})
     later = _DEFAULTS_ADDED_LATER | {f"{prefix}{name}": value for name, value in added.items()}
+
     tree: Tree = {}
     for name, value in section.items():
         key = f"{prefix}{name}"
@@ -142,8 +153,9 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
             if nested := _numbers(value, f"{key}."):
                 tree[name] = nested
             continue
-        neutral = f"{key}.".startswith(_NEUTRAL) and key != "engine.precision"
-        if not neutral and not (key in later and value == later[key]):
+        is_neutral = f"{key}.".startswith(_NEUTRAL) and key != "engine.precision"
+        is_earlier = key in later and value == later[key]
+        if not is_neutral and not is_earlier:
             tree[name] = value
     return tree
 
@@ -160,7 +172,8 @@ def _canonical(value: Any, key: str = "") -> Any:
 
 
 def _hash(tree: object) -> str:
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(tree, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sections(section: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree]]:
@@ -178,7 +191,8 @@ def _revision(target: str) -> int:
     The file is read and not imported. A method's revision is raised when its results change,
     also by a change of what it imports.
     """
-    file = _PACKAGE.parent / (target.rpartition(".")[0].replace(".", "/") + ".py")
+    module = target.rpartition(".")[0]
+    file = _PACKAGE.parent / f"{module.replace('.', '/')}.py"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     revision = re.search(r"^REVISION = (\d+)\b", text, re.M)
     return int(revision[1]) if revision else 1
@@ -205,35 +219,37 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
     if within_fedbench(partition.get("_target_")):
         named["data", "partition", "file"] = partition.get("file")
 
-    own: list[KeyPath] = []
-    for path, section in _sections(
-        {name: part for name, part in config.items() if name != "tracker"}
-    ):
+    user_sections: list[KeyPath] = []
+    for path, section in _sections({**config, "tracker": {}}):
         if "_target_" in section and not within_fedbench(section["_target_"]):
-            own.append(path)
-        if any(path[: len(above)] == above for above in own):
-            named |= {
-                (*path, k): v for k, v in section.items() if k != "_target_" and _looks_like_path(v)
-            }
+            user_sections.append(path)
+        if not any(path[: len(above)] == above for above in user_sections):
+            continue
+        for name, value in section.items():
+            if name != "_target_" and _looks_like_path(value):
+                named[*path, name] = value
     if not within_fedbench(source.get("_target_")):
-        named |= {
-            ("data", k): v for k, v in data.items() if _looks_like_path(v) and v in source.values()
-        }
+        for name, value in data.items():
+            if _looks_like_path(value) and value in source.values():
+                named["data", name] = value
 
     results_dir = user_path("results_dir", config["results_dir"])
-    digests = {path: _digest_of(value, results_dir) for path, value in named.items()}
-    return {path: digest for path, digest in digests.items() if digest is not None}
+    digests = {}
+    for path, value in named.items():
+        digest = _digest_of(value, results_dir)
+        if digest is not None:
+            digests[path] = digest
+    return digests
 
 
 def _digest_of(value: object, apart: Path) -> str | None:
     """Return the digest of the paths that a value or list names; None if there are none."""
     if isinstance(value, list):
-        digests = [_digest_of(v, apart) if _looks_like_path(v) else None for v in value]
-        return (
-            _hash([digest or v for digest, v in zip(digests, value, strict=True)])
-            if any(digests)
-            else None
-        )
+        entries = []
+        for entry in value:
+            digest = _digest_of(entry, apart) if _looks_like_path(entry) else None
+            entries.append(digest or entry)
+        return None if entries == value else _hash(entries)
     path = _existing(value) if value else None
     return None if path is None else content_digest(path, apart)
 
@@ -255,7 +271,9 @@ def _looks_like_path(value: object) -> bool:
     """
     if isinstance(value, list):
         return any(map(_looks_like_path, value))
-    if not isinstance(value, str) or ("/" not in value and not Path(value).suffix):
+    if not isinstance(value, str):
+        return False
+    if "/" not in value and not Path(value).suffix:
         return False
     path = _existing(value)
     return path is None or not Path.cwd().is_relative_to(path.resolve())
@@ -275,14 +293,17 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
         if path.is_file():
             return file_digest(path)
         digest = hashlib.sha256()
-        for name, file in _files(
-            path, "", frozenset() if apart is None else frozenset({apart.resolve()})
-        ):
+        excluded = set() if apart is None else {apart.resolve()}
+        for name, file in _files(path, "", excluded):
             digest.update(f"{name}:{file_digest(file)}\n".encode())
         return digest.hexdigest()
 
 
-def _files(path: Path, name: str, above: frozenset[Path]) -> Iterator[tuple[str, Path]]:
+def _files(
+    path: Path,
+    name: str,
+    above: set[Path],
+) -> Iterator[tuple[str, Path]]:
     """Yield the files at and below a path with their relative names, in the order of the names."""
     if path.is_file():
         yield name, path

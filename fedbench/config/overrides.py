@@ -97,12 +97,14 @@ def _parsed(text: str) -> Override:
     from hydra.core.override_parser.types import ValueType
 
     name, _, typed = text.partition("=")
-    is_grammar = _SAFE.fullmatch(typed) or typed.startswith(("'", '"', "$")) or "," in typed
+    is_quoted = typed.startswith(("'", '"', "$"))
+    is_grammar = is_quoted or _SAFE.fullmatch(typed) or "," in typed
     if name.lstrip("+") in _PATHS and not is_grammar:
         text = f"{name}={quoted(typed)}"
 
     parsed = by_hydra(text)
-    key, sweeps = parsed.key_or_group, parsed.is_sweep_override()
+    key = parsed.key_or_group
+    sweeps = parsed.is_sweep_override()
     value: Any = parsed.value()
     if parsed.is_delete():
         raise RequestError(
@@ -115,25 +117,29 @@ def _parsed(text: str) -> Override:
         raise RequestError(
             f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}"
         )
-    if is_group and (
-        isinstance(value, bool | int | float) or (value in (None, "") and key in GROUPS)
-    ):
+    is_empty = value in (None, "") and key in GROUPS
+    if is_group and (is_empty or isinstance(value, bool | int | float)):
         raise unknown_choice(key, typed, options(key))
-    if parsed.is_range_sweep() and not abs(value.stop - value.start) <= MOST_RUNS * abs(value.step):
-        raise RequestError(
-            f"{text} has more than {MOST_RUNS} values; type a narrower range or a larger step"
-        )
+    if parsed.is_range_sweep():
+        length = abs(value.stop - value.start)
+        if not length <= MOST_RUNS * abs(value.step):
+            raise RequestError(
+                f"{text} has more than {MOST_RUNS} values; type a narrower range or a larger step"
+            )
 
+    keys: tuple[str, ...] = (key,)
+    if isinstance(value, dict):
+        keys = tuple(f"{key}.{name}" for name in value)
     listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
     return Override(
-        text,
-        key,
+        text=text,
+        key=key,
         added=parsed.is_add() or parsed.is_force_add(),
         value=None if sweeps else value,
         sweeps=sweeps,
         values=tuple(parsed.sweep_string_iterator()) if listed else (),
         chooses=key.startswith("hydra.") or (is_group and not isinstance(value, dict)),
-        keys=tuple(f"{key}.{k}" for k in value) if isinstance(value, dict) else (key,),
+        keys=keys,
     )
 
 
@@ -201,8 +207,8 @@ def as_value(value: object) -> str:
 
 def quoted(text: str) -> str:
     """Return a text in quotes, so that Hydra's grammar takes it as it is."""
-    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), text)
-    return f"'{escaped}'"
+    doubled = re.sub(r"(\\*)('|$)", r"\1\1\2", text)  # backslashes before a quote, and at the end
+    return "'" + doubled.replace("'", "\\'") + "'"
 
 
 # ---- choices and keys that exist
@@ -225,9 +231,8 @@ def options(group: str, where: Path | None = None) -> list[str]:
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     """Return the error for a choice that a config group does not have, with similar ones."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
-    similar = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(
-        name, known, 1
-    )
+    similar = [choice for choice in known if name and choice.startswith(name)]
+    similar = similar or difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else "."
     choices = f"`fedbench list {group}`" if group in LISTED else ", ".join(known)
     own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"

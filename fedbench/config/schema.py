@@ -130,7 +130,8 @@ class LocalConfig(_Keys):
     def _of_keys(cls, section: Tree) -> Tree:
         """Make the solver and the schedule of their keys."""
         solver = SgdOptions(**{key: section[key] for key in _SOLVER})
-        schedule = Schedule(**checked(Schedule, {key: section[key] for key in _SCHEDULE}))
+        schedule_keys = {key: section[key] for key in _SCHEDULE}
+        schedule = Schedule(**checked(Schedule, schedule_keys))
         others = {key: value for key, value in section.items() if key not in _SOLVER | _SCHEDULE}
         return others | {"solver": solver, "schedule": schedule}
 
@@ -294,7 +295,10 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
     Raises:
         RequestError: If a key is unknown or a value is out of range.
     """
-    scenarios = {group: Component.of(group, tree[group]) for group in SCENARIOS if tree.get(group)}
+    scenarios = {}
+    for group in SCENARIOS:
+        if tree.get(group):
+            scenarios[group] = Component.of(group, tree[group])
     others = {key: value for key, value in tree.items() if key not in SCENARIOS}
     data = tree["data"]
     if isinstance(data, dict) and data["seed"] is None:
@@ -303,9 +307,8 @@ def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ())
         keys = _KEYS.validate_python(others)
     except ValidationError as error:
         raise _request_error(error, tree) from error
-    keys = replace(
-        keys, local=replace(keys.local, schedule=replace(keys.local.schedule, rounds=keys.rounds))
-    )
+    schedule = replace(keys.local.schedule, rounds=keys.rounds)
+    keys = replace(keys, local=replace(keys.local, schedule=schedule))
     _refuse_contradictions(keys)
 
     if keys.data.local_test == "others":
@@ -370,7 +373,8 @@ def _refuse_contradictions(keys: Keys) -> None:
             f"seed={keys.seed} is one of the seeds that values were tuned on ({used}); "
             "results need others"
         )
-    last_rate = keys.local.lr * keys.local.schedule.factor(max(0, rounds - 1))
+    last_factor = keys.local.schedule.factor(max(0, rounds - 1))
+    last_rate = keys.local.lr * last_factor
     if last_rate < 1e-30:  # whose reciprocal still fits into float32
         message = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
         raise WrongValue(

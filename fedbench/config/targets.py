@@ -86,12 +86,14 @@ def within_fedbench(target: object) -> bool:
 
 def renamed(tree: Any, name: Callable[[str], str]) -> Any:
     """Return a configuration with ``name`` applied to every ``_target_``, at any depth."""
-    if isinstance(tree, dict):
-        return {
-            k: name(v) if k == "_target_" and isinstance(v, str) else renamed(v, name)
-            for k, v in tree.items()
-        }
-    return [renamed(v, name) for v in tree] if isinstance(tree, list) else tree
+    if isinstance(tree, list):
+        return [renamed(value, name) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    copy = {key: renamed(value, name) for key, value in tree.items()}
+    if isinstance(tree.get("_target_"), str):
+        copy["_target_"] = name(tree["_target_"])
+    return copy
 
 
 # ---- calling functions
@@ -120,7 +122,9 @@ class Component:
             raise WrongValue(
                 key, f"must be a section with keys, got {typed(section)}; see `fedbench --cfg job`"
             )
-        return cls(section.get("_target_"), {k: v for k, v in section.items() if k != "_target_"})
+        options = dict(section)
+        target = options.pop("_target_", None)
+        return cls(target, options)
 
     def inner(self, key: str) -> dict[str, Component]:
         """Return the options that are components themselves.
@@ -172,12 +176,9 @@ def checked_options(
     inner = component.inner(key)
     for name, part in inner.items():
         checked_options(part, f"{key}.{name}", given)
+    plain = {name: value for name, value in component.options.items() if name not in inner}
     with arguments_of(key):
-        options = checked(
-            function,
-            {name: value for name, value in component.options.items() if name not in inner},
-        )
-    return function, options
+        return function, checked(function, plain)
 
 
 def call(component: Component, key: str, **given: Any) -> Any:

@@ -47,11 +47,8 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
         sys.path[:] = path
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if (
-                before.get(name) is not module
-                and file is not None
-                and Path(file).is_relative_to(root)
-            ):
+            is_new = before.get(name) is not module
+            if is_new and file is not None and Path(file).is_relative_to(root):
                 del sys.modules[name]
         for name, module in before.items():
             sys.modules.setdefault(name, module)
@@ -90,7 +87,9 @@ def source_files(module: str) -> dict[str, Path]:
             name = file.relative_to(root)
             if not any(part.startswith(".") for part in name.parts):
                 files[name] = file
-    return {name.as_posix(): files[name] for name in sorted(files)} or {origin.name: origin}
+    if not files:
+        return {origin.name: origin}
+    return {name.as_posix(): files[name] for name in sorted(files)}
 
 
 def marks(module: str) -> dict[str, str]:
@@ -101,7 +100,8 @@ def marks(module: str) -> dict[str, str]:
     """
     if files := source_files(module):
         return {name: file_digest(file) for name, file in files.items()}
-    return {name: version(name) for name in _distributions().get(module.partition(".")[0], ())}
+    top = module.partition(".")[0]
+    return {name: version(name) for name in _distributions().get(top, ())}
 
 
 def forget_other_code(module: str) -> None:

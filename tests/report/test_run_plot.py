@@ -174,10 +174,11 @@ def test_lines_of_two_methods_with_one_value_have_the_name_of_the_method(root):
     assert labels == {"fedavg rounds=1000", "qfedavg rounds=1000"}
 
 
-def test_show_draws_the_curves_of_one_run(root, tmp_path):
+def test_the_curve_of_one_run_is_drawn(root, tmp_path):
     (run,) = fake(tmp_path, None, "fedavg", seeds=(0,))
-    status, out, _ = call("show", str(run), "--plot")
-    assert (status, out.splitlines()[-1]) == (0, f"written: {run / 'curves.png'}")
-    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    status, out, _ = call("plot", str(run), "--y", "train_loss")
+    file = run / "plots" / "train_loss_over_round_by_algo.png"
+    assert (status, out.splitlines()[-1]) == (0, f"written: {file}")
+    assert file.read_bytes().startswith(b"\x89PNG")
     (failed,) = fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
-    assert call("show", str(failed), "--plot")[::2] == (2, "fedbench: none of 1 runs is done\n")
+    assert call("plot", str(failed))[::2] == (2, "fedbench: none of 1 runs is done\n")
