@@ -8,10 +8,12 @@ statistics.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from fedbench.analysis.attacks import attack_success
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.departures import (
     SPLIT,
@@ -209,6 +211,9 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     for run in runs:
         if run.counts:
             measured |= {key for key, value in run.last_round().items() if value is not None}
+    success = attack_success(runs)
+    if success:
+        measured.add("attack_success")
     further = [column for column in _FURTHER_COLUMNS if column.name in measured]
     columns = (*_COMMON_COLUMNS, *further)
     groups = by_setting(runs)
@@ -222,6 +227,7 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
                 keys[algo, digest],
                 home,
                 columns,
+                success,
             )
         )
     paper = home.paper if home else None
@@ -254,6 +260,7 @@ def _line_of_runs(
     keys: Tree,
     home: Home | None,
     columns: Sequence[Column],
+    success: Mapping[Path, float],
 ) -> Line:
     done, others = counted_and_others(members)
     reduced = departures(members[0])
@@ -270,12 +277,19 @@ def _line_of_runs(
         tuple(reduced),
         every=tuple(members),
     )
+    cells = []
+    for column in columns:
+        values = _values(column, runs)
+        if column.name == "attack_success" and not values:  # which a run records of a pair alone
+            shares = (success[run.path] for run in done.values() if run.path in success)
+            values = tuple(column.metric.factor * share for share in shares)
+        cells.append(Cell(values))
     return Line(
         algo=algo,
         label=label,
         keys=keys,
         matched=runs,
-        cells=tuple(Cell(_values(column, runs)) for column in columns),
+        cells=tuple(cells),
     )
 
 

@@ -3,10 +3,39 @@
 import pytest
 from command_line import FAST
 
+from fedbench.analysis.attacks import attack_success
 from fedbench.analysis.build_tables import run_tables
 from fedbench.runs.results import Results
 
 MEAN = ["algo.weights=uniform"]
+
+
+def test_the_success_of_an_attack_is_what_its_clean_partner_loses(fed, tmp_path):
+    """1 - accuracy / accuracy of the same seed without the attack, and under the same defence."""
+    sweep = ["attack=sign_flip", "attack.clients=2", "attack.message=none,sign_flip"]
+    defences = "defence=none,median"
+    assert fed("-m", *FAST, *MEAN, *sweep, defences, "attack.scale=4", "seed=0,1")[0] == 0
+    runs = {
+        (r.meta.get("defence", "none"), r.flat["attack.message"], r.meta["seed"]): r
+        for r in Results(tmp_path / "results")
+    }
+    accuracy = {key: run.last_round()["accuracy_mean"] for key, run in runs.items()}
+    want = {
+        (defence, seed): 1 - accuracy[defence, "sign_flip", seed] / accuracy[defence, "none", seed]
+        for defence in ("none", "median")
+        for seed in (0, 1)
+    }
+    assert attack_success(runs.values()) == {
+        runs[defence, "sign_flip", seed].path: share for (defence, seed), share in want.items()
+    }
+    (table,) = run_tables(runs.values())
+    assert [c.name for c in table.columns[-2:]] == ["attackers_accuracy", "attack_success"]
+    cells = {
+        (line.keys["defence"], line.keys["attack.message"]): line.cells[-1] for line in table.lines
+    }
+    expected = [100 * want["none", seed] for seed in (0, 1)]
+    assert cells["none", "sign_flip"].values == pytest.approx(expected)
+    assert cells["median", "none"].values == ()
 
 
 def test_the_success_of_an_attack_on_a_pair_is_a_column(fed, tmp_path):
