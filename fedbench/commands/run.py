@@ -6,9 +6,7 @@ from pathlib import Path
 import yaml
 
 from fedbench.commands.result import CommandResult
-from fedbench.config.comments import annotate, comments
 from fedbench.config.compose import Composer
-from fedbench.config.overrides import CONFIG_DIR
 from fedbench.runs.cached_run import cached_run
 
 
@@ -34,10 +32,8 @@ def execute(
     """
     composer = Composer(config_dir)
     if cfg or resolve:
-        tree, choices = composer.composed(overrides, resolve=resolve)
-        roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
-        text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
-        print(annotate(text, comments(choices, roots)), end="")
+        tree, _ = composer.composed(overrides, resolve=resolve)
+        print(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), end="")
         return CommandResult()
 
     outcome = cached_run(composer.config(overrides))

@@ -1,9 +1,8 @@
-"""The comments of the config tree, as ``--cfg job`` prints them, and what to cite."""
+"""The comments of the config tree, which document every key, and what to cite."""
 
 import re
-import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -14,13 +13,8 @@ import yaml
 
 from fedbench.config.overrides import CONFIG_DIR
 from fedbench.core.config_values import from_yaml
-from fedbench.core.errors import RequestError
 
 Node: TypeAlias = tuple[str, yaml.Node, yaml.Node]  # dotted name, key and value
-
-_WIDTH = 120  # columns of an annotated line
-# in this order; experiments and debug come last
-_FIRST = ("data", "data/partition", "model", "algo", "tracker")
 
 
 @dataclass(frozen=True)
@@ -100,64 +94,6 @@ def read(path: Path) -> ConfigFile:
     )
 
 
-def comments(
-    choices: Mapping[str, str | None],
-    roots: Sequence[Path],
-) -> dict[str, str]:
-    """Return the comments that explain a composed configuration, per dotted key.
-
-    Of the files that set a key, the last one with a comment on it counts. A section that a group
-    fills has the comment at the head of the chosen file.
-
-    Args:
-        choices: Chosen file per config group, as Hydra reports them (``{"data": "npz",
-            "data/partition": "iid"}``).
-        roots: Config directories, searched in this order.
-
-    Raises:
-        RequestError: If a chosen file does not exist.
-    """
-    files = [(read(_file(roots, "config")), "")]
-    for group in dict.fromkeys((*_FIRST, *choices)):
-        name = choices.get(group)
-        if name:
-            files += _files(roots, group, name, group.replace("/", "."))
-
-    by_key: dict[str, str] = {}
-    for file, package in files:
-        prefix = f"{package}." if package else ""
-        for key in file.keys:
-            if key.comment and _section(key.name) != "presets":
-                by_key[f"{prefix}{key.name}"] = key.comment
-        if package and file.about:
-            by_key[package] = file.about
-    return by_key
-
-
-def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
-    """Return YAML text with comments, at the end of a key's line if they fit, else above it.
-
-    Args:
-        yaml_text: A mapping in block style; it parses to the same value afterwards.
-        comments: Comment per dotted key; keys that the text does not have are ignored.
-    """
-    lines = yaml_text.splitlines(keepends=True)
-    for name, key, value in reversed(list(_keys(yaml_text))):
-        comment = " ".join(comments.get(name, "").split())
-        if not comment:
-            continue
-        row, indent = key.start_mark.line, " " * key.start_mark.column
-        one_line = _is_block(value) or value.end_mark.line == row
-        commented = f"{lines[row].rstrip()}  # {comment}"
-        if one_line and len(commented) <= _WIDTH:
-            lines[row] = f"{commented}\n"
-        else:
-            width = _WIDTH - len(indent) - 2
-            wrapped = textwrap.wrap(comment, width, break_long_words=False, break_on_hyphens=False)
-            lines[row:row] = [f"{indent}# {line}\n" for line in wrapped]
-    return "".join(lines)
-
-
 def _keys(text: str) -> Iterator[Node]:
     """Yield the dotted name, key node and value node of every key in block style, in order."""
 
@@ -211,25 +147,6 @@ def _comments(
 
 def _plain(comment: str) -> str:
     return comment.lstrip("# ").rstrip()
-
-
-def _files(
-    roots: Sequence[Path], group: str, name: str, package: str
-) -> list[tuple[ConfigFile, str]]:
-    """Return a file after the files that it includes, each with the section of its keys."""
-    file = read(_file(roots, f"{group}/{name}"))
-    files = []
-    for other in file.includes:
-        other_group, _, sibling = other.removeprefix("/").rpartition("/")
-        files += _files(roots, other_group or group, sibling, package)
-    return [*files, (file, "" if file.is_global else package)]
-
-
-def _file(roots: Sequence[Path], name: str) -> Path:
-    for root in roots:
-        if (path := root / f"{name}.yaml").is_file():
-            return path
-    raise RequestError(f"{name}.yaml is not in {', '.join(map(str, roots))}")
 
 
 @cache
