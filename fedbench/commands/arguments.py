@@ -225,7 +225,6 @@ _ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "alone, the columns of a table of the runs, in this order",
         ),
         _argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only"),
-        _flag("--dated", help="end the page with today's date (UTC)"),
         _argument("--alpha", type=float, help="significance level of the tests (default: 0.05)"),
     ),
     "status": (

@@ -1,11 +1,9 @@
 """``fedbench report``: a report of runs, a front page of published reports, or one table."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-import fedbench
 from fedbench.analysis.build_tables import summary_tables
 from fedbench.analysis.compare import compare as compare_runs
 from fedbench.commands.result import CommandResult
@@ -30,7 +28,6 @@ def report(
     latex: bool = False,
     metric: str | None = None,
     baseline: str | None = None,
-    dated: bool = False,
     alpha: float | None = None,
 ) -> CommandResult:
     """Write a report, a manuscript or a front page, or print one table, as ``fedbench report``.
@@ -43,7 +40,6 @@ def report(
         latex: Write the files of a manuscript.
         metric: The metric; of a manuscript and of a table several, separated by commas.
         baseline: Compare with this value only.
-        dated: End the page with today's date.
         alpha: Significance level of the tests.
 
     Returns:
@@ -63,9 +59,9 @@ def report(
         flag = "alpha" if baseline is None else "baseline"
         raise RequestError(f"--{flag} is for --compare or --latex; add that or remove it")
     columns = metric if metric and not (compare or latex) else None
-    if columns and (target or paper or dated):
+    if columns and (target or paper):
         raise RequestError(
-            "--metric alone prints a table and writes no report; remove --into, --paper and --dated"
+            "--metric alone prints a table and writes no report; remove --into and --paper"
         )
 
     page: Path | None = None
@@ -88,15 +84,10 @@ def report(
     else:
         if paper is not None:
             choice("--paper", paper, papers())
-        # no date by default, so that equal runs give equal bytes
-        footer = ""
-        if dated:
-            today = datetime.now(UTC)
-            footer = f"Written on {today:%Y-%m-%d} by fedbench {fedbench.__version__}"
         comparison = None
         if compare:
             comparison = partial(test, key=compare, metric=metric or "accuracy_mean")
-        text, left_out = write_report(folder, target, paper, compare=comparison, footer=footer)
+        text, left_out = write_report(folder, target, paper, compare=comparison)
         page = (target or folder / "report") / PAGE
     print(text)
     return CommandResult(1 if left_out else 0, page)

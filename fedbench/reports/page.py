@@ -53,7 +53,6 @@ class Content:
         environment: Versions, devices and commits, each with the number of runs per value.
         notes: Notes about the whole page.
         chapters: Further chapters, shown first.
-        footer: Text at the end of the page.
         methods: How runs outside of papers were made, as sentences.
     """
 
@@ -64,7 +63,6 @@ class Content:
     environment: dict[str, dict[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
-    footer: str = ""
     methods: tuple[str, ...] = ()
 
     @property

@@ -43,7 +43,6 @@ def write_report(
     parts: Sequence[str] = (),
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
     chapters: tuple[Chapter, ...] = (),
-    footer: str = "",
 ) -> tuple[str, list[str]]:
     """Write the report of all runs in a directory, and print which runs are left out.
 
@@ -61,7 +60,6 @@ def write_report(
             part of it, even without runs, and the text is on these alone.
         compare: Compares runs of the report, and the text is this comparison; None for none.
         chapters: Further chapters of the page.
-        footer: Text at the end of the page.
 
     Returns:
         Its tables and its path, and messages about runs that are left out, since their files cannot
@@ -86,9 +84,7 @@ def write_report(
     compared = None if compare is None else compare(runs)
     if compared is not None:
         chapters = (compared_chapter(compared), *chapters)
-    content = replace(
-        _content(runs, papers), notes=tuple(damaged), chapters=chapters, footer=footer
-    )
+    content = replace(_content(runs, papers), notes=tuple(damaged), chapters=chapters)
 
     with replaced_folder(target) as new:
         content = _write_parts(content, compared, new)

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from datetime import UTC, datetime, timedelta
 from statistics import mean, stdev
 
 import pytest
@@ -68,7 +67,7 @@ def test_the_comparison_is_on_the_page(written):
     assert (first, minus, seeds, difference) == ("fedavg", "qfedavg", "7", f"{d:+.4f}")
 
 
-def test_equal_runs_give_equal_bytes_and_a_date_only_where_it_is_asked_for(written):
+def test_equal_runs_give_equal_bytes(written):
     root = written[0]
     words = (
         "report",
@@ -82,11 +81,6 @@ def test_equal_runs_give_equal_bytes_and_a_date_only_where_it_is_asked_for(writt
     )
     call(*words)
     assert files(root / "again") == files(root / "out")
-    call(*words, "--dated")
-    today = {
-        f"Written on {datetime.now(UTC) + timedelta(days=d):%Y-%m-%d} by fedbench" for d in (-1, 0)
-    }
-    assert any(text in (root / "again" / "index.html").read_text() for text in today)
 
 
 def test_a_report_without_a_comparison_has_none_of_an_earlier_one(written, tmp_path):

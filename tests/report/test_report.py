@@ -419,7 +419,7 @@ def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed
     status, _, error = fed("report", str(tmp_path), "--metric", "kl")
     assert (status, "metric must be one of accuracy_mean_weighted," in error) == (2, True)
     status, _, error = fed("report", str(tmp_path), "--metric", "kl_uniform", "--paper", "fedfa")
-    assert (status, "writes no report; remove --into, --paper and --dated" in error) == (2, True)
+    assert (status, "writes no report; remove --into and --paper" in error) == (2, True)
 
 
 def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path):
