@@ -1,8 +1,8 @@
-"""Run the fairness benchmark: tune and measure all methods on four settings (conf/experiment/fairness).
+"""Run the fairness benchmark: tune and measure all methods on four settings.
 
-``python scripts/fairness_benchmark.py DIR`` writes runs, trials and what was chosen to
-DIR/<setting>, and, when all settings are done, the page to DIR/page (scripts/benchmark_page.py);
-type it again to resume. There are three tables:
+``python scripts/fairness_benchmark.py DIR`` writes runs, trials and chosen values to DIR/<setting>
+and, when all settings are done, the page to DIR/page (scripts/benchmark_page.py); run the same
+command again to resume. The settings are in conf/experiment/fairness. There are three tables:
 
 - ``uniform``: clients weighted uniformly where the method lets them be, tuned for the mean over
   clients;
@@ -15,18 +15,17 @@ six values of its own keys at the best rate, on one tuning seed. Methods that re
 left out of it, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from benchmark.comparisons import ENTRIES, TABLES, Trial
+import benchmark_page
+from benchmark.comparisons import ENTRIES, REFUSED, TABLES
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, options, parse_overrides
@@ -42,7 +41,9 @@ from fedbench.tuning.search import Study
 from fedbench.tuning.space import Values, search_space
 
 SETTINGS = ("synthetic", "mnist_2class", "femnist", "cifar10")
-RATES = "local.lr=0.003,0.01,0.03,0.1,0.3,1"
+SEEDS = 10
+RATE = "local.lr"
+RATES = f"{RATE}=0.003,0.01,0.03,0.1,0.3,1"
 _BUDGET = 6  # values of a method's own keys
 _NOTES = Path(__file__).parents[1] / "results" / "published" / "fairness" / "notes.yaml"
 _VARIANTS = ("fedcorr_adafed",)  # choices of algo that combine two of the methods
@@ -50,34 +51,84 @@ _VARIANTS = ("fedcorr_adafed",)  # choices of algo that combine two of the metho
 _WEIGHTS = ("algo.weights", "algo.prior")
 
 
+class Trial(NamedTuple):
+    """One trial of a search.
+
+    Attributes:
+        values: The values by key.
+        scores: The metrics of ``TABLES`` on validation examples after the last round; None if the
+            run diverged.
+    """
+
+    values: Values
+    scores: dict[str, float | None]
+
+
+def best_of(trials: Sequence[Trial], metric: str) -> Values | None:
+    """Return the values of the best trial by a metric; None if no trial has a number."""
+    best = None
+    highest = -1.0
+    for trial in trials:
+        score = trial.scores[metric]
+        if score is not None and score > highest:
+            highest = score
+            best = trial.values
+    return best
+
+
 def main() -> int:
-    """Carry out what the command line asks for, and return the exit status."""
+    """Run the benchmark and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("directory", type=Path, help="directory of the results")
     parser.add_argument(
-        "--settings", default=",".join(SETTINGS), help="settings, separated by commas"
+        "--settings",
+        default=",".join(SETTINGS),
+        help="settings, separated by commas",
     )
     parser.add_argument(
-        "--methods", default=",".join(methods()), help="methods, separated by commas"
-    )
-    parser.add_argument("--tables", default=",".join(TABLES), help="tables, separated by commas")
-    parser.add_argument("--seeds", type=int, default=10, help="seeds of the tables")
-    parser.add_argument(
-        "--jobs", type=int, help="runs at a time; the default is what cores and memory suggest"
+        "--jobs",
+        type=int,
+        help="runs at a time; the default is what cores and memory suggest",
     )
     parser.add_argument("overrides", nargs="*", help="overrides of every run, such as rounds=5")
     args = parser.parse_intermixed_args()
     for setting in args.settings.split(","):
         folder = args.directory / setting
-        refused = refusals(setting, args.methods.split(","), args.overrides)
+        refused = refusals(setting, methods(), args.overrides)
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / "refused.json", json.dumps(refused, indent=1) + "\n")
-        for table in args.tables.split(","):
-            for method in (m for m in args.methods.split(",") if m not in refused):
-                entry = Entry(setting, table, method, folder, tuple(args.overrides), args.jobs)
+        replace_file(folder / REFUSED, json.dumps(refused, indent=1) + "\n")
+        for table in TABLES:
+            for method in methods():
+                if method in refused:
+                    continue
+                entry = Entry(
+                    setting,
+                    table,
+                    method,
+                    folder,
+                    tuple(args.overrides),
+                    args.jobs,
+                )
                 if entry.weights or table != "size":
-                    entry.execute(args.seeds)
-    return _page(args.directory)
+                    entry.execute(SEEDS)
+    return write_page(args.directory)
+
+
+def write_page(folder: Path) -> int:
+    """Write the page if all settings are done, and return the exit status."""
+    settings = [folder / setting for setting in SETTINGS]
+    missing = [place.name for place in settings if not (place / ENTRIES).is_dir()]
+    if missing:
+        print(f"no page yet: {', '.join(missing)} not done in {folder}")
+        return 0
+    return benchmark_page.main(
+        [
+            str(folder / "page"),
+            f"--notes={_NOTES}",
+            "--from",
+            *map(str, settings),
+        ]
+    )
 
 
 def methods() -> list[str]:
@@ -85,20 +136,25 @@ def methods() -> list[str]:
     return [name for name in options("algo") if name not in _VARIANTS]
 
 
-def refusals(setting: str, given: list[str], overrides: list[str]) -> dict[str, str]:
+def refusals(
+    setting: str,
+    names: Sequence[str],
+    overrides: Sequence[str],
+) -> dict[str, str]:
     """Return the methods that cannot run in a setting, with the reason that a run would print."""
-    composer, found = Composer(None), {}
-    for method in given:
+    composer = Composer(None)
+    reasons = {}
+    for method in names:
         try:
             build(composer.config([f"experiment=fairness/{setting}", f"algo={method}", *overrides]))
         except RequestError as error:
-            found[method] = str(error)
-    return found
+            reasons[method] = str(error)
+    return reasons
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method in one table of a setting: its search, and its runs with what was chosen.
+    """A method in one table of a setting: its search, and its runs with the chosen values.
 
     Attributes:
         setting: The setting.
@@ -118,111 +174,113 @@ class Entry:
 
     @cached_property
     def composer(self) -> Composer:
-        """Composes the configurations."""
+        """The composer of the configurations."""
         return Composer(None)
+
+    @property
+    def choices(self) -> list[str]:
+        """The overrides that choose the setting and the method."""
+        return [f"experiment=fairness/{self.setting}", f"algo={self.method}"]
 
     @cached_property
     def defaults(self) -> Values:
         """The method's values in this setting by dotted key."""
-        setting = [f"experiment=fairness/{self.setting}", f"algo={self.method}"]
-        return leaves(self.composer.config(setting).tree)
+        return leaves(self.composer.config(self.choices).tree)
+
+    @property
+    def metric(self) -> str:
+        """The metric that values are chosen by."""
+        return TABLES[self.table][1]
 
     @property
     def weights(self) -> list[str]:
-        """The override that sets the weights of the clients; none for a method with a rule of its own."""
-        keys = [key for key in _WEIGHTS if self.defaults.get(key) in ("size", "uniform")]
-        return [f"{key}={TABLES[self.table][0]}" for key in keys]
+        """The override of the clients' weights; none for a method with a rule of its own."""
+        chosen = TABLES[self.table][0]
+        overrides = []
+        for key in _WEIGHTS:
+            if self.defaults.get(key) in ("size", "uniform"):
+                overrides.append(f"{key}={chosen}")
+        return overrides
 
     @property
     def fixed(self) -> list[str]:
         """The overrides of every run."""
         return [
-            f"experiment=fairness/{self.setting}",
-            f"algo={self.method}",
+            *self.choices,
             *self.weights,
             *self.overrides,
+            f"results_dir={self.folder}",
         ]
 
     def execute(self, seeds: int) -> None:
-        """Search, run the seeds with what was chosen, and write down both; what is done is not repeated."""
-        trials, space = self.searched()
-        metric = TABLES[self.table][1]
-        good = [t for t in trials if t.scores[metric] is not None]
-        chosen = max(good, key=lambda t: t.scores[metric] or 0.0).values if good else None
+        """Search, run the seeds with the chosen values, and write the entry.
+
+        Finished runs are not repeated.
+        """
+        trials, space = self.search()
+        chosen = best_of(trials, self.metric)
+        digest = None
+        if chosen is not None:
+            fixed = [*self.fixed, *_typed(chosen), f"tuned_on=[{FIRST_TUNING_SEED}]"]
+            configs = [self.composer.config([*fixed, f"seed={seed}"]) for seed in range(seeds)]
+            LocalExecutor(self.jobs).execute(RunBatch(configs))
+            digest = configs[0].digest
+
         facts = {
             "table": self.table,
             "method": self.method,
             "weights": self.weights,
             "space": space,
+            "trials": [trial._asdict() for trial in trials],
+            "chosen": chosen,
+            "digest": digest,
         }
-        facts |= {"trials": [vars(t) for t in trials], "chosen": chosen, "digest": None}
-        if chosen is not None:
-            typed = [f"{key}={as_value(value)}" for key, value in chosen.items()]
-            fixed = [
-                *self.fixed,
-                *typed,
-                f"results_dir={self.folder}",
-                f"tuned_on=[{FIRST_TUNING_SEED}]",
-            ]
-            configs = [self.composer.config([*fixed, f"seed={seed}"]) for seed in range(seeds)]
-            LocalExecutor(self.jobs).execute(RunBatch(configs))
-            facts["digest"] = configs[0].digest
-        place = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
-        place.parent.mkdir(exist_ok=True)
-        replace_file(place, json.dumps(facts, indent=1) + "\n")
+        file = self.folder / ENTRIES / f"{self.table}.{self.method}.json"
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, json.dumps(facts, indent=1) + "\n")
 
-    def searched(self) -> tuple[list[Trial], list[str]]:
-        """Return all trials and the axes: rates at the defaults of the other keys, then those keys at the best rate."""
-        space = [axis for axis in search_space(self.method, None, ()) if axis.key != "local.lr"]
-        texts = [axis.text for axis in space]
-        rates = any(axis.key == "local.lr" for axis in search_space(self.method, None, ()))
-        metric, trials, best = TABLES[self.table][1], [], []
-        if rates:  # FedSPS has none
-            own = [f"{axis.key}={as_value(self.defaults[axis.key])}" for axis in space]
-            trials = self._trials([*own, RATES])
-            good = [t for t in trials if t.scores[metric] is not None]
-            if not good:
-                return trials, [RATES, *texts]
-            best = [
-                f"local.lr={max(good, key=lambda t: t.scores[metric] or 0.0).values['local.lr']}"
-            ]
-        if space:
-            trials += self._trials([*best, *texts])
-        return trials, [RATES, *texts] if rates else texts
+    def search(self) -> tuple[list[Trial], list[str]]:
+        """Return all trials and the axes.
 
-    def _trials(self, texts: list[str]) -> list[Trial]:
-        """Return the trials of one search, each with all values that were typed for it and its scores."""
-        typed = [*self.fixed, *texts, f"results_dir={self.folder}", f"budget={_BUDGET}"]
-        study = Study(
-            read_request("tune", typed, LocalExecutor(self.jobs)), self.method, self.composer
-        )
+        Rates are tried at the defaults of the other keys, then those keys at the best rate.
+        """
+        axes = {axis.key: axis.text for axis in search_space(self.method, None, ())}
+        has_rate = axes.pop(RATE, None) is not None  # FedSPS has none
+        own_axes = list(axes.values())
+        if not has_rate:
+            return self._trials(own_axes), own_axes
+
+        own_defaults = {key: self.defaults[key] for key in axes}
+        trials = self._trials([*_typed(own_defaults), RATES])
+        best = best_of(trials, self.metric)
+        if best is not None and own_axes:
+            rate = _typed({RATE: best[RATE]})
+            trials += self._trials([*rate, *own_axes])
+        return trials, [RATES, *own_axes]
+
+    def _trials(self, overrides: list[str]) -> list[Trial]:
+        """Return the trials of one search, each with all values of its overrides and its scores."""
+        typed = [*self.fixed, *overrides, f"budget={_BUDGET}"]
+        request = read_request("tune", typed, LocalExecutor(self.jobs))
+        study = Study(request, self.method, self.composer)
         study.check()
-        found = []
+
+        constants = {}
+        for override in parse_overrides(overrides):
+            if not override.sweeps:
+                constants[override.key] = override.value
+        trials = []
         for trial in study.search().trials:
             config = self.composer.config(study.overrides(trial.values, FIRST_TUNING_SEED))
             run = read_run(config.path)
-            last = run.last_round() if run.outcome == "done" else {}
-            values = {o.key: o.value for o in parse_overrides(texts) if not o.sweeps} | trial.values
+            last: dict[str, Any] = run.last_round() if run.outcome == "done" else {}
             scores = {metric: last.get(metric) for _, metric in TABLES.values()}
-            found.append(Trial(values, scores))
-        return found
+            trials.append(Trial(constants | trial.values, scores))
+        return trials
 
 
-def _page(folder: Path) -> int:
-    missing = [s for s in SETTINGS if not (folder / s / ENTRIES).is_dir()]
-    if missing:
-        print(f"no page yet: {', '.join(missing)} not done in {folder}")
-        return 0
-    page = [
-        str(Path(__file__).with_name("benchmark_page.py")),
-        str(folder / "page"),
-        "--notes",
-        str(_NOTES),
-    ]
-    settings = [str(folder / s) for s in SETTINGS]
-    return subprocess.run(
-        [sys.executable, *page, "--from", *settings], env=os.environ, check=False
-    ).returncode
+def _typed(values: Values) -> list[str]:
+    return [f"{key}={as_value(value)}" for key, value in values.items()]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""What the fairness benchmark has measured, as a table of runs and a record of the searches, which can be published.
+"""Measurements of the fairness benchmark: a table of runs and a record of the searches.
 
-The results directory of a setting has the runs, the trials below ``tuning``, a file per table and
-method in ``entries``, which says what was searched and chosen, and ``refused.json`` with the
-methods that cannot run in it.
+Both can be published. The results directory of a setting has the runs, the trials below ``tuning``,
+a file per table and method in ``entries`` with the search and its choice, and ``refused.json`` with
+the methods that cannot run in the setting.
 """
-
-from __future__ import annotations
 
 import io
 import json
@@ -13,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +20,10 @@ from fedbench.core.errors import RequestError
 from fedbench.runs.results import TUNING, Results
 from fedbench.runs.run import Fields, Run
 
-RUNS, TUNED, ENTRIES = "runs.parquet", "tuning.json", "entries"
+RUNS = "runs.parquet"
+TUNED = "tuning.json"
+ENTRIES = "entries"
+REFUSED = "refused.json"
 # weights of the clients, and the metric on validation examples that values are chosen by
 TABLES = {
     "uniform": ("uniform", "val_accuracy_mean"),
@@ -31,31 +31,30 @@ TABLES = {
     "worst10": ("uniform", "val_accuracy_worst10"),
 }
 MEASURED = (
-    "accuracy_mean", "accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees", "bytes_up", "bytes_down",
-)  # fmt: skip
+    "accuracy_mean",
+    "accuracy_worst10",
+    "accuracy_worst30",
+    "accuracy_std",
+    "angle_degrees",
+    "bytes_up",
+    "bytes_down",
+)
 _PROTOCOL = (
-    "model._target_", "rounds", "participation", "local.batch_size", "local.epochs", "local.steps", "data.clients",
-    "data.seed", "engine.precision",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One trial of a search.
-
-    Attributes:
-        values: The values by key.
-        scores: The metrics of ``TABLES`` on validation examples after the last round; None if the
-            run diverged.
-    """
-
-    values: dict[str, Any]
-    scores: dict[str, float | None]
+    "model._target_",
+    "rounds",
+    "participation",
+    "local.batch_size",
+    "local.epochs",
+    "local.steps",
+    "data.clients",
+    "data.seed",
+    "engine.precision",
+)
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """What has been measured.
+    """The measurements.
 
     Attributes:
         runs: A row per table and run: ``table``, ``setting``, ``method``, ``seed``, ``outcome``,
@@ -75,28 +74,42 @@ class Comparisons:
 
     def methods(self, table: str) -> list[str]:
         """Return the methods of a table, in alphabetical order, with those that a setting refuses."""
-        here = [search for search in self.searches.values() if table in search["tables"]]
-        refused = [search["refused"] for search in here if table != "size"]
-        return sorted(
-            {
-                method
-                for found in (*(s["tables"][table] for s in here), *refused)
-                for method in found
-            }
-        )
+        methods: set[str] = set()
+        for search in self.searches.values():
+            if table not in search["tables"]:
+                continue
+            methods |= search["tables"][table].keys()
+            if table != "size":
+                methods |= search["refused"].keys()
+        return sorted(methods)
 
-    def values(self, table: str, setting: str, metric: str, methods: Sequence[str]) -> np.ndarray:
-        """Return a metric [S, M] of the last round per seed and method; NaN where there is no such number."""
-        here = self.runs[(self.runs["table"] == table) & (self.runs["setting"] == setting)]
-        seeds = sorted(self.runs["seed"][self.runs["setting"] == setting].unique())
-        wide = here.pivot(index="seed", columns="method", values=metric).reindex(
-            index=seeds, columns=list(methods)
+    def runs_of(self, table: str, setting: str) -> pd.DataFrame:
+        """Return the rows of a table in a setting."""
+        in_table = self.runs["table"] == table
+        in_setting = self.runs["setting"] == setting
+        return self.runs[in_table & in_setting]
+
+    def values(
+        self,
+        table: str,
+        setting: str,
+        metric: str,
+        methods: Sequence[str],
+    ) -> np.ndarray:
+        """Return a metric of the last round [S, M] per seed and method; NaN where it is missing."""
+        in_setting = self.runs["setting"] == setting
+        seeds = sorted(self.runs["seed"][in_setting].unique())
+        wide = self.runs_of(table, setting).pivot(
+            index="seed",
+            columns="method",
+            values=metric,
         )
+        wide = wide.reindex(index=seeds, columns=list(methods))
         return wide.to_numpy(dtype=float)
 
 
 def collect(folders: Sequence[Path]) -> Comparisons:
-    """Read what has been measured.
+    """Read the measurements.
 
     Args:
         folders: The results directories, one setting each.
@@ -108,112 +121,124 @@ def collect(folders: Sequence[Path]) -> Comparisons:
     rows: list[Fields] = []
     searches: dict[str, Fields] = {}
     for folder in folders:
-        entries = [
-            json.loads(file.read_text(encoding="utf-8"))
-            for file in sorted((folder / ENTRIES).glob("*.json"))
-        ]
-        if not entries:
-            raise RequestError(
-                f"{folder} has no entries of a benchmark; scripts/fairness_benchmark.py makes them"
-            )
-        store = Results(folder)
-        runs: dict[tuple[str, str], list[Run]] = {}
-        for run in store:
-            runs.setdefault((str(run.meta["algo"]), str(run.meta["hash"])), []).append(run)
-        if store.damaged:
-            raise RequestError(f"{folder} has runs that cannot be read: {store.damaged[0]}")
-        setting = str(next(iter(store)).meta["experiment"])
+        entries = _entries(folder)
+        results = Results(folder)
+        runs = list(results)
+        if results.damaged:
+            raise RequestError(f"{folder} has runs that cannot be read: {results.damaged[0]}")
+
+        setting = str(runs[0].meta["experiment"])
         if setting in searches:
             raise RequestError(
                 f"{folder} has the setting {setting} a second time; give one directory per setting"
             )
-        used = [(e, run) for e in entries for run in runs.get((e["method"], e["digest"]), [])]
-        rows += [_row(entry["table"], setting, run) for entry, run in used]
-        searches[setting] = _searches(folder, [run for _, run in used], entries)
+        used = []
+        for entry in entries:
+            for run in runs:
+                if (run.meta["algo"], run.meta["hash"]) == (entry["method"], entry["digest"]):
+                    used.append(run)
+                    rows.append({"table": entry["table"], "setting": setting, **_facts(run)})
+        searches[setting] = _search(folder, used, entries)
+
     frame = pd.DataFrame(rows)
-    order = {name: i for i, name in enumerate((*TABLES, *searches))}
-    frame = frame.sort_values(
-        ["table", "setting", "method", "seed"],
-        key=lambda c: c.map(order) if c.name in _NAMED else c,
-    )
-    return Comparisons(frame.reset_index(drop=True), searches)
+    measured = list(MEASURED)
+    frame[measured] = frame[measured].astype(float)
+    for column, order in (("table", TABLES), ("setting", searches)):
+        frame[column] = pd.Categorical(frame[column], list(order))
+    frame = frame.sort_values(["table", "setting", "method", "seed"], ignore_index=True)
+    names = ["table", "setting"]
+    frame[names] = frame[names].astype(str)
+    return Comparisons(frame, searches)
 
 
-_NAMED = ("table", "setting")
+def _entries(folder: Path) -> list[Fields]:
+    entries = []
+    for file in sorted((folder / ENTRIES).glob("*.json")):
+        entries.append(json.loads(file.read_text(encoding="utf-8")))
+    if not entries:
+        raise RequestError(
+            f"{folder} has no entries of a benchmark; scripts/fairness_benchmark.py makes them"
+        )
+    return entries
 
 
-def save(found: Comparisons, folder: Path) -> None:
-    """Write what has been measured to two files of a directory; the same measurements give the same bytes."""
+def save(comparisons: Comparisons, folder: Path) -> None:
+    """Write measurements to two files of a directory; equal measurements give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    found.runs.to_parquet(buffer, index=False)
+    comparisons.runs.to_parquet(buffer, index=False)
     replace_file(folder / RUNS, buffer.getvalue())
-    replace_file(folder / TUNED, json.dumps(found.searches) + "\n")
+    replace_file(folder / TUNED, json.dumps(comparisons.searches) + "\n")
 
 
 def load(folder: Path) -> Comparisons:
-    """Read what ``save`` has written.
+    """Read the files that ``save`` writes.
 
     Raises:
         RequestError: If the files are missing or cannot be read.
     """
     try:
-        return Comparisons(
-            pd.read_parquet(folder / RUNS), json.loads((folder / TUNED).read_text(encoding="utf-8"))
-        )
+        runs = pd.read_parquet(folder / RUNS)
+        searches = json.loads((folder / TUNED).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(f"{folder} needs {RUNS} and {TUNED} of a benchmark: {error}") from error
+    return Comparisons(runs, searches)
 
 
-def _row(table: str, setting: str, run: Run) -> Fields:
+def _facts(run: Run) -> Fields:
     last = run.last_round() if run.outcome == "done" else {}
-    named = {
-        "table": table,
-        "setting": setting,
+    facts = {
         "method": str(run.meta["algo"]),
         "seed": int(run.meta["seed"]),
+        "outcome": run.outcome,
+        "hash": run.meta["hash"],
+        "rounds": run.meta.get("rounds"),
     }
-    facts = {"outcome": run.outcome, **{k: run.meta.get(k) for k in ("hash", "rounds")}}
-    return {
-        **named,
-        **facts,
-        **{k: None if (v := last.get(k)) is None or np.isnan(v) else float(v) for k in MEASURED},
-    }
+    return facts | {metric: last.get(metric) for metric in MEASURED}
 
 
-def _searches(folder: Path, runs: Sequence[Run], entries: Sequence[Fields]) -> Fields:
-    first = runs[0]
+def _search(folder: Path, runs: Sequence[Run], entries: Sequence[Fields]) -> Fields:
+    """Return the record of a setting: its protocol, its environment and its entries."""
     tables: dict[str, Fields] = {}
     for entry in entries:
-        tables.setdefault(entry["table"], {})[entry["method"]] = {
-            k: v for k, v in entry.items() if k not in ("table", "method")
-        }
-    places = sorted((folder / TUNING / "studies").glob("**/runs"))
-    hours = sum(_hours(run) for place in (folder, *places) for run in Results(place))
+        facts = dict(entry)
+        table = facts.pop("table")
+        method = facts.pop("method")
+        tables.setdefault(table, {})[method] = facts
+
+    studies = sorted((folder / TUNING / "studies").glob("**/runs"))
+    hours = 0.0
+    for place in (folder, *studies):
+        hours += sum(map(_hours, Results(place)))
+
+    first = runs[0]
+    protocol = {key: first.flat.get(key) for key in _PROTOCOL}
+    refused = (folder / REFUSED).read_text(encoding="utf-8")
     return {
-        "protocol": {k: first.flat.get(k) for k in _PROTOCOL if first.flat.get(k) is not None},
+        "protocol": {key: value for key, value in protocol.items() if value is not None},
         "clients": first.meta.get("clients"),
         "parameters": first.meta.get("parameters"),
         "sources": list(first.meta.get("sources", ())),
         "unofficial": list(first.unofficial),
         "environment": _environment(runs),
         "hours": round(hours, 2),
-        "refused": json.loads((folder / "refused.json").read_text(encoding="utf-8")),
+        "refused": json.loads(refused),
         "tables": tables,
     }
 
 
 def _hours(run: Run) -> float:
-    """Return how long a run took, from its start to its end; 0 for one that has not ended."""
+    """Return the time of a run from its start to its end; 0 for a run that has not ended."""
     if not run.meta.get("ended"):
         return 0.0
-    started, ended = (datetime.fromisoformat(str(run.meta[k])) for k in ("started", "ended"))
+    started = datetime.fromisoformat(str(run.meta["started"]))
+    ended = datetime.fromisoformat(str(run.meta["ended"]))
     return (ended - started).total_seconds() / 3600
 
 
 def _environment(runs: Sequence[Run]) -> dict[str, str]:
     """Return versions, platform and commits of runs; several values are joined."""
-    found: dict[str, set[str]] = {}
+    environment: dict[str, set[str]] = {}
     for run in runs:
         facts = {
             **run.meta.get("versions", {}),
@@ -221,5 +246,5 @@ def _environment(runs: Sequence[Run]) -> dict[str, str]:
             "commit": run.meta["git_commit"],
         }
         for name, value in facts.items():
-            found.setdefault(name, set()).add(str(value))
-    return {name: ", ".join(sorted(values)) for name, values in found.items()}
+            environment.setdefault(name, set()).add(str(value))
+    return {name: ", ".join(sorted(values)) for name, values in environment.items()}

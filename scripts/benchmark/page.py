@@ -1,9 +1,8 @@
-"""The page of the fairness benchmark: three tables, ranks under both weights, and what was tuned."""
-
-from __future__ import annotations
+"""The page of the fairness benchmark: three tables, ranks under both weights, and the tuning."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from benchmark.comparisons import TABLES, Comparisons
 from benchmark.pictures import front_figure, rank_figure
+from benchmark.ranks import RankTest
 from benchmark.values import COMPARED, Line, front_of, lines_of, ranked, without_ranks
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.atomic_files import replace_file
@@ -24,88 +24,182 @@ from fedbench.reports.text_table import Cell, Table, Values, csv_text, table_of
 from fedbench.tuning.space import axis_of
 
 NOTES = "notes.yaml"
-_SHOWN = ("accuracy_mean", "accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees")
-_SHORT = {
+MISSING = Cell("–")
+SHOWN = (
+    "accuracy_mean",
+    "accuracy_worst10",
+    "accuracy_worst30",
+    "accuracy_std",
+    "angle_degrees",
+)
+STATES = ("ahead", "behind", "open")
+SHORT_TITLES = {
     "uniform": "uniform weights",
     "size": "weights by size",
     "worst10": "tuned for worst 10 %",
 }
-_TITLES = {
+TITLES = {
     "uniform": "Uniform weights, tuned for the mean",
     "size": "Weights by size, tuned for the mean",
     "worst10": "Uniform weights, tuned for the worst 10 %",
 }
-_LEADS = {
-    "uniform": "Clients count alike where a method lets them be weighted; other methods have a rule of their own",
-    "size": "The methods with a choice of weights, clients weighted by their number of training examples",
-    "worst10": "As the first table, with values chosen by the worst 10 % of the clients on validation examples",
+ABOUT = {
+    "uniform": (
+        "Clients count alike where a method lets them be weighted; other methods have a rule of "
+        "their own"
+    ),
+    "size": (
+        "The methods with a choice of weights, clients weighted by their number of training "
+        "examples"
+    ),
+    "worst10": (
+        "As the first table, with values chosen by the worst 10 % of the clients on validation "
+        "examples"
+    ),
 }
-_DRAWN_RANKS = (
-    ("uniform", "accuracy_mean"),
-    ("size", "accuracy_mean"),
-    ("worst10", "accuracy_worst10"),
+RANKED_BY = {  # of the panels of the figure
+    "uniform": "accuracy_mean",
+    "size": "accuracy_mean",
+    "worst10": "accuracy_worst10",
+}
+TESTS = (
+    "Differences are of the same seeds, with the 95 % t interval of their mean; ahead or behind: "
+    "p ≤ 0.05 by the sign-flip test, adjusted in each direction for the number of methods in the "
+    "setting; a run that diverged is behind"
+)
+FRONT = (
+    "Uniform weights, tuned for the mean; means over seeds. Methods on the Pareto front of a "
+    "setting (no other is at least as good in both and better in one) are named, solid and joined "
+    "by a line, with bars of one sample STD over seeds."
+)
+NUMBERS = (
+    "mean ± sample STD over the seeds whose runs are done; STD and angle as in docs/metrics.md. MB "
+    "per round: uploads and messages of the whole cohort, in 10⁶ bytes"
+)
+BLOCKS = (
+    "Blocks are the settings, each with the means over its seeds (Demšar, 2006): seeds of one "
+    "setting are no independent samples of settings. A method with a run that diverged is the last "
+    "of its setting"
+)
+TUNING = (
+    "every method has the same budget, judged on validation examples: rates with its own keys at "
+    "their defaults, then its own keys at the best rate. A value at an end of its axis is named: a "
+    "better one may lie beyond it"
 )
 
 
-_STATES = ("ahead", "behind", "open")
-_HOW = (
-    "Differences are of the same seeds, with the 95 % t interval of their mean; ahead or behind: p ≤ 0.05 by the "
-    "sign-flip test, adjusted in each direction for the number of methods in the setting; a run that diverged is behind"
-)
+@dataclass(frozen=True)
+class Notes:
+    """Texts of the page.
+
+    Attributes:
+        title: Title of the page.
+        lead: Text below the first heading.
+        command: Command that makes the measurements.
+        facts: Further facts by name.
+    """
+
+    title: str
+    lead: str = ""
+    command: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
 
 
-def read_notes(file: Path) -> dict[str, Any]:
-    """Return what people write about a benchmark: title, lead and command, and facts by name.
+def read_notes(file: Path) -> Notes:
+    """Return the texts of a page.
 
     Raises:
         RequestError: If the file cannot be read, has other keys or has no title.
     """
     try:
         tree = from_yaml(file.read_text(encoding="utf-8"))
+        facts = {name: str(text).strip() for name, text in tree.pop("facts", {}).items()}
+        texts = {name: str(text).strip() for name, text in tree.items()}
+        return Notes(**texts, facts=facts)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RequestError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
-    known = ("title", "lead", "command", "facts")
-    if not isinstance(tree, dict) or "title" not in tree or set(tree) - {*known}:
+        reason = " ".join(str(error).split())
+        raise RequestError(f"{file} cannot be read: {reason}") from error
+    except (AttributeError, TypeError) as error:
         raise RequestError(
-            f"{file} must be a mapping with title and, optionally, {', '.join(known[1:])}"
-        )
-    return {
-        k: {n: str(t).strip() for n, t in v.items()} if isinstance(v, dict) else str(v).strip()
-        for k, v in tree.items()
-    }
+            f"{file} must be a mapping with title and, optionally, lead, command, facts"
+        ) from error
 
 
-def write_benchmark(found: Comparisons, notes: Mapping[str, Any], folder: Path) -> Path:
+def write_benchmark(comparisons: Comparisons, notes: Notes, folder: Path) -> Path:
     """Write the page, its figures and its table as CSV to a directory, and return the page."""
-    lines = {table: lines_of(found, table) for table in TABLES if found.methods(table)}
-    chapters = [_picture(found, notes, folder / "figures"), _ahead(lines)]
-    for table, those in lines.items():
-        grids = [
-            _table(setting, [li for li in those if li.setting == setting])
-            for setting in found.settings
-        ]
-        chapters.append(Chapter(_TITLES[table], _LEADS[table], tuple(grids)))
-    chapters += [*_ranks(found, folder / "figures"), _tuning(found, notes)]
-    notes_of_page = tuple(
-        f"{s}: {text}"
-        for s, t in found.searches.items()
-        for text in (*t["sources"], *t["unofficial"])
+    lines: dict[str, list[Line]] = {}
+    for table in TABLES:
+        if comparisons.methods(table):
+            lines[table] = lines_of(comparisons, table)
+
+    chapters = [
+        _fronts(comparisons, notes, folder / "figures"),
+        _counts(lines),
+    ]
+    for table, lines_of_table in lines.items():
+        grids = []
+        for setting in comparisons.settings:
+            grids.append(_grid(setting, _in_setting(lines_of_table, setting)))
+        chapters.append(Chapter(TITLES[table], ABOUT[table], tuple(grids)))
+    chapters += _ranks(comparisons, folder / "figures")
+    chapters.append(_tuning(comparisons, notes))
+
+    remarks: dict[str, None] = {}
+    environment: dict[str, Counter[str]] = defaultdict(Counter)
+    for setting, search in comparisons.searches.items():
+        for text in (*search["sources"], *search["unofficial"]):
+            remarks[f"{setting}: {text}"] = None
+        for name, value in search["environment"].items():
+            environment[name][value] += 1
+
+    content = Content(
+        notes.title,
+        environment=environment,
+        notes=tuple(remarks),
+        chapters=tuple(chapters),
     )
-    unique = tuple(dict.fromkeys(notes_of_page))
-    view = Content(
-        notes["title"], environment=_environment(found), notes=unique, chapters=tuple(chapters)
-    )
+    rows = []
+    for lines_of_table in lines.values():
+        rows += map(_csv_row, lines_of_table)
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "index.html", page(view))
-    replace_file(
-        folder / "table.csv", csv_text([_csv(line) for those in lines.values() for line in those])
-    )
+    replace_file(folder / "index.html", page(content))
+    replace_file(folder / "table.csv", csv_text(rows))
     return folder / "index.html"
 
 
-def _picture(found: Comparisons, notes: Mapping[str, Any], figures: Path) -> Chapter:
-    fronts = [front_of(found, "uniform", s, *COMPARED) for s in found.settings]
-    files = draw(
+def _in_setting(lines: Sequence[Line], setting: str) -> list[Line]:
+    return [line for line in lines if line.setting == setting]
+
+
+def _labels(metrics: Sequence[str]) -> list[str]:
+    return [metric_info(metric).label for metric in metrics]
+
+
+def _csv_row(line: Line) -> dict[str, object]:
+    row: dict[str, object] = {
+        "table": line.table,
+        "setting": line.setting,
+        "method": line.method,
+        "seeds": line.done,
+        "missing": line.reason,
+    }
+    for name, number in line.numbers.items():
+        row[name] = number.mean
+        row[f"{name}_std"] = number.std
+    for name, lead in line.leads.items():
+        row[f"{name}_lead"] = lead.difference.mean
+        row[f"{name}_lead_low"] = lead.difference.low
+        row[f"{name}_lead_high"] = lead.difference.high
+        row[f"{name}_state"] = lead.state
+    return row
+
+
+# ---- fronts
+
+
+def _fronts(comparisons: Comparisons, notes: Notes, figures: Path) -> Chapter:
+    fronts = [front_of(comparisons, setting) for setting in comparisons.settings]
+    *_, svg = draw(
         figures / "mean_worst10",
         front_figure,
         fronts,
@@ -114,149 +208,219 @@ def _picture(found: Comparisons, notes: Mapping[str, Any], figures: Path) -> Cha
     figure = DrawnFigure(
         "mean_worst10",
         "Mean against worst 10 %",
-        "Uniform weights, tuned for the mean; means over seeds. Methods on the Pareto front of a setting (no other is "
-        "at least as good in both and better in one) are named, solid and joined by a line, with bars of one sample "
-        "STD over seeds.",
-        _svg(files),
+        FRONT,
+        svg.read_text(encoding="utf-8"),
         alt="Mean accuracy across and the mean of the worst 10 % upwards, a panel per setting.",
     )
-    return Chapter("The methods at a glance", notes.get("lead", ""), figures=(figure,))
+    return Chapter(
+        "The methods at a glance",
+        notes.lead,
+        figures=(figure,),
+    )
 
 
-def _ahead(lines: Mapping[str, Sequence[Line]]) -> Chapter:
+# ---- tables of numbers
+
+
+def _counts(lines: Mapping[str, Sequence[Line]]) -> Chapter:
+    """Return the numbers of methods that are ahead of FedAvg, behind it, or neither."""
     rows: list[Values] = []
-    for table, those in lines.items():
-        for setting in dict.fromkeys(line.setting for line in those):
-            here = [line for line in those if line.setting == setting and line.leads]
-            states = [[line.leads[metric].state for line in here] for metric in COMPARED]
-            counts = [found.count(state) for found in states for state in _STATES]
-            rows.append((_SHORT[table], setting, len(here), *counts))
-    heads = (
-        "table",
-        "setting",
-        "methods",
-        *(f"{metric_info(m).label}: {state}" for m in COMPARED for state in _STATES),
+    for table, lines_of_table in lines.items():
+        for setting in dict.fromkeys(line.setting for line in lines_of_table):
+            others = [line for line in _in_setting(lines_of_table, setting) if line.leads]
+            counts = []
+            for metric in COMPARED:
+                states = Counter(line.leads[metric].state for line in others)
+                counts += [states[state] for state in STATES]
+            rows.append((SHORT_TITLES[table], setting, len(others), *counts))
+
+    heads = ["table", "setting", "methods"]
+    for label in _labels(COMPARED):
+        heads += [f"{label}: {state}" for state in STATES]
+    table = table_of(
+        "Counts",
+        heads,
+        rows,
+        "methods that are ahead of FedAvg, behind it, or neither (open), as in the tables below",
     )
-    caption = (
-        "methods that are ahead of FedAvg, behind it, or neither (open), as in the tables below"
-    )
-    return Chapter("Who is ahead of FedAvg", _HOW, (table_of("Counts", heads, rows, caption),))
+    return Chapter("Who is ahead of FedAvg", TESTS, (table,))
 
 
-def _table(setting: str, lines: Sequence[Line]) -> Table:
-    axes = [metric_info(m).axis for m in _SHOWN]
-    leads = [f"{metric_info(m).label} minus FedAvg" for m in COMPARED]
-    heads = ["method", "seeds", *axes, *leads, "MB per round", "missing"]
-    best = {m: _best(lines, m) for m in _SHOWN}
+def _grid(setting: str, lines: Sequence[Line]) -> Table:
+    """Return the numbers of all methods in a setting."""
+    best = {metric: _best(lines, metric) for metric in SHOWN}
     rows: list[Values] = []
     for line in lines:
-        cells = [_cell(line, m, best[m]) for m in _SHOWN]
-        cells += [*(_lead(line, m) for m in COMPARED), _plain(line, "bytes_per_round", 1e-6, 3)]
-        rows.append((line.method, line.done, *cells, line.reason))
-    caption = (
-        "mean ± sample STD over the seeds whose runs are done; STD and angle as in docs/metrics.md. MB per round: "
-        "uploads and messages of the whole cohort, in 10⁶ bytes"
-    )
+        numbers = [_number(line, metric, best[metric]) for metric in SHOWN]
+        leads = [_lead(line, metric) for metric in COMPARED]
+        row = [line.method, line.done, *numbers, *leads, _megabytes(line), line.reason]
+        rows.append(tuple(row))
+
+    axes = [metric_info(metric).axis for metric in SHOWN]
+    leads_heads = [f"{label} minus FedAvg" for label in _labels(COMPARED)]
+    heads = ["method", "seeds", *axes, *leads_heads, "MB per round", "missing"]
     note = "the best mean is marked; a dash is a missing number, for the reason in the last column"
-    return table_of(setting, heads, rows, caption, [note])
-
-
-def _lead(line: Line, metric: str) -> Cell:
-    if metric not in line.leads:
-        return Cell("–")
-    info, lead = metric_info(metric), line.leads[metric]
-    mean, low, high = (
-        info.factor * v for v in (lead.found.mean, lead.found.low or 0.0, lead.found.high or 0.0)
+    return table_of(
+        setting,
+        heads,
+        rows,
+        NUMBERS,
+        [note],
     )
-    within = "" if lead.found.low is None else f" [{low:+.1f}, {high:+.1f}]"
-    return Cell(f"{mean:+.1f}{within} {lead.state}", mean)
 
 
 def _best(lines: Sequence[Line], metric: str) -> float | None:
-    sign = metric_info(metric).sign
-    means = [li.numbers[metric].mean for li in lines if metric in li.numbers and not li.reason]
-    return max(means, key=lambda v: sign * v, default=None)
+    """Return the best mean of the methods without missing seeds."""
+    means = []
+    for line in lines:
+        if metric in line.numbers and not line.reason:
+            means.append(line.numbers[metric].mean)
+    best = min if metric_info(metric).sign < 0 else max
+    return best(means, default=None)
 
 
-def _cell(line: Line, metric: str, best: float | None) -> Cell:
-    info, number = metric_info(metric), line.numbers.get(metric)
+def _number(line: Line, metric: str, best: float | None) -> Cell:
+    number = line.numbers.get(metric)
     if number is None:
-        return Cell("–")
-    spread = "" if number.std is None else f" ± {info.text(info.factor * number.std)}"
+        return MISSING
+    info = metric_info(metric)
     mean = info.factor * number.mean
-    return Cell(info.text(mean) + spread, mean, not line.reason and number.mean == best)
+    text = info.text(mean)
+    if number.std is not None:
+        text += f" ± {info.text(info.factor * number.std)}"
+    is_best = not line.reason and number.mean == best
+    return Cell(text, mean, is_best)
 
 
-def _plain(line: Line, name: str, factor: float, digits: int) -> Cell:
-    number = line.numbers.get(name)
-    return (
-        Cell("–")
-        if number is None
-        else Cell(f"{factor * number.mean:.{digits}f}", factor * number.mean)
+def _lead(line: Line, metric: str) -> Cell:
+    lead = line.leads.get(metric)
+    if lead is None:
+        return MISSING
+    difference = lead.difference
+    factor = metric_info(metric).factor
+    mean = factor * difference.mean
+    text = f"{mean:+.1f}"
+    if difference.low is not None and difference.high is not None:
+        text += f" [{factor * difference.low:+.1f}, {factor * difference.high:+.1f}]"
+    return Cell(f"{text} {lead.state}", mean)
+
+
+def _megabytes(line: Line) -> Cell:
+    number = line.numbers.get("bytes_per_round")
+    if number is None:
+        return MISSING
+    megabytes = 1e-6 * number.mean
+    return Cell(f"{megabytes:.3f}", megabytes)
+
+
+# ---- ranks
+
+
+def _ranks(comparisons: Comparisons, figures: Path) -> list[Chapter]:
+    """Return the chapter on ranks; none if there are too few settings or methods."""
+    tests: dict[str, RankTest] = {}
+    drawn = []
+    for table in TABLES:
+        for metric in COMPARED:
+            test = ranked(comparisons, table, metric)
+            if test is None:
+                return []
+            name = f"{SHORT_TITLES[table]}: {metric_info(metric).label}"
+            tests[name] = test
+            if RANKED_BY[table] == metric:
+                drawn.append((name, test))
+
+    chapter = Chapter(
+        "Average ranks under both weights",
+        BLOCKS,
+        (_rank_table(comparisons, tests),),
+        (_rank_picture(drawn, figures),),
+        tuple((name, _test_text(test)) for name, test in tests.items()),
     )
+    return [chapter]
 
 
-def _ranks(found: Comparisons, figures: Path) -> list[Chapter]:
-    tests = {
-        (t, m): test for t in TABLES for m in COMPARED if (test := ranked(found, t, m)) is not None
-    }
-    if not tests:
-        return []
-    names = {(t, m): f"{_SHORT[t]}: {metric_info(m).label}" for t, m in tests}
-    drawn = [(names[key], tests[key]) for key in _DRAWN_RANKS]
-    files = draw(figures / "ranks", rank_figure, drawn, "Average ranks over the settings")
-    figure = DrawnFigure(
+def _rank_picture(tests: Sequence[tuple[str, RankTest]], figures: Path) -> DrawnFigure:
+    *_, svg = draw(
+        figures / "ranks",
+        rank_figure,
+        tests,
+        "Average ranks over the settings",
+    )
+    return DrawnFigure(
         "ranks",
         "Average ranks",
-        "The band reaches one critical difference from the best method: within it, ranks do not differ significantly.",
-        _svg(files),
+        "The band reaches one critical difference from the best method: within it, ranks do not "
+        "differ significantly.",
+        svg.read_text(encoding="utf-8"),
         alt="Average ranks of the methods, a panel per table, the best on top.",
     )
+
+
+def _rank_table(comparisons: Comparisons, tests: Mapping[str, RankTest]) -> Table:
     first = next(iter(tests.values()))
-    facts = [
-        (names[key], f"Friedman χ² {t.test.statistic:.2f}, p {t.test.p:.3g}; Iman–Davenport F {t.f:.2f}, "
-         f"p {t.f_p:.3g}; not significantly below the best: {len(t.level_with_best())} of {len(t.methods)} methods")
-        for key, t in tests.items()
-    ]  # fmt: skip
-    ranks = {key: dict(test.ordered) for key, test in tests.items()}
-    rows: list[Values] = [
-        (m, *(Cell(f"{r[m]:.2f}", r[m]) for r in ranks.values())) for m, _ in first.ordered
-    ]
-    left, own = without_ranks(found), sorted(set(first.methods) - set(found.methods("size")))
-    notes = [f"left out, since a setting refuses them: {', '.join(left)}"] if left else []
+    ranks = [dict(test.ordered) for test in tests.values()]
+    rows: list[Values] = []
+    for method, _ in first.ordered:
+        cells = [Cell(f"{of_test[method]:.2f}", of_test[method]) for of_test in ranks]
+        rows.append((method, *cells))
+
+    notes = []
+    left_out = without_ranks(comparisons)
+    if left_out:
+        notes.append(f"left out, since a setting refuses them: {', '.join(left_out)}")
+    own_weights = sorted(set(first.methods) - set(comparisons.methods("size")))
     notes.append(
-        f"weights by a rule of their own, the same numbers under both weights: {', '.join(own)}"
+        "weights by a rule of their own, the same numbers under both weights: "
+        f"{', '.join(own_weights)}"
     )
     caption = (
-        f"1 is best; ties share the mean rank; critical difference (Nemenyi, 5 %) {first.test.critical_difference:.1f} "
-        f"for {len(first.methods)} methods and {first.blocks} settings"
+        "1 is best; ties share the mean rank; critical difference (Nemenyi, 5 %) "
+        f"{first.critical_difference:.1f} for {len(first.methods)} methods and "
+        f"{first.blocks} settings"
     )
-    lead = (
-        "Blocks are the settings, each with the means over its seeds (Demšar, 2006): seeds of one setting are no "
-        "independent samples of settings. A method with a run that diverged is the last of its setting"
+    return table_of(
+        "Average ranks over the settings",
+        ("method", *tests),
+        rows,
+        caption,
+        notes,
     )
-    grid = table_of(
-        "Average ranks over the settings", ("method", *names.values()), rows, caption, notes
-    )
-    return [Chapter("Average ranks under both weights", lead, (grid,), (figure,), tuple(facts))]
 
 
-def _tuning(found: Comparisons, notes: Mapping[str, Any]) -> Chapter:
-    facts = [("command", notes["command"])] if "command" in notes else []
-    facts += notes.get("facts", {}).items()
-    hours = sum(search["hours"] for search in found.searches.values())
+def _test_text(test: RankTest) -> str:
+    return (
+        f"Friedman χ² {test.statistic:.2f}, p {test.p:.3g}; "
+        f"Iman–Davenport F {test.f:.2f}, p {test.f_p:.3g}; "
+        f"not significantly below the best: {len(test.level_with_best())} of "
+        f"{len(test.methods)} methods"
+    )
+
+
+# ---- tuning
+
+
+def _tuning(comparisons: Comparisons, notes: Notes) -> Chapter:
+    facts: list[tuple[str, str]] = []
+    if notes.command:
+        facts.append(("command", notes.command))
+    facts += notes.facts.items()
+    hours = sum(search["hours"] for search in comparisons.searches.values())
     facts.append(("hours spent", f"{hours:.1f} of wall-clock time, summed over trials and runs"))
-    rows, spaces = [], {}
-    for setting, search in found.searches.items():
-        protocol = ", ".join(f"{k}={config_value(v)}" for k, v in search["protocol"].items())
-        facts.append(
-            (setting, f"{search['clients']} clients, {search['parameters']} parameters: {protocol}")
-        )
-        facts += [(f"{setting} without {method}", why) for method, why in search["refused"].items()]
+
+    rows: list[Values] = []
+    spaces: dict[str, str] = {}
+    for setting, search in comparisons.searches.items():
+        keys = [f"{key}={config_value(value)}" for key, value in search["protocol"].items()]
+        size = f"{search['clients']} clients, {search['parameters']} parameters"
+        facts.append((setting, f"{size}: {', '.join(keys)}"))
+        for method, reason in search["refused"].items():
+            facts.append((f"{setting} without {method}", reason))
         for table, entries in search["tables"].items():
             for method, entry in entries.items():
                 spaces[method] = " ".join(entry["space"])
                 rows.append(_search_row(setting, table, method, entry))
+
     heads = (
         "method",
         "setting",
@@ -268,54 +432,58 @@ def _tuning(found: Comparisons, notes: Mapping[str, Any]) -> Chapter:
         "at the edge",
         "validation",
     )
-    caption = (
-        "every method has the same budget, judged on validation examples: rates with its own keys at their defaults, "
-        "then its own keys at the best rate. A value at an end of its axis is named: a better one may lie beyond it"
+    trials = table_of(
+        "What was tuned",
+        heads,
+        rows,
+        TUNING,
     )
-    trials = table_of("What was tuned", heads, rows, caption)
     space = table_of(
-        "Spaces", ("method", "axes"), sorted(spaces.items()), "axes of the search per method"
+        "Spaces",
+        ("method", "axes"),
+        sorted(spaces.items()),
+        "axes of the search per method",
     )
-    return Chapter("Settings and tuning", "", (trials, space), facts=tuple(facts))
+    return Chapter(
+        "Settings and tuning",
+        tables=(trials, space),
+        facts=tuple(facts),
+    )
 
 
 def _search_row(setting: str, table: str, method: str, entry: Mapping[str, Any]) -> Values:
-    name = TABLES[table][1]
-    info = metric_info(name)
-    scores = [score for t in entry["trials"] if (score := t["scores"][name]) is not None]
-    chosen, best = entry["chosen"] or {}, max(scores, default=None)
-    text = " ".join(f"{k}={config_value(v)}" for k, v in chosen.items()) or "none"
-    axes = [axis_of(o) for o in parse_overrides(entry["space"])]
-    edges = " ".join(
-        f"{axis.key} ({end})"
-        for axis in axes
-        if axis.key in chosen and (end := axis.edge(chosen[axis.key]))
-    )
-    weights = entry["weights"][0].partition("=")[2] if entry["weights"] else "its own"
-    score = Cell("–") if best is None else Cell(info.text(info.factor * best), info.factor * best)
+    _, metric = TABLES[table]
+    info = metric_info(metric)
+    scores = []
+    for trial in entry["trials"]:
+        if trial["scores"][metric] is not None:
+            scores.append(trial["scores"][metric])
+    best = MISSING
+    if scores:
+        score = info.factor * max(scores)
+        best = Cell(info.text(score), score)
+
+    chosen = entry["chosen"] or {}
+    values = [f"{key}={config_value(value)}" for key, value in chosen.items()]
+    edges = []
+    for override in parse_overrides(entry["space"]):
+        axis = axis_of(override)
+        end = axis.edge(chosen[axis.key]) if axis.key in chosen else None
+        if end:
+            edges.append(f"{axis.key} ({end})")
+
+    weights = "its own"
+    if entry["weights"]:
+        _, _, weights = entry["weights"][0].partition("=")
     trials = len(entry["trials"])
-    return (method, setting, info.label, weights, trials, trials - len(scores), text, edges, score)
-
-
-def _environment(found: Comparisons) -> dict[str, Counter[str]]:
-    environment: dict[str, Counter[str]] = defaultdict(Counter)
-    for search in found.searches.values():
-        for name, value in search["environment"].items():
-            environment[name][value] += 1
-    return environment
-
-
-def _csv(line: Line) -> dict[str, object]:
-    numbers: dict[str, object] = {}
-    for name, number in line.numbers.items():
-        numbers[name] = number.mean
-        numbers[f"{name}_std"] = number.std
-    for name, lead in line.leads.items():
-        numbers |= {f"{name}_lead": lead.found.mean, f"{name}_lead_low": lead.found.low}
-        numbers |= {f"{name}_lead_high": lead.found.high, f"{name}_state": lead.state}
-    named = {"table": line.table, "setting": line.setting, "method": line.method}
-    return {**named, "seeds": line.done, "missing": line.reason, **numbers}
-
-
-def _svg(files: Sequence[Path]) -> str:
-    return next(f for f in files if f.suffix == ".svg").read_text(encoding="utf-8")
+    return (
+        method,
+        setting,
+        info.label,
+        weights,
+        trials,
+        trials - len(scores),
+        " ".join(values) or "none",
+        " ".join(edges),
+        best,
+    )

@@ -1,21 +1,18 @@
-"""What the benchmark has measured as values: a line per table, setting and method, fronts, and ranks over settings."""
+"""Values of the benchmark: a line per table, setting and method, fronts, and ranks over settings."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from benchmark.comparisons import MEASURED, Comparisons
 from benchmark.ranks import RankTest, rank_test
 from fedbench.analysis.claims.comparison import ALPHA, Comparison
 from fedbench.analysis.stats import Paired, paired, with_diverged
 from fedbench.analysis.stepdown import adjusted
-from fedbench.core.metrics import metric_info
 
 BASELINE = "fedavg"
-COMPARED = ("accuracy_mean", "accuracy_worst10")
+COMPARED = ("accuracy_mean", "accuracy_worst10")  # higher is better in both
 
 
 @dataclass(frozen=True)
@@ -33,21 +30,21 @@ class Number:
 
 @dataclass(frozen=True)
 class Lead:
-    """How far a method is ahead of FedAvg, over the seeds.
+    """The lead of a method over FedAvg, over the seeds.
 
     Attributes:
-        found: Mean difference with its interval, and p-values.
+        difference: Mean difference with its interval, and p-values.
         state: ``ahead`` or ``behind`` if the p-value for it is at most 5 %, adjusted for the number
             of methods by the step-down procedure (``fedbench.analysis.stepdown``), else ``open``.
     """
 
-    found: Paired
+    difference: Paired
     state: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a method has reached in a setting.
+    """Results of a method in a setting.
 
     Attributes:
         numbers: Per metric, over the seeds whose runs are done; without metrics that no such run
@@ -69,157 +66,205 @@ class Line:
 
 @dataclass(frozen=True)
 class Front:
-    """The Pareto front of one setting by two metrics.
+    """The Pareto front of a setting by the two metrics of ``COMPARED``.
 
     Attributes:
         methods: Names of the M methods.
-        x: Mean of the first metric per method; NaN where a seed is missing.
-        y: Mean of the second metric per method, likewise.
-        spread: Sample standard deviation of both metrics over the seeds [2, M]; NaN for a single
-            seed.
-        member: Whether the method's means are on the front.
+        means: Means over the seeds [2, M]; NaN where a seed is missing.
+        stds: Sample standard deviations over the seeds [2, M]; NaN for a single seed.
+        member: Whether the method's means are on the front [M].
     """
 
     setting: str
-    metrics: tuple[str, str]
     methods: tuple[str, ...]
-    x: np.ndarray
-    y: np.ndarray
-    spread: np.ndarray
+    means: np.ndarray
+    stds: np.ndarray
     member: np.ndarray
 
 
-def lines_of(found: Comparisons, table: str) -> list[Line]:
-    """Return a line for every setting and method, in the order of the settings and by the names of the methods."""
+# ---- lines of tables
+
+
+def lines_of(comparisons: Comparisons, table: str) -> list[Line]:
+    """Return a line for every setting and method, by the order of settings and names of methods."""
     lines = []
-    for setting in found.settings:
-        leads = {metric: _leads(found, table, setting, metric) for metric in COMPARED}
-        for method in found.methods(table):
-            mine = {
-                metric: by_method[method]
-                for metric, by_method in leads.items()
-                if method in by_method
-            }
-            lines.append(_line(found, table, setting, method, mine))
+    for setting in comparisons.settings:
+        leads = {metric: _leads(comparisons, table, setting, metric) for metric in COMPARED}
+        for method in comparisons.methods(table):
+            own_leads = {}
+            for metric in COMPARED:
+                if method in leads[metric]:
+                    own_leads[metric] = leads[metric][method]
+            lines.append(_line(comparisons, table, setting, method, own_leads))
     return lines
 
 
-def _leads(found: Comparisons, table: str, setting: str, metric: str) -> dict[str, Lead]:
-    """Return the lead of every method that has runs over FedAvg; a run that diverged is behind (``with_diverged``)."""
-    here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
-    methods = [m for m in sorted(set(here["method"])) if m != BASELINE]
-    if BASELINE not in set(here["method"]):
+def _leads(
+    comparisons: Comparisons,
+    table: str,
+    setting: str,
+    metric: str,
+) -> dict[str, Lead]:
+    """Return the lead over FedAvg of every method with runs; a diverged run is behind."""
+    methods = sorted(set(comparisons.runs_of(table, setting)["method"]))
+    if BASELINE not in methods:
         return {}
-    values = found.values(table, setting, metric, [BASELINE, *methods])
-    sign = metric_info(metric).sign
-    worst = np.where(np.isnan(values), -np.inf, sign * values)
+    methods.remove(BASELINE)
+
+    values = comparisons.values(table, setting, metric, [BASELINE, *methods])
+    values = np.where(np.isnan(values), -np.inf, values)
     with np.errstate(invalid="ignore"):  # NaN where both have no number
-        ahead_of_base = worst[:, 1:] - worst[:, :1]
-    differences = {
-        method: with_diverged(dict(enumerate(map(float, lead))))
-        for method, lead in zip(methods, ahead_of_base.T, strict=True)
-    }
-    tests = [Comparison(method, differences=d) for method, d in differences.items()]
-    ahead, behind = adjusted(tests), adjusted(tests, ahead=False)
-    states = [
-        "ahead" if a <= ALPHA else "behind" if b <= ALPHA else "open"
-        for a, b in zip(ahead, behind, strict=True)
-    ]
-    return {
-        m: Lead(paired(d.values()), s)
-        for (m, d), s in zip(differences.items(), states, strict=True)
-    }
+        differences = values[:, 1:] - values[:, :1]
 
+    tests = []
+    for method, column in zip(methods, differences.T, strict=True):
+        by_seed = dict(enumerate(map(float, column)))
+        tests.append(Comparison(method, differences=with_diverged(by_seed)))
+    ahead = adjusted(tests)
+    behind = adjusted(tests, ahead=False)
 
-def on_front(x: np.ndarray, y: np.ndarray, sign_x: int = 1, sign_y: int = 1) -> np.ndarray:
-    """Return which points are on the front: no other is at least as good in both metrics and better in one.
-
-    Args:
-        x: The first metric [M]; a point with NaN in either metric is not on the front and dominates
-            none.
-        y: The second metric [M].
-        sign_x: 1 if higher is better, -1 if lower is.
-        sign_y: Likewise for y.
-
-    Returns:
-        Booleans [M]; equal points are on the front together.
-    """
-    known = ~(np.isnan(x) | np.isnan(y))
-    a, b = (np.where(known, s * v, -np.inf) for s, v in ((sign_x, x), (sign_y, y)))
-    as_good = (a >= a[:, None]) & (b >= b[:, None])  # [point itself, every other point]
-    better = (a > a[:, None]) | (b > b[:, None])
-    front: np.ndarray = known & ~(as_good & better).any(1)
-    return front
-
-
-def front_of(found: Comparisons, table: str, setting: str, x: str, y: str) -> Front:
-    """Return the front of a setting by two metrics, over the methods that have a run in it."""
-    here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
-    methods = sorted(set(here["method"]))
-    a, b = (found.values(table, setting, metric, methods) for metric in (x, y))
-    means = a.mean(0), b.mean(0)
-    spread = np.stack(
-        [v.std(0, ddof=1) if len(v) > 1 else np.full(v.shape[1], np.nan) for v in (a, b)]
-    )
-    member = on_front(*means, metric_info(x).sign, metric_info(y).sign)
-    return Front(setting, (x, y), tuple(methods), *means, spread, member)
-
-
-def ranked(found: Comparisons, table: str, metric: str) -> RankTest | None:
-    """Return the ranks over settings, each a block with the means over its seeds; None if there are too few to test.
-
-    A method with a run that diverged, or none of whose trials ended well, is the worst of the
-    setting, tied with others like it. Methods that a setting refuses are left out: Friedman's test
-    needs complete blocks. In the table with weights by size, methods with a rule of their own have
-    the numbers of the table with uniform weights.
-    """
-    left_out, own = without_ranks(found), found.methods("uniform")
-    able = [m for m in own if m not in left_out]
-    if len(able) < 3 or len(found.settings) < 2:
-        return None
-    here = found.methods(table)
-    place = {method: table if method in here else "uniform" for method in able}
-    columns = [
-        [found.values(place[m], s, metric, [m]).mean() for m in able] for s in found.settings
-    ]
-    return rank_test(able, np.array(columns), metric_info(metric).sign)
-
-
-def without_ranks(found: Comparisons) -> list[str]:
-    """Return the methods that are left out of ranks because a setting refuses them."""
-    return sorted({method for search in found.searches.values() for method in search["refused"]})
+    leads = {}
+    for test, p_ahead, p_behind in zip(tests, ahead, behind, strict=True):
+        state = "open"
+        if p_ahead <= ALPHA:
+            state = "ahead"
+        elif p_behind <= ALPHA:
+            state = "behind"
+        leads[test.label] = Lead(paired(test.differences.values()), state)
+    return leads
 
 
 def _line(
-    found: Comparisons, table: str, setting: str, method: str, leads: dict[str, Lead]
+    comparisons: Comparisons,
+    table: str,
+    setting: str,
+    method: str,
+    leads: dict[str, Lead],
 ) -> Line:
-    here = found.runs[(found.runs["table"] == table) & (found.runs["setting"] == setting)]
-    runs = here[here["method"] == method]
-    good = runs[runs["outcome"] == "done"]
+    runs_here = comparisons.runs_of(table, setting)
+    runs = runs_here[runs_here["method"] == method]
+    done = runs[runs["outcome"] == "done"]
+
     numbers = {}
     for metric in MEASURED:
-        if len(known := good[metric].dropna()):
-            numbers[metric] = Number(
-                float(known.mean()), float(known.std()) if len(known) > 1 else None
-            )
+        known = done[metric].dropna()
+        if len(known):
+            std = float(known.std()) if len(known) > 1 else None
+            numbers[metric] = Number(float(known.mean()), std)
     if "bytes_up" in numbers:
-        per_round = (good["bytes_up"] + good["bytes_down"]) / good["rounds"]
+        per_round = (done["bytes_up"] + done["bytes_down"]) / done["rounds"]
         numbers["bytes_per_round"] = Number(float(per_round.mean()), None)
-    reason = _missing(
-        sorted(set(here["seed"])), dict(zip(runs["seed"], runs["outcome"], strict=True))
-    )
+
     if runs.empty:
-        refused = found.searches[setting]["refused"].get(method)
-        reason = str(refused or "every trial of its rates diverged or failed")
-    return Line(table, setting, method, numbers, leads, len(good), reason)
+        refused = comparisons.searches[setting]["refused"]
+        reason = str(refused.get(method, "every trial of its rates diverged or failed"))
+    else:
+        reason = _missing(runs_here["seed"], runs)
+    return Line(
+        table=table,
+        setting=setting,
+        method=method,
+        numbers=numbers,
+        leads=leads,
+        done=len(done),
+        reason=reason,
+    )
 
 
-def _missing(seeds: Sequence[int], outcomes: dict[int, str]) -> str:
-    """Return which seeds have no numbers, and why."""
-    states = {seed: outcomes.get(seed, "without a run") for seed in seeds}
-    kinds = sorted({state for state in states.values() if state != "done"})
+def _missing(every_seed: pd.Series, runs: pd.DataFrame) -> str:
+    """Return the seeds of a method without numbers, and why they have none."""
+    outcomes = dict(zip(runs["seed"], runs["outcome"], strict=True))
+    seeds: dict[str, list[str]] = {}
+    for seed in sorted(set(every_seed)):
+        outcome = outcomes.get(seed, "without a run")
+        if outcome != "done":
+            seeds.setdefault(outcome, []).append(str(seed))
+
     texts = []
-    for kind in kinds:
-        those = [str(seed) for seed, state in states.items() if state == kind]
-        texts.append(f"{'seeds' if len(those) > 1 else 'seed'} {', '.join(those)} {kind}")
+    for outcome, numbers in sorted(seeds.items()):
+        noun = "seeds" if len(numbers) > 1 else "seed"
+        texts.append(f"{noun} {', '.join(numbers)} {outcome}")
     return "; ".join(texts)
+
+
+# ---- fronts
+
+
+def front_of(comparisons: Comparisons, setting: str) -> Front:
+    """Return the front of a setting over its methods with runs, with uniform weights."""
+    runs = comparisons.runs_of("uniform", setting)
+    methods = sorted(set(runs["method"]))
+    means = []
+    stds = []
+    for metric in COMPARED:
+        values = comparisons.values("uniform", setting, metric, methods)
+        means.append(values.mean(0))
+        if len(values) > 1:
+            stds.append(values.std(0, ddof=1))
+        else:
+            stds.append(np.full(len(methods), np.nan))
+    return Front(
+        setting=setting,
+        methods=tuple(methods),
+        means=np.stack(means),
+        stds=np.stack(stds),
+        member=on_front(*means),
+    )
+
+
+def on_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return whether points are on the front [M]; equal points are on the front together.
+
+    No other point is at least as good in both metrics and better in one.
+
+    Args:
+        x: The first metric [M], higher is better; a point with NaN in either metric is not on the
+            front and dominates none.
+        y: The second metric [M], likewise.
+    """
+    known = ~(np.isnan(x) | np.isnan(y))
+    x = np.where(known, x, -np.inf)
+    y = np.where(known, y, -np.inf)
+    # [point itself, every other point]
+    as_good = (x >= x[:, None]) & (y >= y[:, None])
+    better = (x > x[:, None]) | (y > y[:, None])
+    dominated = (as_good & better).any(1)
+    front: np.ndarray = known & ~dominated
+    return front
+
+
+# ---- ranks
+
+
+def ranked(comparisons: Comparisons, table: str, metric: str) -> RankTest | None:
+    """Return the ranks of methods over settings; None if there are too few to test.
+
+    Each setting is a block with the means over its seeds. A method with a run that diverged, or
+    none of whose trials ended well, is the worst of the setting, tied with others like it. Methods
+    that a setting refuses are left out: Friedman's test needs complete blocks. In the table with
+    weights by size, methods with a rule of their own have the numbers of the table with uniform
+    weights.
+    """
+    left_out = without_ranks(comparisons)
+    methods = [m for m in comparisons.methods("uniform") if m not in left_out]
+    if len(methods) < 3 or len(comparisons.settings) < 2:
+        return None
+
+    in_table = comparisons.methods(table)
+    blocks = []
+    for setting in comparisons.settings:
+        means = []
+        for method in methods:
+            source = table if method in in_table else "uniform"
+            values = comparisons.values(source, setting, metric, [method])
+            means.append(values.mean())
+        blocks.append(means)
+    return rank_test(methods, np.array(blocks))
+
+
+def without_ranks(comparisons: Comparisons) -> list[str]:
+    """Return the methods that are left out of ranks because a setting refuses them."""
+    refused: set[str] = set()
+    for search in comparisons.searches.values():
+        refused |= search["refused"].keys()
+    return sorted(refused)
