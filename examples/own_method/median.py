@@ -11,8 +11,8 @@ from fedbench.core.types import ClientInfo, State
 def median(local: Optimizer = SGD, *, server_lr: Positive = 1.0) -> Algorithm:
     """W <- w - η_g median_k Δ_k, coordinate by coordinate.
 
-    Of an even number of updates, the lower of the two in the middle counts.
-    Identity: a single client is FedAvg.
+    For an even number of updates, this is the lower of the two middle values.
+    Identity: with a single client it is FedAvg.
     """
 
     def direction(up: State, cohort: ClientInfo) -> Tensor:

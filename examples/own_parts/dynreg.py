@@ -1,4 +1,4 @@
-"""FedDyn (Acar et al., ICLR 2021, Alg. 1) in its paper's letters: states of the clients and of the server."""
+"""FedDyn (Acar et al., ICLR 2021, Alg. 1), a method with states of the clients and the server."""
 
 import torch
 from torch import Tensor
@@ -23,7 +23,11 @@ def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, "h": torch.zeros_like(w), "clients": torch.full_like(w[:1], num_clients)}
+        return {
+            "w": w,
+            "h": torch.zeros_like(w),
+            "clients": torch.full_like(w[:1], num_clients),
+        }
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], "g": client["g"], **local.init(msg["w"])}
@@ -33,7 +37,10 @@ def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
         return alpha * (local_variables["w"] - msg["w"]) - local_variables["g"]
 
     def finish(
-        msg: State, client: State, local_variables: State, info: ClientInfo
+        msg: State,
+        client: State,
+        local_variables: State,
+        info: ClientInfo,
     ) -> tuple[State, State]:
         delta = msg["w"] - local_variables["w"]
         return {"delta": delta}, {"g": client["g"] + alpha * delta}
@@ -41,7 +48,8 @@ def dynreg(local: Optimizer = SGD, *, alpha: Positive = 0.1) -> Algorithm:
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         delta = uploads["delta"]  # [C, P]
         h = server["h"] + alpha * delta.sum(0) / server["clients"]
-        return {**server, "h": h, "w": server["w"] - delta.mean(0) - h / alpha}
+        w = server["w"] - delta.mean(0) - h / alpha
+        return {**server, "h": h, "w": w}
 
     return Algorithm(
         server_init=server_init,

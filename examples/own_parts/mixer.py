@@ -1,4 +1,4 @@
-"""A model with normalisation and a parameter of its own kind, both without buffers."""
+"""A custom model with a norm, and a parameter whose initial value fedbench cannot know."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from fedbench.models.base import ModelTraits
 
 
 class Mixer(nn.Module):
-    """A linear layer, LayerNorm, a learned scale, ReLU and a linear layer, for examples that are vectors.
+    """Two linear layers with LayerNorm, a learned scale and ReLU between them, for vectors.
 
     Args:
         input_shape: Shape of one example.
@@ -29,9 +29,10 @@ class Mixer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.scale = nn.Parameter(torch.empty(width))
         self.outer = nn.Linear(width, classes)
-        # fedbench knows how to draw linear layers and norms; of other parameters it is told
+        # fedbench initialises linear layers and norms itself, and needs the value of others
         self.traits = ModelTraits(begin={"scale": torch.ones(width, device="cpu")})
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of examples x [B, features]."""
-        return self.outer((self.scale * self.norm(self.inner(x))).relu())
+        hidden = self.norm(self.inner(x))
+        return self.outer((self.scale * hidden).relu())

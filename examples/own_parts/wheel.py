@@ -1,4 +1,4 @@
-"""A data set of one's own, and a rule that divides it among clients."""
+"""A custom data set, and a partition that divides it among clients."""
 
 from typing import Annotated
 
@@ -9,17 +9,23 @@ from fedbench.core.options import Count
 from fedbench.data.examples import Examples
 
 
-def load(seed: int, *, sectors: Annotated[int, Field(ge=2)] = 8, examples: Count = 600) -> Examples:
-    """Points on a disk, labelled by the sector that they lie in; a quarter of them are set apart as test examples.
+def load(
+    seed: int,
+    *,
+    sectors: Annotated[int, Field(ge=2)] = 8,
+    examples: Count = 600,
+) -> Examples:
+    """Draw points on a disk, labelled by their sector; every fourth is a test example.
 
     Args:
-        seed: The key data.seed.
+        seed: Seed of the points (``data.seed``).
         sectors: Number of sectors, which are the classes.
         examples: Number of points.
     """
     rng = np.random.default_rng([seed, 31])
-    angle, radius = rng.uniform(0, 2 * np.pi, examples), np.sqrt(rng.uniform(0.1, 1, examples))
-    x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32)
+    angle = rng.uniform(0, 2 * np.pi, examples)
+    radius = np.sqrt(rng.uniform(0.1, 1, examples))
+    x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)
     y = (angle * sectors / (2 * np.pi)).astype(np.int64)
     return Examples(
         x=x,
@@ -31,21 +37,32 @@ def load(seed: int, *, sectors: Annotated[int, Field(ge=2)] = 8, examples: Count
 
 
 def neighbours(
-    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Count = 2
+    y: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    classes: Count = 2,
 ) -> list[np.ndarray]:
-    """Client k has the classes k, k + 1, ... (modulo their number), each dealt out equally among its holders.
+    """Give client k the classes k, k + 1, ..., modulo their number.
+
+    The clients that hold a class share its examples equally.
 
     Args:
-        y: Labels of the examples that are not test examples, [T].
+        y: Labels of the training examples [T].
         clients: Number of clients.
-        rng: Generator of data.seed.
-        classes: Classes of each client.
+        rng: Random generator, seeded by ``data.seed``.
+        classes: Number of classes of each client.
+
+    Returns:
+        The indices of each client's examples.
     """
     count = int(y.max()) + 1
-    owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    nothing = np.empty(0, dtype=np.int64)
+    indices = [nothing for _ in range(clients)]
     for c in range(count):
         holders = [k for k in range(clients) if (c - k) % count < classes]
-        rows = rng.permutation(np.flatnonzero(y == c))
-        for place, k in enumerate(holders):
-            owned[k].append(rows[place :: len(holders)])
-    return [np.concatenate([*parts, np.empty(0, dtype=np.int64)]) for parts in owned]
+        examples = rng.permutation(np.flatnonzero(y == c))
+        for i, k in enumerate(holders):
+            part = examples[i :: len(holders)]
+            indices[k] = np.concatenate([indices[k], part])
+    return indices
