@@ -5,16 +5,107 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from tools import make, simulated, task_for
+from tools import federation, final, make, simulated, task_for
 
 from fedbench.core.algorithm import Stage
+from fedbench.core.optim import SGD
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import Batch, ClientInfo, Oracle
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 
+D = torch.float64
 UNIFORM = {"weights": "uniform"}
+FEDAVG = ("fedavg", UNIFORM)
+
+FULL = LocalWork(lr=0.1, batch_size=None)
+BATCHES = LocalWork(lr=0.1, batch_size=10, epochs=(2, 2))
+DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # unequal steps
+
+
+def vector(*values):
+    return torch.tensor(values, dtype=D)
+
+
+# ---- a method on softmax regression
+
+
+def start_of(data):
+    return task_for(data).init(torch.Generator().manual_seed(0))
+
+
+def clients_of(data):
+    """The training examples (x, y) of every client, for NumPy."""
+    return [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in data.train.split()]
+
+
+def trained(method, data=None, solver=SGD, **how):
+    """Return the final model of a method: a name, or a name and options."""
+    name, options = (method, {}) if isinstance(method, str) else method
+    return final(make(name, solver, **options), data or federation(), **how)
+
+
+def distance(a, b):
+    """Return the length of the difference of two vectors in units of the second."""
+    return ((a - b).norm() / b.norm()).item()
+
+
+def apart(one, other, **how):
+    """Return the distance of the final models of two methods that are run alike."""
+    return distance(trained(one, **how), trained(other, **how))
+
+
+def slope_of(objective, w):
+    """Return the gradient of a function of a vector by central differences."""
+    steps = 1e-6 * np.eye(len(w))
+    rises = [objective(w + step) - objective(w - step) for step in steps]
+    return torch.tensor(rises, dtype=D) / 2e-6
+
+
+# ---- a server's update alone
+
+
+def cohort(n, ids=None, lr=1.0, steps=1.0, **probe):
+    """Facts of a cohort: the clients' examples (or how many clients of one), and what was probed."""
+    n = torch.as_tensor([1.0] * n if isinstance(n, int) else n, dtype=D)
+    ids = torch.arange(len(n)) if ids is None else torch.tensor(ids)
+    ones = torch.ones_like(n)
+
+    return ClientInfo(
+        id=ids,
+        n=n,
+        p=n / n.sum(),
+        steps=ones * torch.as_tensor(steps, dtype=D),
+        lr=ones * lr,
+        per_epoch=ones,
+        key=ids,
+        probe={k: torch.as_tensor(v, dtype=D) for k, v in probe.items()},
+    )
+
+
+def updated(algo, uploads, info, server=None):
+    """Return the state of a server after these uploads (or updates); it starts from zeros."""
+    if not isinstance(uploads, dict):
+        uploads = {"delta": torch.as_tensor(uploads, dtype=D)}
+    if server is None:
+        size = next(iter(uploads.values())).shape[1]
+        server = algo.server_init(torch.zeros(size, dtype=D), len(info.id))
+    return algo.update(server, uploads, info)
+
+
+def moved(algo, updates, n=None, rounds=1, **probe):
+    """Return the vector that a server subtracts in the last of some rounds with the same updates."""
+    info = cohort(n or len(updates), **probe)
+    after = updated(algo, updates, info)
+    before = {"w": torch.zeros_like(after["w"])}
+    for _ in range(rounds - 1):
+        before = after
+        after = updated(algo, updates, info, before)
+    return before["w"] - after["w"]
+
+
+# ---- functions of a few numbers
 
 
 class LinearLosses(Oracle):
@@ -26,38 +117,6 @@ class LinearLosses(Oracle):
     def loss_and_grad(self, w, batch: Batch):
         g = self.grad(w, batch)
         return (w * g).sum(1, keepdim=True), g
-
-
-def constant_gradients(sizes, dimension, seed=0):
-    """A federation whose client k has the gradient g_k [N, P] everywhere, and these gradients."""
-    rng = np.random.default_rng(seed)
-    g = rng.normal(size=(len(sizes), dimension))
-    at = np.concatenate([[0], np.cumsum(sizes)])
-    data = FederatedDataset(
-        x=torch.from_numpy(np.repeat(g, sizes, axis=0)),
-        y=torch.zeros(sum(sizes), dtype=torch.int64),
-        train=Rows.of([np.arange(a, b) for a, b in pairwise(at)]),
-        test=Rows.of([np.arange(0)] * len(sizes)),
-        names=tuple(map(str, range(len(sizes)))),
-        classes=1,
-        dtype=torch.float64,
-    )
-    return data, torch.from_numpy(g)
-
-
-def step_on_linear_losses(algo, data, dimension, work, rounds=1):
-    """The models after each round, from 0; of a task only the work of an example counts."""
-    engine = Engine(LinearLosses(), "stacked", 100)
-    task = SimpleNamespace(traits=SimpleNamespace(work_values=1))
-    w = torch.zeros(dimension, dtype=torch.float64)
-    run = simulated([Stage(algo, rounds)], task, data, work, engine, w, 0, sample_cohort())
-    return [s.server for s in run]
-
-
-D = torch.float64
-
-
-FULL = LocalWork(lr=0.1, batch_size=None)
 
 
 class Given(Oracle):
@@ -78,117 +137,71 @@ QUADRATIC = Given(
     lambda w, r: r[:, :1] / 2 * (w - r[:, 1:]).square().sum(1, keepdim=True),
     lambda w, r: r[:, :1] * (w - r[:, 1:]),
 )
+LINEAR = LinearLosses()
 
 
 class Losses:
-    """What ``Measurements`` measures, of F = a/2 ||w - b||² with rows (a, b)."""
+    """Measurements of F = a/2 ||w - b||² with rows (a, b)."""
 
     def __init__(self, rows):
         self.rows = torch.tensor(rows, dtype=D)
 
     def at_broadcast(self, data, ids, w, needs):
         a, b = self.rows[ids, :1], self.rows[ids, 1:]
-        found = {"loss": (a / 2 * (w - b).square()).sum(1), "grad": a * (w - b)}
-        return {k: v for k, v in found.items() if k in needs}
+        measured = {"loss": (a / 2 * (w - b).square()).sum(1), "grad": a * (w - b)}
+        return {k: v for k, v in measured.items() if k in needs}
 
     def losses_of_several(self, data, ids, models):
         return torch.stack([self.at_broadcast(data, ids, w, {"loss"})["loss"] for w in models], 1)
 
 
-def run_on(oracle, rows, algo, work, rounds, w, **options):
-    """The snapshots of a run on one example per client."""
-    rows = torch.tensor(rows, dtype=D)
-    data = FederatedDataset(
-        x=rows,
-        y=torch.zeros(len(rows), dtype=torch.int64),
-        train=Rows.of([np.array([k]) for k in range(len(rows))]),
-        test=Rows.of([np.arange(0)] * len(rows)),
-        names=tuple(map(str, range(len(rows)))),
+def rows_of(x, counts):
+    """Training data without labels: ``counts`` consecutive rows of x for each client."""
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return FederatedDataset(
+        x=torch.as_tensor(x, dtype=D),
+        y=torch.zeros(sum(counts), dtype=torch.int64),
+        train=Rows.of([np.arange(a, b) for a, b in pairwise(ends)]),
+        test=Rows.of([np.arange(0)] * len(counts)),
+        names=tuple(map(str, range(len(counts)))),
         classes=1,
         dtype=D,
     )
+
+
+def run_on(oracle, rows, algo, work, rounds, w, counts=None, participation=1.0, **options):
+    """Return the snapshots of a run; every example of client k is the k-th row."""
+    counts = counts or [1] * len(rows)
+    data = rows_of(np.repeat(np.array(rows), counts, axis=0), counts)
     engine, start = Engine(oracle, "stacked", 100), torch.tensor(w, dtype=D)
     if "measurements" in options:
         options["measurements"].task, options["measurements"].engine = None, engine
-    return list(
-        simulated(
-            [Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options
-        )
+    options.setdefault("task", None)
+
+    run = simulated(
+        [Stage(algo, rounds)],
+        data=data,
+        work=work,
+        engine=engine,
+        w=start,
+        seed=0,
+        sampler=sample_cohort(participation),
+        **options,
     )
+    return list(run)
 
 
 def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
-    """The snapshots of a run on F = a/2 ||w - b||² with rows (a, b), full batches."""
+    """Return the snapshots of a run on F = a/2 ||w - b||² with rows (a, b), full batches."""
     work = LocalWork(lr=lr, batch_size=None, steps=steps)
     return run_on(QUADRATIC, rows, algo, work, rounds, w, measurements=Losses(rows))
 
 
-def cohort(p, **probe):
-    """Facts of a cohort for a server's update alone."""
-    p = torch.tensor(p, dtype=D)
-    ones = torch.ones_like(p)
-    return ClientInfo(
-        id=torch.arange(len(p)),
-        n=p,
-        p=p,
-        steps=ones,
-        lr=ones,
-        per_epoch=ones,
-        key=ones,
-        probe=dict(probe),
-    )
-
-
-def start_of(data):
-    return task_for(data).init(torch.Generator().manual_seed(0))
-
-
-BATCHES = LocalWork(lr=0.1, batch_size=10, epochs=(2, 2))
-
-
-def vector(*values):
-    return torch.tensor(values, dtype=D)
-
-
-def fair_cohort(ids, **probe):
-    """Facts of a cohort of these clients, of equal weight."""
-    ids = torch.tensor(ids)
-    ones = torch.ones(len(ids), dtype=D)
-    probe = {k: torch.as_tensor(v, dtype=D) for k, v in probe.items()}
-    return ClientInfo(
-        id=ids, n=ones, p=ones / len(ids), steps=ones, lr=ones, per_epoch=ones, key=ids, probe=probe
-    )
-
-
-def moved(name, updates, loss, rounds=1, **options):
-    """The vectors that the server subtracts in successive rounds, all clients, the same uploads."""
-    algo, g = make(name, **options), torch.as_tensor(updates, dtype=D)
-    server = algo.server_init(torch.zeros(g.shape[1], dtype=D), len(g))
-    seen = []
-    for _ in range(rounds):
-        after = algo.update(server, {"delta": g}, fair_cohort(range(len(g)), loss=loss))
-        seen.append(server["w"] - after["w"])
-        server = after
-    return seen[-1]
-
-
-DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # unequal steps
-
-
-def facts(count, p=None, lr=1.0, steps=1.0):
-    """Facts of a cohort for a server's update alone."""
-    ones = torch.ones(count, dtype=D)
-    lr, steps = (torch.as_tensor(v, dtype=D).expand(count) for v in (lr, steps))
-    p = ones / count if p is None else torch.tensor(p, dtype=D)
-    return ClientInfo(
-        id=torch.arange(count),
-        n=ones,
-        p=p,
-        steps=steps,
-        lr=lr,
-        per_epoch=ones,
-        key=torch.arange(count),
-    )
+def on_linear_losses(algo, work, rows, counts=None, rounds=1):
+    """Return the snapshots of a run from 0 on F = b · w with rows b: every gradient is constant."""
+    task = SimpleNamespace(traits=SimpleNamespace(work_values=1))  # the work of an example
+    w = [0.0] * len(rows[0])
+    return run_on(LINEAR, rows, algo, work, rounds, w, counts, task=task)
 
 
 def models(run, key="w"):

@@ -1,82 +1,78 @@
-"""AdaFedAdam: identities, invariances and worked numbers, in float64."""
+"""AdaFedAdam: identities, guards and worked numbers, in float64."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tools import close, federation, make, snapshots, task_for
-from toy_problems import constant_gradients, step_on_linear_losses
+from toy_problems import D, cohort, on_linear_losses, start_of, updated
 
 from fedbench.simulation.local_work import LocalWork
 
 
-def cohorts_of_batches(seed=0):
-    """Two clients whose data are new in every round: clients 2t and 2t + 1 hold the two minibatches of round t."""
-    return federation(sizes=[4, 9] * 10, seed=seed), lambda t, n, s: np.array([2 * t, 2 * t + 1])
+def adam_on(data, rounds, gradient):
+    """Return the models of torch's Adam (η = 0.01) on a gradient that autograd gives: w, t -> Σ ω F."""
+    w = torch.nn.Parameter(start_of(data))
+    adam = torch.optim.Adam([w], lr=1e-2)
+    seen = []
+    for t in range(rounds):
+        adam.zero_grad()
+        gradient(w, t).backward()
+        adam.step()
+        seen.append(w.detach().clone())
+    return seen
 
 
-def _with_losses(algo):
-    """The same method with the loss probe answered by ones: a linear loss has no sign."""
-
-    def update(server, up, cohort):
-        probe = {**cohort.probe, "loss": torch.ones(len(cohort.id), dtype=torch.float64)}
-        return algo.update(server, up, type(cohort)(**{**cohort.__dict__, "probe": probe}))
-
-    return type(algo)(**{**algo.__dict__, "update": update})
-
-
-# 7: AdaFedAdam with one local full-batch step is Adam on Σ ω_k g_k, whatever the local rate
 @pytest.mark.parametrize("alpha", [0.0, 1, 2.0])  # 1: an integer, as Python code may pass it
 def test_one_full_batch_step_is_adam(alpha):
+    """Adam on Σ ω_k g_k, whatever the local rate."""
     data = federation()
     task = task_for(data)
-    runs = [
-        snapshots(
-            make("adafedadam", alpha=alpha, server_lr=1e-2),
-            data,
-            work=LocalWork(lr, None),
-            rounds=10,
-        )
-        for lr in (0.01, 3.0)
-    ]
-    assert close(runs[0][-1].server["w"], runs[1][-1].server["w"], 1e-9)
-    w = torch.nn.Parameter(task.init(torch.Generator().manual_seed(0)))
-    adam = torch.optim.Adam([w], lr=1e-2)
     owned = data.train.split()
-    for _ in range(10):
-        losses = [
-            torch.nn.functional.cross_entropy(task.predict(w, data.x[r]), data.y[r]) for r in owned
-        ]
-        grads = torch.stack([torch.autograd.grad(f, w, retain_graph=True)[0] for f in losses])
-        omega = (
-            torch.tensor(data.train.counts, dtype=torch.float64)
-            * torch.stack(losses).detach() ** alpha
+
+    def objective(w, t):
+        losses = torch.stack(
+            [
+                torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows])
+                for rows in owned
+            ]
         )
-        w.grad = (omega / omega.sum()) @ grads
-        adam.step()
-    assert close(runs[0][-1].server["w"], w.detach(), 1e-9)
-    # χ = 1 in every round
-    assert runs[0][-1].server["c_m"].item() == pytest.approx(0.9**10, rel=1e-9)
+        omega = torch.tensor(data.train.counts) * losses.detach() ** alpha
+        return omega / omega.sum() @ losses
+
+    want = adam_on(data, 10, objective)[-1]
+    algo = make("adafedadam", alpha=alpha, server_lr=1e-2)
+    for lr in (0.01, 3.0):
+        last = snapshots(algo, data, work=LocalWork(lr, None), rounds=10)[-1].server
+        assert close(last["w"], want, 1e-9)
+        assert last["c_m"] == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
 
 
 def test_one_minibatch_step_is_minibatch_adam():
     """With α = 0 and the gradient's length that of the minibatch: Adam on the clients' minibatches put together.
 
-    A client makes one step on all that it holds, so that its minibatch, its step and the length are
-    of the same examples; Σ n_k g_k / Σ n_k is the gradient of the mean loss over them all.
+    Clients 2t and 2t + 1 hold the two minibatches of round t. A client makes one step on all that
+    it holds, so that its minibatch, its step and the length are of the same examples; Σ n_k g_k /
+    Σ n_k is the gradient of the mean loss over them all.
     """
-    data, sampler = cohorts_of_batches()
-    algo = make("adafedadam", alpha=0.0, server_lr=1e-2)
-    seen = snapshots(algo, data, work=LocalWork(0.05, None), rounds=10, sampler=sampler)
+    data = federation(sizes=[4, 9] * 10)
     task = task_for(data)
-    w = torch.nn.Parameter(task.init(torch.Generator().manual_seed(0)))
-    adam = torch.optim.Adam([w], lr=1e-2)
     owned = data.train.split()
-    for t in range(10):
-        rows = torch.cat([torch.as_tensor(owned[k]) for k in (2 * t, 2 * t + 1)])
-        adam.zero_grad()
-        torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows]).backward()
-        adam.step()
-        assert close(seen[t + 1].server["w"], w.detach(), 1e-9)
+
+    def loss(w, t):
+        rows = np.concatenate(owned[2 * t : 2 * t + 2])
+        return torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows])
+
+    seen = snapshots(
+        make("adafedadam", alpha=0.0, server_lr=1e-2),
+        data,
+        work=LocalWork(0.05, None),
+        rounds=10,
+        sampler=lambda t, n, seed: np.array([2 * t, 2 * t + 1]),
+    )
+    for snapshot, want in zip(seen[1:], adam_on(data, 10, loss), strict=True):
+        assert close(snapshot.server["w"], want, 1e-9)
 
 
 def test_the_length_over_all_data_is_not_minibatch_adam():
@@ -85,29 +81,83 @@ def test_the_length_over_all_data_is_not_minibatch_adam():
     Algorithm 2 as printed takes ||∇F_k|| over all 40: U = g ||∇F|| / ||g|| and χ = ln(||g|| /
     ||∇F||) + 1, which is 1 only if both gradients are equally long. The moments decay with β^χ.
     """
-    data, lr = federation(sizes=(40,)), 1e-2
+    lr = 1e-2
     algo = make("adafedadam", alpha=0.0, server_lr=lr)
-    first, second = snapshots(algo, data, work=LocalWork(0.05, 4, steps=1), rounds=1)
-    moved = second.server["w"] - first.server["w"]
-    chi = moved.abs().max().item() / lr
+    data = federation(sizes=(40,))
+    before, after = snapshots(algo, data, work=LocalWork(0.05, 4, steps=1), rounds=1)
+    step = (after.server["w"] - before.server["w"]).abs()
+    chi = step.max().item() / lr
     assert abs(chi - 1) > 0.05
-    # ε shortens small coordinates
-    assert torch.allclose(moved.abs(), torch.full_like(moved, chi * lr), rtol=1e-4)
-    assert second.server["c_m"].item() == pytest.approx(0.9**chi, rel=1e-4)
+    assert torch.allclose(step / lr, torch.tensor(chi).double(), rtol=1e-4)  # ε shortens small ones
+    assert after.server["c_m"] == pytest.approx(0.9**chi, rel=1e-4)
 
 
-def test_linear_loss_and_several_steps():
-    """One client, constant gradient, E steps: r = E η_l, so χ = ln E + 1, and every coordinate moves by χ η."""
-    data, g = constant_gradients((10,), 5)
-    for steps in (1, 4, 20):
-        work = LocalWork(lr=0.05, batch_size=None, steps=steps)
-        # one client: its weight is 1 whatever its loss; α = 0 leaves the losses (negative here) out
-        probing = make("adafedadam", alpha=0.0, server_lr=1e-3)
-        algo = type(probing)(**{**probing.__dict__, "needs": frozenset({"grad"})})
-        algo = _with_losses(algo)
-        servers = step_on_linear_losses(algo, data, 5, work, rounds=6)
-        chi = np.log(steps) + 1
-        for t, s in enumerate(servers):
-            want = -t * chi * 1e-3 * g[0].sign()
-            assert torch.allclose(s["w"], want, rtol=1e-5, atol=0)  # ε shortens a step by ε/|g|
-        assert servers[-1]["c_m"].item() == pytest.approx(0.9 ** (6 * chi), rel=1e-9)
+@pytest.mark.parametrize("steps", [1, 4, 20])
+def test_several_steps_on_a_linear_loss_make_a_longer_step(steps):
+    """One client, constant gradient, E steps: r = E η_l, so χ = ln E + 1, and every coordinate moves by χ η.
+
+    Its weight is 1 whatever its loss, which is not measured: a linear loss can be negative.
+    """
+    algo = make("adafedadam", alpha=0.0, server_lr=1e-3)
+
+    def update(server, uploads, info):
+        ones = torch.ones(len(info.id), dtype=D)
+        return algo.update(server, uploads, replace(info, probe={**info.probe, "loss": ones}))
+
+    g = [1.0, -2.0, 0.5, 3.0, -1.0]
+    work = LocalWork(lr=0.05, batch_size=None, steps=steps)
+    without_losses = replace(algo, needs=frozenset({"grad"}), update=update)
+    seen = on_linear_losses(without_losses, work, [g], counts=[10], rounds=6)
+
+    chi = np.log(steps) + 1
+    for t, snapshot in enumerate(seen):
+        want = -t * chi * 1e-3 * np.sign(g)
+        assert snapshot.server["w"] == pytest.approx(want, rel=1e-5)  # ε shortens a step by ε/|g|
+    assert seen[-1].server["c_m"] == pytest.approx(0.9 ** (6 * chi), rel=1e-9)
+
+
+def uploads_of(algo, updates, gradients):
+    """The uploads of clients with these updates and full gradients, at rate 0.1."""
+    info = cohort(len(updates), lr=0.1, grad=gradients).columns()
+    w = torch.zeros(2, dtype=D)
+    return algo.finish({"w": w}, {}, {"w": -torch.tensor(updates, dtype=D)}, info)[0]
+
+
+def test_a_client_that_did_not_move_or_has_no_gradient_uploads_zeros():
+    """U = 0 and χ = 1 for each of the three; the fourth has r = 2/0.5 = 4, U = Δ/4 and χ = ln(4/0.1) + 1."""
+    uploads = uploads_of(
+        make("adafedadam"),
+        updates=[[0.0, 0], [3, 4], [0, 0], [0, 2]],
+        gradients=[[1.0, 0], [0, 0], [0, 0], [0.5, 0]],
+    )
+    assert uploads["update"].tolist() == [[0, 0], [0, 0], [0, 0], [0, 0.5]]
+    assert uploads["certainty"].squeeze(1) == pytest.approx([1, 1, 1, np.log(40) + 1])
+
+
+def test_the_certainty_has_a_floor():
+    """r = η/e³ has χ = -2, which would make β^χ > 1; it counts as 0.1."""
+    algo = make("adafedadam")
+    updates = [[0.1 * np.exp(-3), 0.0], [0.1, 0.0]]
+    uploads = uploads_of(algo, updates, gradients=[[1.0, 0.0], [1.0, 0.0]])
+    assert uploads["certainty"].squeeze(1) == pytest.approx([-2, 1])
+
+    after = updated(algo, uploads, cohort([3.0, 1.0], loss=[1.0, 1.0]))
+    chi = 0.75 * 0.1 + 0.25 * 1
+    assert after["c_m"] == pytest.approx(0.9**chi)
+    assert after["w"][0] == pytest.approx(-chi * 1e-3, rel=1e-6)  # Adam's first step is a sign
+
+
+@pytest.mark.parametrize(
+    ("alpha", "losses", "share"),
+    [
+        (1.0, [0.0, 0.0], 0.25),  # all losses 0: weights n_k
+        (2.0, [2.0, 4.0], 0.25 * 4 / (0.25 * 4 + 0.75 * 16)),
+        # F + 1e-10 before a fractional power
+        (0.5, [0.0, 1.0], 1e-5 / (1e-5 + 3 * (1 + 1e-10) ** 0.5)),
+    ],
+)
+def test_weights_by_hand(alpha, losses, share):
+    uploads = {"update": torch.eye(2, dtype=D), "certainty": torch.ones(2, 1, dtype=D)}
+    algo = make("adafedadam", alpha=alpha, beta1=0.0)
+    after = updated(algo, uploads, cohort([1.0, 3.0], loss=losses))
+    assert after["m"] == pytest.approx([share, 1 - share], rel=1e-9)

@@ -3,48 +3,45 @@
 from itertools import pairwise
 
 import torch
-from tools import close, federation, final, make, snapshots, task_for
-from toy_problems import D, cohort, start_of
+from tools import close, federation, make, snapshots
+from toy_problems import apart, cohort, start_of, trained, updated
 
 from fedbench.simulation.local_work import LocalWork
 
 
-# 6: FedAdam in torch's form is torch's Adam on the pseudo-gradient
-def test_fedadam_is_torch_adam():
-    data = federation()
+def test_fedadam_in_torchs_form_is_torchs_adam_on_the_pseudo_gradient():
+    options = {"beta2": 0.999, "tau": 1e-8, "v0": 0.0, "bias_correction": True, "server_lr": 1e-2}
     work = LocalWork(lr=0.1, batch_size=None, epochs=(2, 2))
-    options = {
-        "beta1": 0.9,
-        "beta2": 0.999,
-        "tau": 1e-8,
-        "v0": 0.0,
-        "bias_correction": True,
-        "server_lr": 1e-2,
-    }
-    ours = final(make("fedadam", **options), data, work=work, rounds=12)
-    w = torch.nn.Parameter(task_for(data).init(torch.Generator().manual_seed(0)))
+    w = torch.nn.Parameter(start_of(federation()))
     adam = torch.optim.Adam([w], lr=1e-2, betas=(0.9, 0.999), eps=1e-8)
     for _ in range(12):
-        w.grad = w.detach() - final(make("fedavg"), data, work=work, rounds=1, w=w.detach().clone())
+        before = w.detach().clone()
+        w.grad = before - trained("fedavg", work=work, rounds=1, w=before)
         adam.step()
+    ours = trained(("fedadam", options), work=work, rounds=12)
     assert close(ours, w.detach(), 1e-10)
 
 
-def test_first_step_of_reddis_form():
-    """By hand: m = (1-β1) d, v = β2 τ² + (1-β2) d², w - η m / (√v + τ)."""
-    data = federation()
-    start = task_for(data).init(torch.Generator().manual_seed(0))
-    d = start - final(make("fedavg"), data, rounds=1)
-    ours = final(make("fedadam", server_lr=0.5, beta1=0.8, beta2=0.95, tau=0.01), data, rounds=1)
-    want = start - 0.5 * 0.2 * d / ((0.95 * 0.01**2 + 0.05 * d.square()).sqrt() + 0.01)
-    assert close(ours, want, 1e-12)
+def test_the_first_steps_of_fedadam_and_fedadagrad_by_hand():
+    """m = (1-β1) d; v is β2 τ² + (1-β2) d² or τ² + d²; w - η m / (√v + τ)."""
+    start = start_of(federation())
+    d = start - trained("fedavg", rounds=1)
+    squares = {
+        "fedadam": 0.95 * 0.01**2 + 0.05 * d.square(),
+        "fedadagrad": 0.01**2 + d.square(),
+    }
+    for name, v in squares.items():
+        options = {"server_lr": 0.5, "beta1": 0.8, "tau": 0.01}
+        if name == "fedadam":
+            options["beta2"] = 0.95
+        ours = trained((name, options), rounds=1)
+        assert close(ours, start - 0.5 * 0.2 * d / (v.sqrt() + 0.01), 1e-12)
 
 
 def test_fedams_begins_as_fedadam():
-    data = federation()
-    shared = {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "weights": "size"}
-    ours = final(make("fedams", option=2, **shared), data, rounds=1)
-    assert close(ours, final(make("fedadam", v0=0.0, **shared), data, rounds=1), 1e-10)
+    shared = {"beta2": 0.99, "tau": 1e-3, "weights": "size"}
+    ours = ("fedams", {"option": 2, **shared})
+    assert apart(ours, ("fedadam", {"v0": 0.0, **shared}), rounds=1) < 1e-10
 
 
 def test_the_denominator_of_fedams_never_falls():
@@ -54,18 +51,8 @@ def test_the_denominator_of_fedams_never_falls():
     assert all((s["v_max"] >= 1e-3).all() for s in servers[1:])
 
 
-def test_fedadagrad_first_step_by_hand():
-    data = federation()
-    d = start_of(data) - final(make("fedavg"), data, rounds=1)
-    ours = final(make("fedadagrad", server_lr=0.5, beta1=0.2, tau=0.01), data, rounds=1)
-    assert close(
-        ours, start_of(data) - 0.5 * 0.8 * d / ((0.01**2 + d.square()).sqrt() + 0.01), 1e-12
-    )
-
-
 def test_fedyogi_keeps_v_where_it_equals_the_square():
     """sign(0) = 0, and v moves towards d² by (1-β2) d² from either side."""
     algo = make("fedyogi", beta2=0.75, v0=4.0)
-    up = {"delta": torch.tensor([[2.0, 1.0, 3.0]], dtype=D)}
-    v = algo.update(algo.server_init(torch.zeros(3, dtype=D), 1), up, cohort([1.0]))["v"]
+    v = updated(algo, [[2.0, 1.0, 3.0]], cohort(1))["v"]
     assert v.tolist() == [4.0, 4 - 0.25 * 1, 4 + 0.25 * 9]

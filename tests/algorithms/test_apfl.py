@@ -1,60 +1,60 @@
-"""APFL: identities, invariances and worked numbers, in float64."""
+"""APFL: identities and worked numbers, in float64."""
 
 import pytest
-import torch
-from tools import close, deployed, federation, final, make, snapshots
-from toy_problems import D, on_quadratics
+from tools import close, deployed, federation, make, snapshots
+from toy_problems import on_quadratics, trained, vector
 
 from fedbench.simulation.local_work import LocalWork
 
+ADAPTIVE = make("apfl", adaptive=True)
 
-def test_apfl_learns_its_share_by_hand():
+
+def test_the_share_is_learned_as_by_hand():
     """F = w²/2 from w = 1, one step of rate 1/2, α = 1/2.
 
     Round 1: v = x, so α stays; x = .5, v = 1 - .25 = .75. Round 2: y = .625, α = .5 - .5 · .25 ·
     .625 = .421875; then y = .421875 · .75 + .578125 · .5, v = .75 - .5 α y, w = .25.
     """
-    first, run = (
-        on_quadratics(make("apfl", adaptive=True), [[1.0, 0.0]], rounds, [1.0]) for rounds in (1, 2)
-    )
-    assert [s[-1].clients["alpha"].item() for s in (first, run)] == pytest.approx(
-        [0.5, 0.421875], abs=1e-15
-    )
+    _, first, second = on_quadratics(ADAPTIVE, [[1.0, 0.0]], 2, [1.0])
+    assert first.round == 1
     alpha, w = 0.421875, 0.25
-    v = 0.75 - 0.5 * alpha * (alpha * 0.75 + (1 - alpha) * 0.5)
-    assert run[-1].clients["personal"].item() == pytest.approx(v, abs=1e-15)
-    assert deployed(make("apfl", adaptive=True), run[-1]).item() == pytest.approx(
-        alpha * v + (1 - alpha) * w
-    )
+    y = alpha * 0.75 + (1 - alpha) * 0.5
+    v = 0.75 - 0.5 * alpha * y
+    assert second.clients["alpha"].item() == pytest.approx(alpha, abs=1e-15)
+    assert second.clients["personal"].item() == pytest.approx(v, abs=1e-15)
+    assert deployed(ADAPTIVE, second).item() == pytest.approx(alpha * v + (1 - alpha) * w)
 
 
-def test_the_share_of_apfl_is_adapted_once_per_round():
-    """Whatever the number of local steps: it depends on the first batch alone."""
+def test_the_share_is_adapted_once_per_round_on_the_first_batch():
     rows = [[1.0, 0.0], [2.0, 3.0]]
-    algo = make("apfl", adaptive=True)
-    one, two = (on_quadratics(algo, rows, rounds, [1.0], lr=0.1, steps=3)[-1] for rounds in (1, 2))
-    before, after = one.clients["alpha"], two.clients["alpha"]
-    own, w = one.clients["personal"], one.server["w"]
-    a, b = torch.tensor(rows, dtype=D).split(1, 1)
+    one, two = (
+        on_quadratics(ADAPTIVE, rows, rounds, [1.0], lr=0.1, steps=3)[-1] for rounds in (1, 2)
+    )
+    a, b = vector(*rows).split(1, 1)
+    before, own, w = one.clients["alpha"], one.clients["personal"], one.server["w"]
     slope = (own - w) * a * (before * own + (1 - before) * w - b)
-    assert close(after, before - 0.1 * slope, 1e-13)
-    assert not close(after, before, 1e-3)
+    assert close(two.clients["alpha"], before - 0.1 * slope, 1e-13)
+    assert not close(two.clients["alpha"], before, 1e-3)
 
 
-def test_the_share_of_apfl_stays_between_0_and_1():
-    """From 100 the own model lags behind the common one, a slope of 1562; minima at ±100 pull them apart."""
-    algo = make("apfl", adaptive=True)
-    assert on_quadratics(algo, [[1.0, 0.0]], 2, [100.0])[-1].clients["alpha"].tolist() == [[0.0]]
-    assert on_quadratics(algo, [[1.0, 100.0], [1.0, -100.0]], 2, [0.0])[-1].clients[
-        "alpha"
-    ].tolist() == [[1.0], [1.0]]
+@pytest.mark.parametrize(
+    ("rows", "start", "share"),
+    [
+        ([[1.0, 0.0]], 100.0, 0.0),  # the own model lags behind the common one: a slope of 1562
+        ([[1.0, 100.0], [1.0, -100.0]], 0.0, 1.0),  # the minima pull them apart
+    ],
+)
+def test_the_share_stays_between_0_and_1(rows, start, share):
+    last = on_quadratics(ADAPTIVE, rows, 2, [start])[-1]
+    assert last.clients["alpha"].flatten().tolist() == [share] * len(rows)
 
 
-def test_apfl_without_and_with_only_the_own_model():
-    data, how = federation(), {"rounds": 4, "work": LocalWork(0.1, None, epochs=(2, 2))}
-    plain = final(make("fedavg"), data, **how)
-    none = make("apfl", alpha=0.0)
-    assert all(close(w, plain, 1e-12) for w in deployed(none, snapshots(none, data, **how)[-1]))
-    alone, apart = make("apfl", alpha=1.0), make("ditto", lam=0.0)
-    ours, theirs = (deployed(m, snapshots(m, data, **how)[-1]) for m in (alone, apart))
-    assert close(ours, theirs, 1e-12)  # Ditto without a pull is separate training
+def test_without_and_with_only_the_own_model_it_is_fedavg_and_separate_training():
+    how = {"rounds": 4, "work": LocalWork(0.1, None, epochs=(2, 2))}
+    common, alone, apart = (
+        deployed(algo, snapshots(algo, federation(), **how)[-1])
+        for algo in (make("apfl", alpha=0.0), make("apfl", alpha=1.0), make("ditto", lam=0.0))
+    )
+    plain = trained("fedavg", **how)
+    assert all(close(w, plain, 1e-12) for w in common)
+    assert close(alone, apart, 1e-12)  # Ditto without a pull is separate training

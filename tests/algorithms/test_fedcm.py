@@ -1,25 +1,24 @@
 """FedCM and MimeLite: worked steps and momenta, in float64."""
 
+import numpy as np
 import pytest
 import torch
-from tools import close, federation, final, make
+from tools import close, federation, make
 from toy_problems import (
     BATCHES,
     DRAWN,
-    UNIFORM,
-    D,
-    Given,
-    facts,
+    FEDAVG,
+    cohort,
     models,
+    on_linear_losses,
     on_quadratics,
-    run_on,
     start_of,
+    trained,
+    updated,
+    vector,
 )
 
 from fedbench.simulation.local_work import LocalWork
-
-# F = b · w, rows b
-LINEAR = Given(lambda w, r: (w * r).sum(1, keepdim=True), lambda w, r: r.expand_as(w))
 
 
 @pytest.mark.parametrize("weights", ["uniform", "size"])
@@ -27,35 +26,34 @@ def test_fedcm_on_linear_losses_has_a_momentum_of_known_length(weights):
     """m^t = (1 - (1-α)^t) Σ p_k b_k, whatever the steps of the clients (here 1 to 4)."""
     rows = [[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0]]
     work = LocalWork(lr=0.1, batch_size=None, epochs=(1, 4))
-    run = run_on(LINEAR, rows, make("fedcm", alpha=0.3, weights=weights), work, 6, [0.0, 0.0])
-    mean = torch.tensor(rows, dtype=D).mean(0)
-    for t, snapshot in enumerate(run):
-        assert (snapshot.server["m"] - (1 - 0.7**t) * mean).norm() < 1e-13
+    algo = make("fedcm", alpha=0.3, weights=weights)
+    for t, snapshot in enumerate(on_linear_losses(algo, work, rows, rounds=6)):
+        want = (1 - 0.7**t) * np.mean(rows, 0)
+        assert snapshot.server["m"] == pytest.approx(want, abs=1e-13)
 
 
 @pytest.mark.parametrize("name", ["fedcm", "mofedsam"])
 def test_the_momentum_is_a_mean_of_gradients(name):
     """m = Σ p_k Δ_k / (η_l τ_k), each client with its own steps and rate; it replaces the one before."""
-    algo, delta = make(name, server_lr=2.0), torch.tensor([[1.0, 0.0], [0.0, 6.0]], dtype=D)
-    server = algo.server_init(torch.zeros(2, dtype=D), 2) | {"m": torch.full((2,), 9.0, dtype=D)}
-    new = algo.update(server, {"delta": delta}, facts(2, p=[0.25, 0.75], lr=0.5, steps=[1.0, 3.0]))
-    assert new["m"].tolist() == pytest.approx([0.5, 3.0])
-    assert new["w"].tolist() == pytest.approx([-0.5, -9.0])
+    algo = make(name, server_lr=2.0)
+    server = {"w": vector(0.0, 0.0), "m": vector(9.0, 9.0)}
+    info = cohort([1.0, 3.0], lr=0.5, steps=[1.0, 3.0])
+    after = updated(algo, [[1.0, 0.0], [0.0, 6.0]], info, server)
+    assert after["m"] == pytest.approx([0.5, 3.0])
+    assert after["w"] == pytest.approx([-0.5, -9.0])
 
 
+@pytest.mark.parametrize("mode", ["loop", "stacked", "compiled"])
 @pytest.mark.parametrize("name", ["fedcm", "mofedsam"])
-def test_without_a_share_of_the_own_gradient_nothing_moves(name):
-    data = federation()
-    for mode in ("loop", "stacked", "compiled"):
-        assert torch.equal(
-            final(make(name, alpha=0.0), data, work=DRAWN, mode=mode), start_of(data)
-        )
+def test_without_a_share_of_the_own_gradient_nothing_moves(name, mode):
+    ours = trained((name, {"alpha": 0.0}), work=DRAWN, mode=mode)
+    assert torch.equal(ours, start_of(federation()))
 
 
 def test_fedcm_begins_as_fedavg_at_a_lower_rate():
-    data = federation()
-    plain = final(make("fedavg", **UNIFORM), data, rounds=1, work=LocalWork(0.03, 10, (2, 2)))
-    assert close(final(make("fedcm", alpha=0.3), data, rounds=1, work=BATCHES), plain, 1e-12)
+    plain = trained(FEDAVG, rounds=1, work=LocalWork(0.03, 10, (2, 2)))
+    ours = trained(("fedcm", {"alpha": 0.3}), rounds=1, work=BATCHES)
+    assert close(ours, plain, 1e-12)
 
 
 def test_mimelite_with_adam_by_hand():
@@ -70,10 +68,9 @@ def test_mimelite_with_adam_by_hand():
     assert models(run, "v") == pytest.approx([0.0, 0.01, 0.018], abs=1e-14)
 
 
-def test_the_momentum_of_mimelite_is_of_gradients_at_the_broadcast_model():
+@pytest.mark.parametrize("steps", [1, 7])
+def test_the_momentum_of_mimelite_is_of_gradients_at_the_broadcast_model(steps):
     """Two quadratics, any number of local steps: m = .1 (1·(1-0) + 3·(1-4))/2 after the first round."""
-    for steps in (1, 7):
-        run = on_quadratics(
-            make("mimelite"), [[1.0, 0.0], [3.0, 4.0]], 1, [1.0], lr=0.1, steps=steps
-        )
-        assert models(run, "m")[-1] == pytest.approx(0.1 * (1 - 9) / 2, abs=1e-14)
+    rows = [[1.0, 0.0], [3.0, 4.0]]
+    last = on_quadratics(make("mimelite"), rows, 1, [1.0], lr=0.1, steps=steps)[-1]
+    assert last.server["m"] == pytest.approx([0.1 * (1 - 9) / 2], abs=1e-14)

@@ -1,45 +1,55 @@
-"""FedNova: identities, invariances and worked numbers, in float64."""
+"""FedNova: identities and worked numbers, in float64."""
 
+import numpy as np
 import pytest
 import torch
-from tools import close, federation, final, make
-from toy_problems import constant_gradients, step_on_linear_losses
+from tools import federation, make
+from toy_problems import D, apart, on_linear_losses
 
 from fedbench.core.optim import sgd
 from fedbench.simulation.local_work import LocalWork
 
+WORK = LocalWork(lr=0.1, batch_size=10)
+
 
 @pytest.mark.parametrize("solver", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
-def test_fednova_with_equal_steps_is_fedavg(solver):
-    data = federation(sizes=(21, 30, 24, 28))  # three steps of 10 each, whatever the size
-    assert close(
-        final(make("fednova", sgd(**solver)), data, rounds=5),
-        final(make("fedavg", sgd(**solver)), data, rounds=5),
-        1e-10,
-    )
-    unequal = federation()
-    a, b = (final(make(m, sgd(**solver)), unequal, rounds=5) for m in ("fednova", "fedavg"))
-    assert not close(a, b, 1e-3)
+def test_with_equal_steps_it_is_fedavg(solver):
+    how = {"solver": sgd(**solver), "rounds": 5}
+    equal = federation(sizes=(21, 30, 24, 28))  # three steps of 10 each, whatever the size
+    assert apart("fednova", "fedavg", data=equal, **how) < 1e-10
+    assert apart("fednova", "fedavg", **how) > 1e-3
 
 
-# 4: FedNova's direction is the weighted mean gradient whatever the local work; FedAvg's is not
 @pytest.mark.parametrize("solver", [{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}])
-def test_fednova_on_linear_losses(solver):
-    sizes = (5, 31, 12, 80)  # 1, 4, 2 and 8 steps
-    data, g = constant_gradients(sizes, 6)
-    mean = (torch.tensor(sizes, dtype=torch.float64) / sum(sizes)) @ g
-    work = LocalWork(lr=0.1, batch_size=10)
+def test_the_direction_is_the_weighted_mean_gradient_whatever_the_local_work(solver):
+    """FedAvg's is not."""
+    sizes = [5, 31, 12, 80]  # 1, 4, 2 and 8 steps
+    rows = np.random.default_rng(0).normal(size=(4, 6))
+    mean = torch.from_numpy(sizes @ rows)
 
-    def cosine(name):
-        w = step_on_linear_losses(make(name, sgd(**solver)), data, 6, work)[-1]["w"]
-        return torch.nn.functional.cosine_similarity(-w, mean, dim=0).item()
+    cosines = {}
+    for name in ("fednova", "fedavg"):
+        last = on_linear_losses(make(name, sgd(**solver)), WORK, rows, sizes)[-1]
+        cosine = torch.nn.functional.cosine_similarity(-last.server["w"], mean, dim=0)
+        cosines[name] = cosine.item()
 
-    assert cosine("fednova") == pytest.approx(1, abs=1e-12)
-    assert cosine("fedavg") < 0.99
+    assert cosines["fednova"] == pytest.approx(1, abs=1e-12)
+    assert cosines["fedavg"] < 0.99
 
 
-def test_step_length_is_tau_eff():
+def test_the_step_has_the_length_tau_eff():
     """By hand: sizes 10 and 30 with batch 10 take 1 and 3 steps; τ_eff = (10·1 + 30·3)/40 = 2.5; step 2.5 η Σ p g."""
-    data, g = constant_gradients((10, 30), 4)
-    w = step_on_linear_losses(make("fednova"), data, 4, LocalWork(lr=0.1, batch_size=10))[-1]["w"]
-    assert torch.allclose(w, -2.5 * 0.1 * (0.25 * g[0] + 0.75 * g[1]), rtol=0, atol=1e-14)
+    last = on_linear_losses(make("fednova"), WORK, [[1.0, 2.0], [3.0, -1.0]], [10, 30])[-1]
+    mean = np.array([0.25 * 1 + 0.75 * 3, 0.25 * 2 - 0.75 * 1])
+    assert last.server["w"] == pytest.approx(-2.5 * 0.1 * mean, abs=1e-14)
+
+
+@pytest.mark.parametrize("rho", [0.9, 0.9999])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_local_steps_are_counted_in_float32_as_in_float64(rho, nesterov):
+    """a_1 = 1 for any ρ (with Nesterov 1 + ρ): the formula cancels."""
+    passes = sgd(momentum=rho, nesterov=nesterov).passes
+    steps = torch.tensor([1.0, 7.0, 300.0])
+    exact = passes(steps.to(D))
+    assert passes(steps) == pytest.approx(exact.tolist(), rel=1e-6)
+    assert exact[0] == pytest.approx(1 + rho * nesterov, rel=1e-6)
