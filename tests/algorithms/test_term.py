@@ -1,25 +1,21 @@
-"""TERM: identities, invariances and worked numbers, in float64."""
+"""TERM: its limits, in float64."""
 
 import numpy as np
 import pytest
-import torch
 from reference import loss_and_grad
-from tools import close, federation, final, make
-from toy_problems import UNIFORM, start_of
+from tools import federation
+from toy_problems import FEDAVG, apart, clients_of, distance, start_of, trained
 
 
-def test_term_tends_to_fedavg_and_to_the_worst_client():
+def test_tends_to_fedavg_in_proportion_to_t():
+    far, near = (apart(("term", {"t": t}), FEDAVG, rounds=1) for t in (1e-4, 1e-5))
+    assert far / near == pytest.approx(10, rel=1e-3)
+
+
+def test_tends_to_the_worst_client():
     data = federation()
-    plain = final(make("fedavg", **UNIFORM), data, rounds=1)
-    apart = [
-        torch.linalg.vector_norm(final(make("term", t=t), data, rounds=1) - plain).item()
-        for t in (1e-4, 1e-5)
-    ]
-    assert apart[0] / apart[1] == pytest.approx(10, rel=1e-3)
-    start = start_of(data)
-    owned = data.train.split()
-    losses = [loss_and_grad(start.numpy(), data.x[r].numpy(), data.y[r].numpy())[0] for r in owned]
-    alone = final(
-        make("fedavg"), data, rounds=1, sampler=lambda *_: np.array([int(np.argmax(losses))])
-    )
-    assert close(final(make("term", t=1e4), data, rounds=1), alone, 1e-10)
+    start = start_of(data).numpy()
+    losses = [loss_and_grad(start, x, y)[0] for x, y in clients_of(data)]
+    worst = np.array([np.argmax(losses)])
+    alone = trained("fedavg", data, rounds=1, sampler=lambda *_: worst)
+    assert distance(trained(("term", {"t": 1e4}), data, rounds=1), alone) < 1e-10
