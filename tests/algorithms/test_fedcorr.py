@@ -3,14 +3,17 @@
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from reference import local_sgd
+from scipy.special import logsumexp, softmax
 from sklearn.mixture import GaussianMixture
-from tools import close, deployed, federation, final, make, snapshots, task_for
+from tools import close, federation, make, snapshots, task_for
+from toy_problems import D, apart, cohort, start_of, vector
 
 from fedbench.algorithms.fedcorr import pulled_gradient
 from fedbench.algorithms.shared.label_noise_estimation import (
@@ -24,22 +27,24 @@ from fedbench.algorithms.shared.label_noise_estimation import (
 from fedbench.algorithms.shared.mixup import MixupOracle
 from fedbench.core.algorithm import Descent, Stage
 from fedbench.core.errors import RequestError
+from fedbench.core.optim import SGD
 from fedbench.core.randomness import one_by_one
-from fedbench.core.types import Batch, ClientInfo
+from fedbench.core.types import Batch
 from fedbench.data.dataset import Rows
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
 
-D = torch.float64
 SIZES = (30, 25, 1, 40, 22, 28)
+KEYS = torch.tensor([[5], [6], [7]])
 
 
 def noisy_federation():
     """Clients 1 and 4 with most labels wrong."""
     data = federation(sizes=SIZES, features=5, classes=3, seed=1)
-    y, rng = data.y.clone(), np.random.default_rng(0)
+    y = data.y.clone()
+    rng = np.random.default_rng(0)
     for k in (1, 4):
         rows = data.train.of_clients(np.array([k]))
         wrong = torch.from_numpy(rng.random(len(rows)) < 0.7)
@@ -47,36 +52,47 @@ def noisy_federation():
     return data.relabelled(y)
 
 
+def predict_fn(data):
+    task = task_for(data)
+    engine = Engine(make_oracle(task, "loop"), "loop", 1)
+    return partial(Measurements(task, engine).predictions, data)
+
+
 # ---- parts
 
 
 def lid_by_loops(p, neighbours):
     scores = []
-    for i in range(len(p)):
-        r = sorted(np.linalg.norm(p[i] - p[j]) for j in range(len(p)) if j != i)[:neighbours]
-        scores.append(-len(r) / sum(np.log(x / (r[-1] + 1e-6)) for x in r))
+    for row in p:
+        distances = np.sort(np.linalg.norm(p - row, axis=1))[1 : neighbours + 1]
+        ratios = distances / (distances[-1] + 1e-6)
+        scores.append(-len(ratios) / np.log(ratios).sum())
     return np.mean(scores)
 
 
-@pytest.mark.parametrize(("n", "k"), [(50, 20), (8, 20), (3, 20), (1500, 5)])
+@pytest.mark.parametrize(("n", "k"), [(50, 20), (3, 20), (120, 5)])
 def test_lid_is_the_one_by_loops(n, k, monkeypatch):
     monkeypatch.setattr("fedbench.algorithms.shared.label_noise_estimation._ROWS", 17)
-    p = np.random.default_rng(0).dirichlet(np.ones(4), min(n, 120))
-    assert mean_lid(torch.from_numpy(p), k).item() == pytest.approx(
-        lid_by_loops(p, min(k, len(p) - 1)), rel=1e-9
-    )
+    p = np.random.default_rng(0).dirichlet(np.ones(4), n)
+    want = lid_by_loops(p, min(k, n - 1))
+    assert mean_lid(torch.from_numpy(p), k).item() == pytest.approx(want, rel=1e-9)
 
 
-def test_lid_of_too_few_or_equal_outputs_is_zero():
-    assert mean_lid(torch.ones(1, 3), 20).item() == 0
-    # its only ratio is 1 but for an offset
-    assert mean_lid(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), 20).item() == 0
-    assert mean_lid(torch.full((5, 3), 1 / 3), 20).item() == 0
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        torch.ones(1, 3),
+        torch.tensor([[0.1, 0.9], [0.8, 0.2]]),  # its only ratio is 1 but for an offset
+        torch.full((5, 3), 1 / 3),
+    ],
+)
+def test_lid_of_too_few_or_equal_outputs_is_zero(outputs):
+    assert mean_lid(outputs, 20).item() == 0
 
 
-def test_high_component():
+def test_the_high_component_is_that_of_larger_values():
     values = np.array([0.1, 0.2, 5.0, 0.15, 5.2])
-    assert high_component(values).tolist() == [False, False, True, False, True]
+    assert high_component(values).nonzero()[0].tolist() == [2, 4]
     assert not high_component(np.full(4, 2.0)).any()
     assert not high_component(np.zeros(0)).any()
 
@@ -89,195 +105,220 @@ def test_everybody_is_drawn_when_nobody_is_clean(level, drawn):
     """Client 2 has no training examples, so that its level says nothing."""
     data = federation(sizes=(4, 9))
     first, second = data.train.split()
-    data = replace(
+    with_a_third = replace(
         data,
         train=Rows.of([first, second, first[:0]]),
         test=Rows.of([data.test.split()[0]] * 3),
         names=tuple("abc"),
     )
-    stage = Stage(
-        make("fedavg"), 1, eligible=lambda server: nearly_clean({"level": torch.tensor(level)})
-    )
-    assert snapshots(lambda **_: [stage], data, rounds=1)[-1].cohort.tolist() == drawn
+    server = {"level": torch.tensor(level)}
+    stage = Stage(make("fedavg"), 1, eligible=lambda _: nearly_clean(server))
+    last = snapshots(lambda **_: [stage], with_a_third, rounds=1)[-1]
+    assert last.cohort.tolist() == drawn
 
 
-def test_one_by_one_visits_everybody_once_an_iteration():
+def test_everybody_is_visited_once_an_iteration_in_changing_order():
     n = np.array([3, 0, 5, 1, 9])
-    for first in (0, 4, 8):
-        turn = [one_by_one(t, n, 7).tolist() for t in range(first, first + 4)]
-        assert sorted(sum(turn, [])) == [0, 2, 3, 4]
-    orders = {tuple(one_by_one(t + 4 * i, n, 7)[0] for t in range(4)) for i in range(10)}
-    assert len(orders) > 1
+    iterations = [
+        tuple(int(one_by_one(t, n, 7)[0]) for t in range(first, first + 4))
+        for first in range(0, 40, 4)
+    ]
+    assert {tuple(sorted(visits)) for visits in iterations} == {(0, 2, 3, 4)}
+    assert len(set(iterations)) > 1
 
 
-def mixed_batch():
+def short_batch():
+    """Batches of three clients, of which the last has two rows of padding."""
     gen = torch.Generator().manual_seed(0)
-    x, y = torch.randn(3, 6, 4, generator=gen, dtype=D), torch.randint(0, 3, (3, 6), generator=gen)
     weight = torch.full((3, 6), 1 / 6, dtype=D)
-    weight[2, 4:], weight[2, :4] = 0, 1 / 4  # the last client's batch is short
-    return Batch(x, y, weight)
+    weight[2] = vector(1, 1, 1, 1, 0, 0) / 4
+    return Batch(
+        x=torch.randn(3, 6, 4, generator=gen, dtype=D),
+        y=torch.randint(0, 3, (3, 6), generator=gen),
+        weight=weight,
+    )
 
 
 def test_mixup_is_cross_entropy_with_mixed_labels():
     """Loss and gradient of Σ weight · CE(x̃, λ onehot(y) + (1-λ) onehot(y[π])), by autograd on what was drawn."""
-    data = federation(features=4)
-    task = task_for(data)
-    batch, key = mixed_batch(), torch.tensor([[5], [6], [7]])
-    mixed = MixupOracle(make_oracle(task, "stacked"), key)
-    share, one, other = mixed.mix(batch)
+    task = task_for(federation(features=4))
+    batch = short_batch()
+    oracle = MixupOracle(make_oracle(task, "stacked"), KEYS)
     w = torch.randn(3, task.size, dtype=D, generator=torch.Generator().manual_seed(1))
-    loss, grad = mixed.loss_and_grad(w, batch)
-    assert torch.equal(mixed.grad(w, batch), grad)
+    loss, gradient = oracle.loss_and_grad(w, batch)
+    assert torch.equal(oracle.grad(w, batch), gradient)
+
+    share, one, other = oracle.mix(batch)
     for k in range(3):
         wk = w[k].clone().requires_grad_()
         labels = share[k] * F.one_hot(one.y[k], 3) + (1 - share[k]) * F.one_hot(other.y[k], 3)
-        value = (
-            F.cross_entropy(task.predict(wk, one.x[k]), labels.to(D), reduction="none")
-            * batch.weight[k]
-        ).sum()
+        each = F.cross_entropy(task.predict(wk, one.x[k]), labels.to(D), reduction="none")
+        value = each @ batch.weight[k]
         assert loss[k].item() == pytest.approx(value.item(), rel=1e-12)
-        assert close(grad[k], torch.autograd.grad(value, wk)[0], 1e-12)
+        assert close(gradient[k], torch.autograd.grad(value, wk)[0], 1e-12)
 
 
 def test_mixup_pairs_real_examples_and_draws_anew_in_every_step():
-    batch, key = mixed_batch(), torch.tensor([[5], [6], [7]])
-    draws = [MixupOracle(None, key).mix(batch._replace(step=t)) for t in range(50)]
-    shares = torch.cat([d[0] for d in draws])
+    batch = short_batch()
+    oracle = MixupOracle(None, KEYS)
+    draws = [oracle.mix(batch._replace(step=t)) for t in range(50)]
+
+    shares = torch.cat([share for share, _, _ in draws])
     assert len(shares.unique()) == 150
     assert shares.mean().item() == pytest.approx(0.5, abs=0.1)
-    assert (shares > 0.9).any()
-    assert (shares < 0.1).any()
+    assert shares.min() < 0.1
+    assert shares.max() > 0.9
+
     for share, one, other in draws:
-        lam = share[2]
-        partner = (one.x[2, :4] - lam * batch.x[2, :4]) / (1 - lam)
-        gap = torch.cdist(partner, batch.x[2])
-        assert (gap.argmin(1) < 4).all()  # never padding
-        assert sorted(gap.argmin(1).tolist()) == [0, 1, 2, 3]  # a permutation
-        assert torch.equal(other.y[2, :4], batch.y[2][gap.argmin(1)])
-        assert (one.y == batch.y).all()
+        partner = (one.x[2, :4] - share[2] * batch.x[2, :4]) / (1 - share[2])
+        number = torch.cdist(partner, batch.x[2]).argmin(1)
+        assert sorted(number.tolist()) == [0, 1, 2, 3]  # a permutation, without padding
+        assert torch.equal(other.y[2, :4], batch.y[2][number])
+        assert torch.equal(one.y, batch.y)
 
 
 def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
-    """β μ (w - w^t)/||w - w^t||, not squared: by hand with a gradient of 0."""
-    step = Descent(make_sgd(), pulled_gradient(5.0))
-    still = type("Still", (), {"grad": lambda self, w, b: torch.zeros_like(w)})()
-    one = torch.ones(1, 1, dtype=D)
-    info = ClientInfo(id=one, n=one, p=one, steps=4 * one, lr=0.1 * one, per_epoch=2 * one, key=one)
-    msg = {"w": torch.zeros(2, dtype=D)}
-    now = {"mu": 0.3 * one, "w": torch.tensor([[3.0, 4.0]], dtype=D)}
-    path = [now["w"]]
+    """β μ (w - w^t)/||w - w^t||, not squared: by hand with a gradient of 0 and two batches an epoch."""
+    descent = Descent(SGD, pulled_gradient(5.0))
+    flat = SimpleNamespace(grad=lambda w, batch: torch.zeros_like(w))
+    info = replace(cohort(1, lr=0.1, steps=4), per_epoch=vector(2.0)).columns()
+    message = {"w": vector(0.0, 0.0)}
+
+    def step(local, t):
+        return descent(flat, message, local, short_batch()._replace(step=t), info)
+
+    local = {"mu": vector([0.3]), "w": vector([3.0, 4.0])}
+    path = [local["w"]]
     for t in range(4):
-        now = step(still, msg, now, mixed_batch()._replace(step=t), info)
-        path.append(now["w"])
-    moves = [(b - a)[0].tolist() for a, b in pairwise(path)]
-    length = 0.1 * 5 * 0.3
-    want = [[0, 0], [-length * 0.6, -length * 0.8], [0, 0], [-length * 0.6, -length * 0.8]]
-    assert moves == [pytest.approx(m) for m in want]
-    at_rest = step(
-        still, msg, {**now, "w": torch.zeros(1, 2, dtype=D)}, mixed_batch()._replace(step=1), info
-    )
-    assert not at_rest["w"].any()
+        local = step(local, t)
+        path.append(local["w"])
+
+    pull = -0.1 * 5 * 0.3 * vector([0.6, 0.8])
+    moves = torch.cat([b - a for a, b in pairwise(path)])
+    assert torch.allclose(moves, torch.cat([0 * pull, pull, 0 * pull, pull]))
+    assert not step({**local, "w": vector([0.0, 0.0])}, 1)["w"].any()
 
 
-def make_sgd():
-    from fedbench.core.optim import sgd
-
-    return sgd()
-
-
-def test_correction_takes_confident_examples_of_the_largest_losses():
-    """Level ½ of 4 examples and ratio ½: the one largest loss; then every confident example."""
+@pytest.mark.parametrize(
+    ("ratio", "labels"),
+    [
+        (0.5, [2, 2, 2, 2]),  # the largest loss is not confident
+        (1.0, [2, 1, 2, 2]),  # two largest: one is
+        (None, [0, 1, 0, 2]),
+    ],
+)
+def test_correction_takes_confident_examples_of_the_largest_losses(ratio, labels):
+    """Level ½ of 4 examples: the ratio's share of the two largest losses; then every confident example."""
     data = federation(sizes=(4, 4), features=2, classes=3)
-    task = task_for(data)
     rows = data.train.of_clients(np.array([1]))
-    data.x[rows] = torch.tensor([[9.0, 0], [0, 9], [9, 0], [0.01, 0]], dtype=D)
-    w = task.layout.flatten(
-        {
-            "weight": torch.tensor([[1.0, 0], [0, 1], [0, 0]], dtype=D),
-            "bias": torch.zeros(3, dtype=D),
-        }
-    )
+    data.x[rows] = vector([9.0, 0.0], [0.0, 9.0], [9.0, 0.0], [0.01, 0.0])
     y = data.y.clone()
-    y[rows] = torch.tensor([2, 2, 2, 2])
-    predict_fn = partial(
-        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data
-    )
+    y[rows] = 2
     loss = torch.zeros(len(y), dtype=D)
-    loss[rows] = torch.tensor([1.0, 3.0, 2.0, 4.0], dtype=D)
-    server = {"w": w, "level": torch.tensor([0.0, 0.5], dtype=D), "loss": loss}
-    assert corrected(server, y, predict_fn, 0.5, 0.5)[rows].tolist() == [
-        2,
-        2,
-        2,
-        2,
-    ]  # the largest loss is not confident
-    # two largest: one is
-    assert corrected(server, y, predict_fn, 0.5, 1.0)[rows].tolist() == [2, 1, 2, 2]
-    everything = corrected(server, y, predict_fn, 0.5, None)
-    assert everything[rows].tolist() == [0, 1, 0, 2]
-    others = torch.ones(len(y), dtype=torch.bool).index_fill(0, rows, False)
-    assert torch.equal(everything[others], y[others])
+    loss[rows] = vector(1.0, 3.0, 2.0, 4.0)
+    weight = vector([1.0, 0.0], [0.0, 1.0], [0.0, 0.0])
+    server = {
+        "w": task_for(data).layout.flatten({"weight": weight, "bias": torch.zeros(3, dtype=D)}),
+        "level": vector(0.0, 0.5),
+        "loss": loss,
+    }
+    after = corrected(server, y, predict_fn(data), 0.5, ratio)
+    assert after[rows].tolist() == labels
+    y[rows] = after[rows]
+    assert torch.equal(after, y)  # nobody else's label
+
+
+def test_levels_by_hand():
+    """Scores 1, .9, 0, 5, 1.1, 5.2: clients 3 and 5 are noisy; of their losses 4 of 10 and none stand apart."""
+    data = federation(sizes=(3, 3, 1, 10, 3, 4))
+    loss = torch.zeros(len(data.y), dtype=D)
+    rows = data.train.of_clients(np.array([3]))
+    loss[rows] = vector(0.1, 4, 0.11, 4.1, 0.1, 4, 0.12, 4.2, 0.1, 0.1)
+    server = {
+        "w": 0 * start_of(data),
+        "lid": vector(1, 0.9, 0, 5, 1.1, 5.2),
+        "loss": loss,
+    }
+    level = estimate_levels(server, data.y, predict_fn(data))["level"]
+    assert level.tolist() == [0, 0, 0, 0.4, 0, 0]
+
+
+def test_a_visit_notes_score_and_losses_of_its_client_alone():
+    """The loss has softmax applied twice, as the published code has it."""
+    data = federation(sizes=(4, 6, 1))
+    server = {"w": start_of(data), "lid": vector(1.0, 1.0, 1.0)}
+    for client in (1, 2):
+        server = note_visit(server, np.array([client]), data.y, predict_fn(data), 20)
+
+    rows = data.train.of_clients(np.array([1]))
+    p = task_for(data).predict(server["w"], data.x[rows]).softmax(1)
+    lid = lid_by_loops(p.numpy(), 5)
+    assert server["lid"].tolist() == pytest.approx([1, 1 + lid, 1])
+    losses = F.cross_entropy(p, data.y[rows], reduction="none")
+    assert torch.allclose(server["loss"][rows], losses)
+    assert (server["loss"] > 0).sum() == 7  # and the one of client 2
 
 
 # ---- the whole
 
 
-def by_definition(data, start, iterations, rounds1, rounds2, lr, seed, sure=0.5, ratio=0.5):
+class ByDefinition:
     """FedCorr without mixup, full batches (so that the pull never acts), one local step, in NumPy and scikit-learn."""
-    owned = data.train.split()
-    x, y, count = data.x.numpy(), data.y.numpy().copy(), len(owned)
-    w, lid, levels = start.copy(), np.zeros(count), np.zeros(count)
 
-    def outputs(w, rows):
-        k = len(w) // (x.shape[1] + 1)
-        z = x[rows] @ w[: k * x.shape[1]].reshape(k, -1).T + w[k * x.shape[1] :]
-        e = np.exp(z - z.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
+    def __init__(self, data, w, lr=0.3, sure=0.5, ratio=0.5):
+        self.owned, self.counts = data.train.split(), data.train.counts
+        self.x, self.y = data.x.numpy(), data.y.numpy().copy()
+        self.w, self.lr, self.sure, self.ratio = w, lr, sure, ratio
+        self.lid = np.zeros(len(self.owned))
+        self.levels = np.zeros(len(self.owned))
 
+    def trained(self, k):
+        rows = self.owned[k]
+        return local_sgd(self.w, self.x[rows], self.y[rows], self.lr, 1)
+
+    def outputs(self, k):
+        weight, bias = np.split(self.w, [3 * self.x.shape[1]])
+        logits = self.x[self.owned[k]] @ weight.reshape(3, -1).T + bias
+        return softmax(logits, axis=1)
+
+    def relabel(self, k, chosen):
+        p = self.outputs(k)
+        confident = chosen & (p.max(1) > self.sure)
+        rows = self.owned[k][confident]
+        self.y[rows] = p.argmax(1)[confident]
+
+    def iteration(self, i):
+        count = len(self.owned)
+        losses = {}
+        for t in range(i * count, (i + 1) * count):
+            (k,) = one_by_one(t, self.counts, 0)
+            self.w = self.trained(k)
+            p = self.outputs(k)
+            if len(p) > 2:
+                self.lid[k] += lid_by_loops(p, min(20, len(p) - 1))
+            label = self.y[self.owned[k]]
+            losses[k] = logsumexp(p, axis=1) - p[np.arange(len(p)), label]
+
+        scored = np.flatnonzero(self.lid > 0)
+        self.levels[:] = 0
+        for k in scored[self.high(self.lid[scored])]:
+            self.levels[k] = self.high(losses[k]).mean()
+        for k in np.flatnonzero(self.levels):
+            most = int(self.counts[k] * self.levels[k] * self.ratio)
+            largest = np.argsort(-losses[k], kind="stable")[:most]
+            self.relabel(k, np.isin(np.arange(self.counts[k]), largest))
+
+    @staticmethod
     def high(values):
         if len(np.unique(values)) < 2:
             return np.zeros(len(values), dtype=bool)
-        g = GaussianMixture(n_components=2, random_state=0).fit(values.reshape(-1, 1))
-        return g.predict(values.reshape(-1, 1)) == np.argmax(g.means_[:, 0])
+        mixture = GaussianMixture(n_components=2, random_state=0).fit(values[:, None])
+        return mixture.predict(values[:, None]) == np.argmax(mixture.means_[:, 0])
 
-    for i in range(iterations):
-        losses = {}
-        for t in range(count):
-            (k,) = one_by_one(i * count + t, data.train.counts, seed)
-            w = local_sgd(w, x[owned[k]], y[owned[k]], lr, 1)
-            p = outputs(w, owned[k])
-            if len(p) > 2:
-                lid[k] += lid_by_loops(p, min(20, len(p) - 1))
-            losses[k] = np.log(np.exp(p).sum(1)) - p[np.arange(len(p)), y[owned[k]]]
-        able = np.flatnonzero(lid > 0)
-        levels = np.zeros(count)
-        for k in able[high(lid[able])]:
-            levels[k] = high(losses[k]).mean()
-        for k in np.flatnonzero(levels):
-            p, rows = outputs(w, owned[k]), owned[k]
-            largest = set(
-                np.argsort(-losses[k], kind="stable")[: int(len(rows) * levels[k] * ratio)]
-            )
-            for j in range(len(rows)):
-                if j in largest and p[j].max() > sure:
-                    y[rows[j]] = p[j].argmax()
-    clean = np.flatnonzero(levels <= 0.1)
-
-    def fedavg(w, ids):
-        n = np.array([len(owned[k]) for k in ids], dtype=float)
-        return sum(
-            a / n.sum() * local_sgd(w, x[owned[k]], y[owned[k]], lr, 1)
-            for a, k in zip(n, ids, strict=True)
-        )
-
-    for _ in range(rounds1):
-        w = fedavg(w, clean if len(clean) else np.arange(count))
-    for k in np.flatnonzero(levels):
-        p = outputs(w, owned[k])
-        y[owned[k]] = np.where(p.max(1) > sure, p.argmax(1), y[owned[k]])
-    for _ in range(rounds2):
-        w = fedavg(w, np.arange(count))
-    return w, y, levels
+    def fedavg(self, ids, rounds):
+        p = self.counts[ids] / self.counts[ids].sum()
+        for _ in range(rounds):
+            self.w = p @ [self.trained(k) for k in ids]
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
@@ -285,108 +326,73 @@ def test_the_three_stages_are_the_definition(iterations):
     data = noisy_federation()
     first = iterations * len(SIZES)
     algo = make("fedcorr", iterations=iterations, rounds1=4, mixup=False)
-    seen = snapshots(algo, data, rounds=first + 9, work=LocalWork(0.3, None))
-    start = seen[0].server["w"].numpy()
-    w, y, levels = by_definition(data, start, iterations, 4, 5, 0.3, 0)
-    assert close(seen[-1].server["w"], torch.from_numpy(w), 1e-9)
-    assert seen[-1].data.y.tolist() == y.tolist()
-    assert seen[first].server["level"].tolist() == pytest.approx(levels)
-    assert (seen[-1].data.y != data.y).any()
-    assert [s.stage for s in seen[1:]] == [0] * first + [1] * 4 + [2] * 5
-    assert all(len(s.cohort) == 1 for s in seen[1 : first + 1])
-    clean = np.flatnonzero(levels <= 0.1).tolist()
-    assert all(s.cohort.tolist() == clean for s in seen[first + 1 : first + 5])
-    test_rows = data.test.index
-    assert torch.equal(seen[-1].data.y[test_rows], data.y[test_rows])
+    start, *seen = snapshots(algo, data, rounds=first + 9, work=LocalWork(0.3, None))
 
+    theirs = ByDefinition(data, start.server["w"].numpy())
+    for i in range(iterations):
+        theirs.iteration(i)
+    clean = np.flatnonzero(theirs.levels <= 0.1)
+    theirs.fedavg(clean, rounds=4)
+    for k in np.flatnonzero(theirs.levels):
+        theirs.relabel(k, chosen=True)
+    theirs.fedavg(np.arange(len(SIZES)), rounds=5)
 
-def whole_run(data, **options):
-    algo = make("fedcorr", iterations=2, rounds1=3)
-    return snapshots(
-        algo, data, rounds=2 * len(SIZES) + 7, work=LocalWork(0.1, 10, epochs=(2, 2)), **options
-    )[-1]
+    last = seen[-1]
+    assert close(last.server["w"], torch.from_numpy(theirs.w), 1e-9)
+    assert last.data.y.tolist() == theirs.y.tolist()
+    assert not torch.equal(last.data.y, data.y)
+    assert seen[first - 1].server["level"].tolist() == pytest.approx(theirs.levels)
+
+    assert [s.stage for s in seen] == [0] * first + [1] * 4 + [2] * 5
+    assert all(len(s.cohort) == 1 for s in seen[:first])
+    assert all(s.cohort.tolist() == clean.tolist() for s in seen[first : first + 4])
 
 
 def test_modes_chunks_and_seeds():
     """The pull, mixup and relabelling included."""
     data = noisy_federation()
-    last = whole_run(data)
-    for other in ({"mode": "loop"}, {"cohort_size": 1}, {"cohort_size": 2, "workers": 2}):
-        again = whole_run(data, **other)
-        assert close(again.server["w"], last.server["w"], 1e-10)
-        assert torch.equal(again.data.y, last.data.y)
-    assert torch.equal(whole_run(data).server["w"], last.server["w"])
-    assert not torch.equal(whole_run(data, seed=1).server["w"], last.server["w"])
+
+    def run(**options):
+        return snapshots(
+            make("fedcorr", iterations=2, rounds1=3),
+            data,
+            rounds=2 * len(SIZES) + 7,
+            work=LocalWork(0.1, 10, epochs=(2, 2)),
+            **options,
+        )[-1]
+
+    last = run()
+    for options in ({"mode": "loop"}, {"cohort_size": 2, "workers": 2}):
+        other = run(**options)
+        assert close(other.server["w"], last.server["w"], 1e-10)
+        assert torch.equal(other.data.y, last.data.y)
+    assert torch.equal(run().server["w"], last.server["w"])
+    assert not torch.equal(run(seed=1).server["w"], last.server["w"])
 
 
-def test_clean_data_stay_as_they_are():
-    """One client, or clients of one example: the scores cannot be separated, so no client is noisy."""
-    for sizes in ((9,), (1, 1, 1)):
-        data = federation(sizes=sizes)
-        algo = make("fedcorr", iterations=2, rounds1=2, mixup=False)
-        last = snapshots(algo, data, rounds=2 * len(sizes) + 4)[-1]
-        assert last.data.y is data.y or torch.equal(last.data.y, data.y)
-        assert torch.isfinite(last.server["w"]).all()
+@pytest.mark.parametrize("sizes", [(9,), (1, 1, 1)])
+def test_clients_whose_scores_cannot_be_separated_are_clean(sizes):
+    """One client, or clients of one example."""
+    data = federation(sizes=sizes)
+    algo = make("fedcorr", iterations=2, rounds1=2, mixup=False)
+    last = snapshots(algo, data, rounds=2 * len(sizes) + 4)[-1]
+    assert torch.equal(last.data.y, data.y)
+    assert torch.isfinite(last.server["w"]).all()
 
 
-def test_another_server_in_the_later_stages():
-    data = noisy_federation()
+def test_the_later_stages_may_have_another_server():
     adafed = make("adafed", gamma=1.0)
-    algo = make("fedcorr", iterations=0, mixup=False, server=adafed)
-    assert close(final(algo, data, rounds=4), final(adafed, data, rounds=4), 1e-12)
+    method = ("fedcorr", {"iterations": 0, "mixup": False, "server": adafed})
+    assert apart(method, ("adafed", {"gamma": 1.0}), data=noisy_federation()) < 1e-12
+
     scaffold = make("fedcorr", iterations=1, mixup=False, server=make("scaffold"))
-    last = snapshots(scaffold, data, rounds=12)[-1]
-    assert torch.allclose(last.server["c"], last.clients["c"].mean(0), rtol=0, atol=1e-12)
-    assert torch.equal(deployed(scaffold, last), last.server["w"])
+    last = snapshots(scaffold, noisy_federation(), rounds=12)[-1]
+    assert close(last.server["c"], last.clients["c"].mean(0), 1e-12)
 
 
 def test_too_few_rounds_are_refused():
-    with pytest.raises(
-        RequestError,
-        match="rounds=50 is too few for fedcorr: 1 iterations of a round for each of 100",
-    ):
+    message = "rounds=50 is too few for fedcorr: 1 iterations of a round for each of 100"
+    with pytest.raises(RequestError, match=message):
         make("fedcorr")(rounds=50, clients=100)
     with pytest.raises(RequestError, match="rounds=20 is too few"):
         make("fedcorr", iterations=1, rounds1=11)(rounds=20, clients=10)
-
-
-def test_levels_by_hand():
-    """Scores 1, .9, 0, 5, 1.1, 5.2: clients 3 and 5 are noisy; of their losses 4 of 10 and none stand apart."""
-    data = federation(sizes=(3, 3, 1, 10, 3, 4))
-    predict_fn = partial(
-        Measurements(
-            task_for(data), Engine(make_oracle(task_for(data), "loop"), "loop", 1)
-        ).predictions,
-        data,
-    )
-    lid = torch.tensor([1, 0.9, 0, 5, 1.1, 5.2], dtype=D)
-    loss = torch.zeros(len(data.y), dtype=D)
-    loss[data.train.of_clients(np.array([3]))] = torch.tensor(
-        [0.1, 4, 0.11, 4.1, 0.1, 4, 0.12, 4.2, 0.1, 0.1], dtype=D
-    )
-    w = torch.zeros(task_for(data).size, dtype=D)
-    level = estimate_levels({"w": w, "lid": lid, "loss": loss}, data.y, predict_fn)["level"]
-    assert level.tolist() == [0, 0, 0, 0.4, 0, 0]
-
-
-def test_a_visit_notes_score_and_losses_of_its_client_alone():
-    data = federation(sizes=(4, 6, 1))
-    task = task_for(data)
-    w = task.init(torch.Generator().manual_seed(0))
-    predict_fn = partial(
-        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)).predictions, data
-    )
-    server = {"w": w, "lid": torch.tensor([1.0, 1, 1], dtype=D)}
-    noted = note_visit(
-        note_visit(server, np.array([1]), data.y, predict_fn, 20),
-        np.array([2]),
-        data.y,
-        predict_fn,
-        20,
-    )
-    rows = data.train.of_clients(np.array([1]))
-    p = task.predict(w, data.x[rows]).softmax(1)
-    assert noted["lid"].tolist() == pytest.approx([1, 1 + lid_by_loops(p.numpy(), 5), 1])
-    applied_twice = -p.double().log_softmax(1)[torch.arange(len(rows)), data.y[rows]]
-    assert torch.allclose(noted["loss"][rows], applied_twice)
-    assert (noted["loss"] > 0).sum() == 7  # and the one of client 2
