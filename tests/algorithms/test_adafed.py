@@ -36,30 +36,6 @@ def test_every_client_descends_in_proportion(updates, gamma):
     assert close(direction(g.flip(0), f.flip(0), gamma=gamma), d, 1e-8)
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0, 5.0])
-def test_the_direction_is_the_shortest_vector_of_the_printed_hull(updates, gamma):
-    """Eqs. 5, 6 and 14 as printed: weights above 0 of sum 1, and no vertex g of the hull has g · d < ||d||².
-
-    That is the condition of the shortest vector of a convex hull, and the vector is the direction
-    of the code.
-    """
-    g, f = updates
-    orthogonal: list[torch.Tensor] = []
-    for update, scale in zip(g, f**gamma, strict=True):
-        shares = [(update @ v) / (v @ v) for v in orthogonal]
-        projection = sum(x * v for x, v in zip(shares, orthogonal, strict=True))
-        orthogonal.append((update - projection) / (scale - sum(shares)))
-
-    vertices = torch.stack(orthogonal)
-    inverse = 1 / vertices.square().sum(1)
-    weight = inverse / inverse.sum()
-    d = weight @ vertices
-
-    assert weight.min() > 0
-    assert (vertices @ d).min() >= (1 - 1e-9) * (d @ d)
-    assert close(d, direction(g, f, gamma=gamma), 1e-8)
-
-
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
     """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: at the largest step, 2 min f^γ / L, no loss rises.

@@ -49,32 +49,6 @@ def test_one_full_batch_step_is_adam(alpha):
         assert last["c_m"] == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
 
 
-def test_one_minibatch_step_is_minibatch_adam():
-    """With α = 0 and the gradient's length that of the minibatch: Adam on the clients' minibatches put together.
-
-    Clients 2t and 2t + 1 hold the two minibatches of round t. A client makes one step on all that
-    it holds, so that its minibatch, its step and the length are of the same examples; Σ n_k g_k /
-    Σ n_k is the gradient of the mean loss over them all.
-    """
-    data = federation(sizes=[4, 9] * 10)
-    task = task_for(data)
-    owned = data.train.split()
-
-    def loss(w, t):
-        rows = np.concatenate(owned[2 * t : 2 * t + 2])
-        return torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows])
-
-    seen = snapshots(
-        make("adafedadam", alpha=0.0, server_lr=1e-2),
-        data,
-        work=LocalWork(0.05, None),
-        rounds=10,
-        sampler=lambda t, n, seed: np.array([2 * t, 2 * t + 1]),
-    )
-    for snapshot, want in zip(seen[1:], adam_on(data, 10, loss), strict=True):
-        assert close(snapshot.server["w"], want, 1e-9)
-
-
 def test_the_length_over_all_data_is_not_minibatch_adam():
     """One client, one step on 4 of 40 examples: Adam's first step is η sign(g); here it is χ η sign(g), and χ is not 1.
 

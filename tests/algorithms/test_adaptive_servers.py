@@ -22,22 +22,6 @@ def test_fedadam_in_torchs_form_is_torchs_adam_on_the_pseudo_gradient():
     assert close(ours, w.detach(), 1e-10)
 
 
-def test_the_first_steps_of_fedadam_and_fedadagrad_by_hand():
-    """m = (1-β1) d; v is β2 τ² + (1-β2) d² or τ² + d²; w - η m / (√v + τ)."""
-    start = start_of(federation())
-    d = start - trained("fedavg", rounds=1)
-    squares = {
-        "fedadam": 0.95 * 0.01**2 + 0.05 * d.square(),
-        "fedadagrad": 0.01**2 + d.square(),
-    }
-    for name, v in squares.items():
-        options = {"server_lr": 0.5, "beta1": 0.8, "tau": 0.01}
-        if name == "fedadam":
-            options["beta2"] = 0.95
-        ours = trained((name, options), rounds=1)
-        assert close(ours, start - 0.5 * 0.2 * d / (v.sqrt() + 0.01), 1e-12)
-
-
 def test_fedams_begins_as_fedadam():
     shared = {"beta2": 0.99, "tau": 1e-3, "weights": "size"}
     ours = ("fedams", {"option": 2, **shared})

@@ -20,9 +20,9 @@ def test_the_share_is_learned_as_by_hand():
     alpha, w = 0.421875, 0.25
     y = alpha * 0.75 + (1 - alpha) * 0.5
     v = 0.75 - 0.5 * alpha * y
-    assert second.clients["alpha"].item() == pytest.approx(alpha, abs=1e-15)
-    assert second.clients["personal"].item() == pytest.approx(v, abs=1e-15)
-    assert deployed(ADAPTIVE, second).item() == pytest.approx(alpha * v + (1 - alpha) * w)
+    assert second.clients["alpha"] == pytest.approx(alpha, abs=1e-15)
+    assert second.clients["personal"] == pytest.approx(v, abs=1e-15)
+    assert deployed(ADAPTIVE, second) == pytest.approx(alpha * v + (1 - alpha) * w)
 
 
 def test_the_share_is_adapted_once_per_round_on_the_first_batch():

@@ -6,13 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from reference import local_sgd
 from tools import close, factory, federation, make, snapshots
 from toy_problems import (
-    clients_of,
     cohort,
     on_quadratics,
-    start_of,
     trained,
     updated,
     vector,
@@ -22,7 +19,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD
 from fedbench.core.randomness import Purpose, key, without_replacement
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import Observer
 
 TWO = [[1.0, 0.0], [1.0, 4.0]]  # F = w²/2 and (w-4)²/2
 
@@ -75,17 +71,6 @@ def test_losses_at_the_start_make_it_afl(steps):
     assert torch.equal(ours["w"], trained(("drfa", {"gamma": 0.3, "snapshot": 0}), **how))
 
 
-def test_tends_to_the_minimax_point():
-    """Max F is smallest at w = 2."""
-    algo = make("drfa", gamma=0.02)
-    seen = [s.server for s in on_quadratics(algo, TWO, 400, [-1.0], lr=0.1, steps=2)]
-    late = [server["w"].item() for server in seen[200:]]
-    assert np.mean(late) == pytest.approx(2.0, abs=1e-2)
-    for server in seen:
-        assert server["lambda"].sum() == pytest.approx(1, abs=1e-12)
-        assert server["lambda"].min() >= 0
-
-
 def test_one_step_is_drawn_for_all():
     """Over many rounds every step from 1 to the largest occurs, the same for all clients, and independent of order."""
     algo = make("drfa", snapshot="random")
@@ -99,24 +84,6 @@ def test_one_step_is_drawn_for_all():
         assert len(stop.unique()) == 1
         seen.add(int(stop[0]))
     assert seen == {1, 2, 3, 4}
-
-
-def test_snapshots_are_the_iterates():
-    """Clients upload the way to their iterate after two of three steps."""
-    data = federation(sizes=(5, 25))
-    start = start_of(data).numpy()
-    iterates = [local_sgd(start, x, y, 0.1, 2) for x, y in clients_of(data)]
-
-    seen = []
-    snapshots(
-        make("drfa", snapshot=2),
-        data,
-        rounds=1,
-        work=LocalWork(lr=0.1, batch_size=None, epochs=(3, 3)),
-        observers=[Observer(lambda t: True, seen.append)],
-    )
-    way = torch.from_numpy(start - np.array(iterates))
-    assert close(seen[0].uploads["snapshot"].flatten(), way.flatten(), 1e-12)
 
 
 def test_with_partial_participation_losses_count_n_over_c_fold():

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from tools import close, deployed, federation, make, snapshots
@@ -27,11 +26,6 @@ def test_a_step_by_hand(options, factor):
     """Δ = (2, 0), (0, 1), p = (1/4, 3/4): d = (.5, .75), Σ p ||Δ||² = 1.75, ||d||² = .8125."""
     step = expanded([[2.0, 0.0], [0.0, 1.0]], [1.0, 3.0], **options)
     assert step == pytest.approx([factor * 0.5, factor * 0.75])
-
-
-@pytest.mark.parametrize("count", [2, 5])
-def test_orthogonal_updates_go_half_their_number(count):
-    assert expanded(3 * np.eye(count)) == pytest.approx([1.5] * count)
 
 
 def test_the_step_scales_with_the_updates_and_equal_ones_are_their_mean():

@@ -51,16 +51,6 @@ def test_equals_the_printed_loops_with_sampled_cohorts(alpha, history):
             server = after
 
 
-@pytest.mark.parametrize("options", [{}, {"alpha": 0.0, "tau": 0}, {"alpha": 0.5, "tau": 3}])
-def test_steps_are_as_long_as_the_mean_update(options):
-    gen = torch.Generator().manual_seed(1)
-    algo = make("fedfv", server_lr=0.4, **options)
-    for _ in range(20):
-        g = torch.randn(6, 8, generator=gen, dtype=D)
-        step = moved(algo, g, rounds=3, loss=torch.rand(6, generator=gen))
-        assert step.norm() == pytest.approx(0.4 * g.mean(0).norm().item(), rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "updates", "step"),
     [

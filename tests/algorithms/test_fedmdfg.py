@@ -4,23 +4,17 @@ import numpy as np
 import pytest
 import torch
 from reference_fair import guided_direction
-from tools import close, federation, make
+from tools import close, make
 from toy_problems import (
-    BATCHES,
-    FULL,
     D,
-    apart,
     cohort,
     distance,
     moved,
-    on_quadratics,
-    trained,
     updated,
     vector,
 )
 
 from fedbench.algorithms.fedmdfg import chosen, direction, step_sizes
-from fedbench.simulation.local_work import LocalWork
 
 
 def aimed(g, losses, kept=None, theta=11.25, forced=False):
@@ -53,15 +47,6 @@ def test_directions_by_hand(losses, options, d):
 )
 def test_the_direction_is_guided_above_an_angle_or_if_forced(losses, options, guided):
     assert bool(aimed(np.eye(2), losses, **options)["fair"]) is guided
-
-
-def test_one_client_with_gradients_is_gradient_descent():
-    """Whatever its losses and the number of local steps, which are not taken."""
-    data = federation(sizes=(23,))
-    one_step = LocalWork(lr=0.05, batch_size=None, steps=1)
-    plain = trained("fedavg", data, rounds=4, work=one_step)
-    method = ("fedmdfg", {"source": "gradient", "server_lr": 0.5})
-    assert distance(trained(method, data, rounds=4, work=BATCHES), plain) < 1e-10
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -98,14 +83,6 @@ def test_opposite_or_still_clients_leave_the_model(updates):
     info = cohort(2, loss=[1.0, 1.0])
     proposed = algo.trials.propose(server, {"delta": vector(*updates)}, info)
     assert proposed["trials"].tolist() == [[1.0, 1.0]]
-
-
-@pytest.mark.parametrize("step", ["fixed", "search"])
-def test_gradients_and_updates_agree_for_one_step(step):
-    updates, gradients = (
-        ("fedmdfg", {"source": source, "step": step}) for source in ("delta", "gradient")
-    )
-    assert apart(updates, gradients, rounds=4, work=FULL) < 1e-10
 
 
 def test_guidance_is_forced_if_some_losses_rose():
@@ -181,13 +158,3 @@ def test_the_chosen_step_by_hand(trials, guided, best):
     least = torch.full((2, 3), 0.1, dtype=D)
     losses = vector(*trials).T
     assert int(chosen(vector(2.0, 1.0), losses, least, torch.tensor(guided))) == best
-
-
-def test_the_search_lowers_every_loss_of_quadratics():
-    """From w = 3 with F = (w-1)²/2, (w+1)²/2: d = 3, and of the steps 3.2, 1.6, 0.8, ... the third lowers both losses.
-
-    It ends at 0.6, between the optima, where the gradients are opposite: from there nothing moves.
-    """
-    algo = make("fedmdfg", source="gradient", step="search", theta=90.0, force=False)
-    run = on_quadratics(algo, [[1.0, 1.0], [1.0, -1.0]], 3, [3.0], lr=0.1)
-    assert [s.server["w"].item() for s in run] == pytest.approx([3.0, 0.6, 0.6, 0.6], abs=1e-12)

@@ -13,8 +13,8 @@ def test_two_steps_by_hand():
     """
     algo = make("pfedme", lam=2.0, inner=1, personal_lr=0.1, beta=0.5)
     last = on_quadratics(algo, [[1.0, 0.0]], 1, [1.0], lr=0.1, steps=2)[-1]
-    assert last.clients["personal"].item() == pytest.approx(0.826, abs=1e-14)
-    assert last.server["w"].item() == pytest.approx((1 + 0.9492) / 2, abs=1e-14)
+    assert last.clients["personal"] == pytest.approx(0.826, abs=1e-14)
+    assert last.server["w"] == pytest.approx((1 + 0.9492) / 2, abs=1e-14)
 
 
 @pytest.mark.parametrize("start", ["warm", "reset"])
@@ -28,5 +28,5 @@ def test_many_inner_steps_descend_the_moreau_envelope(start):
     for _ in range(6):
         theta = (a * b + lam * x) / (a + lam)
         x -= lr * lam * (x - theta)
-    assert last.server["w"].item() == pytest.approx(x, abs=1e-12)
-    assert last.clients["personal"].item() == pytest.approx(theta, abs=1e-12)
+    assert last.server["w"] == pytest.approx(x, abs=1e-12)
+    assert last.clients["personal"] == pytest.approx(theta, abs=1e-12)
