@@ -1,4 +1,4 @@
-"""What every method must meet, each at its defaults and with each of its switches."""
+"""The contract of all methods, each at its defaults and with each of its switches."""
 
 import functools
 import inspect
@@ -13,7 +13,6 @@ from tools import (
     CASES,
     ROOT,
     SOLVERS,
-    UNEQUAL,
     any_solver,
     case_id,
     close,
@@ -28,6 +27,7 @@ from tools import (
     task_for,
     variants,
 )
+from toy_problems import clients_of
 
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
@@ -64,16 +64,14 @@ cases = pytest.mark.parametrize(
 )
 
 
-def data_of_the_tests():
-    return federation()
-
-
 @functools.cache
 def _run(index, solver, mode, drawn):
-    case = CASES[index]
-    algo = make(case[0], sgd(**SOLVERS[solver]), **case[1])
-    options = {"work": DRAWN, "participation": share(case)} if drawn else {}
-    return algo, snapshots(algo, data_of_the_tests(), rounds=ROUNDS, mode=mode, **options)
+    name, case_options = CASES[index]
+    algo = make(name, sgd(**SOLVERS[solver]), **case_options)
+    options = {}
+    if drawn:
+        options = {"work": DRAWN, "participation": share(CASES[index])}
+    return algo, snapshots(algo, federation(), rounds=ROUNDS, mode=mode, **options)
 
 
 def run_of(case, solver=None, mode="stacked", drawn=False):
@@ -90,27 +88,35 @@ def run_of(case, solver=None, mode="stacked", drawn=False):
     return _run(CASES.index(case), solver, mode, drawn)
 
 
-def agrees_with_the_definition(case, rounds, work, rate, solver=SOLVERS["sgd"]):
+def agrees_with_the_definition(case, rounds, work, rate, solver="sgd"):
     """Compare the parameters after full-batch rounds with those of the loops in NumPy; a rate may be a function."""
     name, options = case
     if options.get("mixup", name == "fedcorr"):
         pytest.skip("its batches are mixed; tests/algorithms/test_fedcorr.py has its definition")
     if options.get("snapshot") == "random":
         pytest.skip("its step is drawn; tests/algorithms has its definition")
-    data, algo = federation(), make(name, sgd(**solver), **options)
-    last = snapshots(algo, data, rounds=rounds, work=work)[-1]
-    ours = deployed(algo, last)
-    clients = [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in data.train.split()]
-    words = {"weight_decay": "decay", "clip_norm": "clip"}
-    plain = {words.get(k, k): v for k, v in solver.items()}
-    start = task_for(data).init(torch.Generator().manual_seed(0)).numpy()
+
+    data = federation()
+    algo = make(name, sgd(**SOLVERS[solver]), **options)
+    first, *_, last = snapshots(algo, data, rounds=rounds, work=work)
+
+    names = {"weight_decay": "decay", "clip_norm": "clip"}
     theirs = reference.run(
-        name, clients, start, rounds, rate, [work.epochs[0]] * len(clients), plain, **options
+        name,
+        clients_of(data),
+        first.server["w"].numpy(),
+        rounds,
+        rate,
+        [work.epochs[0]] * data.num_clients,
+        {names.get(key, key): value for key, value in SOLVERS[solver].items()},
+        **options,
     )
     if isinstance(theirs, tuple):  # clients with models of their own
-        theirs, own = theirs
-        assert close(ours.flatten(), torch.from_numpy(own).flatten(), 1e-9)
+        theirs, personal = theirs
+        assert close(deployed(algo, last).flatten(), torch.from_numpy(personal).flatten(), 1e-9)
         ours = last.server["w"]
+    else:
+        ours = deployed(algo, last)
     assert close(ours, torch.from_numpy(theirs), 1e-9)
 
 
@@ -127,14 +133,12 @@ def test_equals_the_definition(case, solver):
     """The parameters after six rounds are those of plain loops in NumPy, written from the definitions."""
     name, options = case
     if refuses(case, solver):
-        with pytest.raises(
-            RequestError, match=rf"{name} cannot be combined with local .*; use local\."
-        ):
+        message = rf"{name} cannot be combined with local .*; use local\."
+        with pytest.raises(RequestError, match=message):
             make(name, sgd(**SOLVERS[solver]), **options)
         return
-    agrees_with_the_definition(
-        case, 6, LocalWork(lr=0.1, batch_size=None, epochs=(3, 3)), 0.1, SOLVERS[solver]
-    )
+    work = LocalWork(lr=0.1, batch_size=None, epochs=(3, 3))
+    agrees_with_the_definition(case, 6, work, 0.1, solver)
 
 
 MODES = fast_and_slow(
@@ -158,25 +162,22 @@ def test_the_modes_agree(case, solver, mode):
         assert close(a.clients[key].flatten(), b.clients[key].flatten(), 1e-10)
 
 
+WAYS = {
+    "single": (1, 1),
+    "3 on 1 thread": (3, 1),
+    "3 on 2 threads": (3, 2),
+    "single on 2 threads": (1, 2),
+}
 CHUNKS = fast_and_slow(
-    at_defaults(["3 on 2 threads"]),
-    [
-        (case, way)
-        for way in ("single", "3 on 1 thread", "3 on 2 threads", "single on 2 threads")
-        for case in CASES
-    ],
+    at_defaults(["3 on 2 threads"]), [(case, way) for way in WAYS for case in CASES]
 )
 
 
 @pytest.mark.parametrize(("case", "way"), CHUNKS)
 def test_chunks_and_workers_change_nothing(case, way):
-    size, workers = {
-        "3 on 1 thread": (3, 1),
-        "3 on 2 threads": (3, 2),
-        "single on 2 threads": (1, 2),
-    }.get(way, (1, 1))
+    size, workers = WAYS[way]
     algo, seen = run_of(case)
-    other = final(algo, data_of_the_tests(), rounds=ROUNDS, cohort_size=size, workers=workers)
+    other = final(algo, federation(), rounds=ROUNDS, cohort_size=size, workers=workers)
     assert close(other, seen[-1].server["w"], 1e-10)
 
 
@@ -184,14 +185,13 @@ def test_chunks_and_workers_change_nothing(case, way):
 def test_order_of_clients_changes_nothing(case):
     """Identity 18: the cohort permuted."""
     algo, seen = run_of(case)
-    everybody = np.arange(len(UNEQUAL))
-    turned = final(
+    permuted = final(
         algo,
-        data_of_the_tests(),
+        federation(),
         rounds=ROUNDS,
-        sampler=lambda t, n, seed: np.random.default_rng(t).permutation(everybody),
+        sampler=lambda t, n, seed: np.random.default_rng(t).permutation(len(n)),
     )
-    assert close(turned, seen[-1].server["w"], 1e-10)
+    assert close(permuted, seen[-1].server["w"], 1e-10)
 
 
 DTYPES = fast_and_slow(
@@ -222,16 +222,13 @@ def test_going_on_from_any_round_is_bit_identical(case, at):
     algo, whole = run_of(case, drawn=True)
     left = whole[at]._replace(clients={k: v.clone() for k, v in whole[at].clients.items()})
     how = {"rounds": ROUNDS, "participation": share(case), "work": DRAWN}
-    rest = snapshots(algo, data_of_the_tests(), resume=left, **how)
+    rest = snapshots(algo, federation(), resume=left, **how)
     assert [s.round for s in rest] == list(range(at + 1, ROUNDS + 1))
     for a, b in zip(rest, whole[at + 1 :], strict=True):
         assert all(torch.equal(a.server[k], b.server[k]) for k in b.server)
         assert all(torch.equal(a.clients[k], b.clients[k]) for k in b.clients)
-        assert (a.bytes_up, a.bytes_down, a.client_steps) == (
-            b.bytes_up,
-            b.bytes_down,
-            b.client_steps,
-        )
+        for count in ("bytes_up", "bytes_down", "client_steps"):
+            assert getattr(a, count) == getattr(b, count)
 
 
 @cases
@@ -239,12 +236,11 @@ def test_nothing_that_is_handed_over_is_changed(case):
     """States, messages and uploads are values: a snapshot taken earlier still holds what it held."""
     algo, seen = run_of(case)
     for t in (0, 1, 3):
-        fresh = snapshots(algo, data_of_the_tests(), rounds=t)[-1].server
+        fresh = snapshots(algo, federation(), rounds=t)[-1].server
         # a method of several stages divides other numbers of rounds differently
-        assert all(
-            torch.equal(seen[t].server[k], fresh[k])
-            for k in ("w", *seen[t].server.keys() & fresh.keys())
-        )
+        shared = seen[t].server.keys() & fresh.keys()
+        assert "w" in shared
+        assert all(torch.equal(seen[t].server[key], fresh[key]) for key in shared)
 
 
 @cases
@@ -253,23 +249,20 @@ def test_a_client_at_its_optimum_and_tiny_clients(case):
     name, options = case
     data = federation(sizes=(12, 1, 7), tests=(2, 0, 1), dtype=torch.float32)
     mine = data.train.index[:12]
-    y = data.y.clone()
-    y[mine] = 0
-    x = data.x.clone()
-    x[mine] = 0.0
-    data = type(data)(**{**data.__dict__, "x": x, "y": y})
+    data.x[mine], data.y[mine] = 0.0, 0
     task = task_for(data)
     w = torch.zeros(task.size)
     w[-data.classes] = 200.0  # label 0 for an input of zeros, with a probability that rounds to 1
-    one = Batch(x[mine][None], y[mine][None], torch.full((1, 12), 1 / 12))
-    loss, grad = DenseOracle(task).loss_and_grad(w[None], one)
+
+    batch = Batch(data.x[mine][None], data.y[mine][None], torch.full((1, 12), 1 / 12))
+    loss, gradient = DenseOracle(task).loss_and_grad(w[None], batch)
     assert loss.item() == 0
-    assert not grad.any()
+    assert not gradient.any()
+
+    algo = make(name, any_solver(case), **options)
     for mode, rounds in (("stacked", 10), ("loop", 3)):
-        seen = snapshots(
-            make(name, any_solver(case), **options), data, task=task, rounds=rounds, w=w, mode=mode
-        )
-        assert all(torch.isfinite(v).all() for s in seen for v in s.server.values())
+        for s in snapshots(algo, data, task=task, rounds=rounds, w=w, mode=mode):
+            assert all(torch.isfinite(v).all() for v in s.server.values())
 
 
 @cases
@@ -302,12 +295,11 @@ WITH_MODELS = fast_and_slow(
 def test_the_modes_agree_for_other_models(case, model):
     data = federation(sizes=(5, 12, 3), features=64, shape=(1, 8, 8))
     module, options, mode = OTHER_MODELS[model]
-    task, algo = task_for(data, module, **options), make(case[0], **case[1])
-    a, b = (
-        final(algo, data, task=task, mode=m, rounds=2, work=LocalWork(0.1, 4))
-        for m in (mode, "loop")
-    )
-    assert close(a, b, 1e-9)
+    task = task_for(data, module, **options)
+    algo = make(case[0], **case[1])
+    how = {"task": task, "rounds": 2, "work": LocalWork(0.1, 4)}
+    ours = final(algo, data, mode=mode, **how)
+    assert close(ours, final(algo, data, mode="loop", **how), 1e-9)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -315,12 +307,10 @@ def test_has_a_config_a_card_and_a_docstring(name):
     """The config names every argument and no other, with the function's own defaults; the card is in the docs."""
     config = yaml.safe_load((ROOT / "conf" / "algo" / f"{name}.yaml").read_text())
     assert config.pop("_target_").endswith(f".{name}")
-    given = ("local", "rounds", "clients", "tensors", "examples")  # by the run
-    defaults = {
-        k: p.default
-        for k, p in inspect.signature(factory(name)).parameters.items()
-        if k not in given
-    }
+    parameters = inspect.signature(factory(name)).parameters
+    defaults = {key: parameter.default for key, parameter in parameters.items()}
+    for given_by_the_run in ("local", "rounds", "clients", "tensors", "examples"):
+        defaults.pop(given_by_the_run, None)
     assert config == defaults
     text = inspect.getdoc(factory(name))
     assert "Identity:" in text, "the docstring needs an Identity:, as those of the other methods"

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from test_contract import FIRST, agrees_with_the_definition
-from tools import CASES, case_id, federation, final, make
+from test_contract import FIRST, agrees_with_the_definition, cases
+from tools import case_id, federation, final, make
 
 from fedbench.core.options import Schedule
 from fedbench.simulation.local_work import LocalWork
@@ -11,10 +11,7 @@ from fedbench.simulation.local_work import LocalWork
 HALVED = Schedule("decay", decay_factor=0.5)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES],
-)
+@cases
 def test_every_method_takes_the_rate_of_the_round(case):
     """The model is that of the definitions in NumPy with another rate in every round."""
     work = LocalWork(lr=0.1, batch_size=None, epochs=(3, 3), schedule=HALVED)
@@ -26,6 +23,12 @@ def test_every_method_takes_the_rate_of_the_round(case):
 )
 def test_a_factor_of_one_is_a_constant_rate_to_the_bit(case):
     same = Schedule("decay", decay_factor=1.0)
-    work = [LocalWork(lr=0.1, batch_size=10, schedule=s) for s in (Schedule(), same)]
-    a, b = (final(make(case[0], **case[1]), federation(), work=w) for w in work)
-    assert torch.equal(a, b)
+    constant, scaled = (
+        final(
+            make(case[0], **case[1]),
+            federation(),
+            work=LocalWork(lr=0.1, batch_size=10, schedule=schedule),
+        )
+        for schedule in (Schedule(), same)
+    )
+    assert torch.equal(constant, scaled)

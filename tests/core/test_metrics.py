@@ -55,15 +55,3 @@ def test_numbers_of_validation_examples_come_from_these():
         plain = metric_info("test_loss" if name == "loss" else name)
         assert metric_info(f"val_{name}").needs == tuple(f"val_{key}" for key in plain.needs)
     assert metric_info("val_error_mean").needs == ("val_accuracy_mean",)
-
-
-def test_what_an_axis_says():
-    assert metric_info("accuracy_mean").axis == "mean accuracy (%)"
-    assert metric_info("train_loss").axis == "training loss"
-    assert metric_info("one_of_my_own").axis == "one of my own"
-
-
-def test_values_as_text():
-    assert metric_info("accuracy_mean").text(51.256) == "51.26"
-    assert metric_info("kl_uniform").text(0.01234, "+") == "+0.0123"
-    assert metric_info("bytes_up").text(None) == "–"

@@ -3,11 +3,11 @@
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Count, HalfOpenUnit, Positive, Rounds
-from fedbench.core.validation import choice, fault, one_of, validate, whole
+from fedbench.core.options import Count, Positive, Rounds
+from fedbench.core.validation import choice, one_of, validate, whole
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from fedbench.core.validation import choice, fault, one_of, validate, whole
         (None, Positive | None, None),
     ],
 )
-def test_a_value_is_what_its_type_declares(value, kind, expected):
+def test_a_value_gets_its_declared_type(value, kind, expected):
     read = validate("x", value, kind)
     assert (read, type(read)) == (expected, type(expected))
 
@@ -28,25 +28,17 @@ def test_a_value_is_what_its_type_declares(value, kind, expected):
 @pytest.mark.parametrize(
     ("value", "kind", "message"),
     [
-        (0, Positive, "x must be > 0, got 0"),
         (1e31, Positive, "x must be <= 1e+30, got 1e+31"),
         (float("nan"), Positive, "x must be a finite number, got nan"),
         ("0.5", Positive, "x must be a number, got '0.5'"),
         (True, Count, "x must be an integer, got true"),
-        (0.5, Count, "x must be an integer, got 0.5"),
-        (-1, Count | Literal["auto"], "x must be auto or >= 1, got -1"),
-        (
-            "fats",
-            Literal["fast", "slow"],
-            "x must be one of fast, slow; got 'fats'; did you mean fast?",
-        ),
+        ("fats", Literal["fast"], "x must be fast, got 'fats'; did you mean fast?"),
         (7, Annotated[int, Field(le=3)], "x must be <= 3, got 7"),
-        (1, HalfOpenUnit, "x must be < 1, got 1"),
         (3, list[int], "x must be a list, got 3"),
         ([1, "b"], list[int], "x must be an integer, got 'b'"),
     ],
 )
-def test_a_message_has_the_value_and_what_is_allowed(value, kind, message):
+def test_a_message_has_the_value_and_the_allowed_ones(value, kind, message):
     with pytest.raises(RequestError) as error:
         validate("x", value, kind)
     assert str(error.value) == message
@@ -55,22 +47,18 @@ def test_a_message_has_the_value_and_what_is_allowed(value, kind, message):
 def test_a_remedy_follows():
     with pytest.raises(RequestError, match=r"^seed must be an integer, got 'a'; type a number$"):
         validate("seed", "a", Count, remedy="type a number")
-    with pytest.raises(ValidationError) as error:
-        TypeAdapter(Count).validate_python("a")
-    assert fault(error.value, "type a number") == "must be an integer, got 'a'; type a number"
 
 
 def test_choices_that_are_known_later_only():
     assert choice("metric", "b", ["a", "b"]) == "b"
-    with pytest.raises(
-        RequestError,
-        match=r"^metric must be one of accuracy, loss; got 'los'; did you mean loss\?$",
-    ):
+    message = r"^metric must be one of accuracy, loss; got 'los'; did you mean loss\?$"
+    with pytest.raises(RequestError, match=message):
         choice("metric", "los", ["accuracy", "loss"])
 
 
 def test_one_word_is_no_list():
-    assert (one_of(["a"]), one_of(["a", None])) == ("a", "one of a, null")
+    assert one_of(["a"]) == "a"
+    assert one_of(["a", None]) == "one of a, null"
 
 
 def test_whole_numbers_are_integers():
