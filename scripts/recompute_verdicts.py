@@ -1,16 +1,14 @@
-"""Recompute the verdicts of a report from its runs.parquet, by code written from docs/reproduction.md alone.
+"""Recompute the verdicts of a report from its runs.parquet.
 
     python scripts/recompute_verdicts.py REPORT [--least 30]
 
-REPORT is the directory of a report. Claims whose comparisons are all between rows of tables are
-judged again under each reading of weights and splits, without any code of `fedbench.analysis`; what
-a paper claims, prints and tunes is read from its file. Verdicts, scaled-down checks and counts are
-compared with those in tables/<paper>_readings.csv, p-values and states of the adopted reading with
-those in tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there are enough of them,
-else 1.
+REPORT is the directory of a report. The code was written from docs/reproduction.md alone and uses
+none of `fedbench.analysis`; the claims of a paper, its printed numbers and its tuning are read from
+its file. Claims whose comparisons are all between rows of tables are judged again under each
+reading of weights and splits. Verdicts, scaled-down checks and counts are compared with those in
+tables/<paper>_readings.csv, p-values and states of the adopted reading with those in
+tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there are enough of them, else 1.
 """
-
-from __future__ import annotations
 
 import argparse
 import csv
@@ -30,14 +28,22 @@ from fedbench.papers import checks
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Paper, Row
 
-ALPHA, EQUAL = 0.05, 1e-9
+ALPHA = 0.05
+EQUAL = 1e-9
 SCALED = {
     "holds": "same direction",
     "fails": "opposite direction",
     "mixed": "mixed",
     "undecided": "unclear",
 }
-SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}
+AS_PRINTED = "as in the tables"
+ALL_SPLITS = "all splits that have been run"
+P_VALUES = (
+    "for_p",
+    "against_p",
+    "adjusted_for_p",
+    "adjusted_against_p",
+)
 Leads = dict[int, float]  # by block
 
 
@@ -45,18 +51,24 @@ class Unknown(Exception):
     """The script does not know how to recompute this."""
 
 
-class Contest(NamedTuple):
-    """A comparison: side a of it is to be ahead of side b by more than ``by``."""
+class Side(NamedTuple):
+    """A row of a table."""
 
-    group: str
-    a: tuple[str, Row]  # table and row
-    b: tuple[str, Row]
+    table: str
+    row: Row
+
+
+class Contest(NamedTuple):
+    """A comparison: its first side is to be ahead of the second by more than ``by``."""
+
+    first: Side
+    second: Side
     metric: str
-    by: float = 0.0
+    by: float
 
 
 class Compared(NamedTuple):
-    """What runs say of a comparison.
+    """The runs of a comparison.
 
     Attributes:
         leads: Its leads; empty if it has not been run.
@@ -69,127 +81,169 @@ class Compared(NamedTuple):
     untuned: bool = False
 
 
-# ---- what is compared
+# ---- comparisons of a claim
 
 
 def contests(paper: Paper, check: Any) -> Iterator[Contest]:
     """Yield the comparisons of a check."""
-
-    def rows(table: str, setup: str) -> list[Row]:
-        return [r for r in paper.tables[table].rows if r.setup == setup]
-
-    def row(table: str, setup: str, algo: str) -> Row:
-        return next(r for r in rows(table, setup) if r.algo == algo)
-
-    def contest(
-        table: str, a: Row, b: Row, metric: str, by: float = 0.0, other: str | None = None
-    ) -> Contest:
-        titles = dict.fromkeys(paper.setups[r.setup].title for r in (a, b))
-        return Contest(" and ".join(titles), (table, a), (other or table, b), metric, by)
-
     if isinstance(check, checks.Several) and not check.label:
         for part in check.checks:
             yield from contests(paper, part)
-    elif (
-        isinstance(check, checks.Compare) and check.by < 0 and set(check.better) == set(check.worse)
-    ):
-        raise Unknown("pairs that are close, comparisons of two parts")
-    elif isinstance(check, checks.Compare):
-        for setup, metric, algo in product(check.setups, check.metrics, check.better):
-            own, table = row(check.table, setup, algo), check.table
-            if check.at is not None:
-                table = check.at.table
-                others = [row(table, check.at.setup, algo)]
-            elif check.worse:
-                others = [row(table, setup, other) for other in check.worse if other != algo]
-            else:
-                others = [r for r in rows(table, setup) if r is not own]
-            yield from (contest(check.table, own, r, metric, check.by, table) for r in others)
-    else:
+        return
+    if not isinstance(check, checks.Compare):
         raise Unknown(type(check).__name__)
+    if check.by < 0 and set(check.better) == set(check.worse):
+        raise Unknown("pairs that are close, comparisons of two parts")
+
+    for setup, metric, algo in product(check.setups, check.metrics, check.better):
+        first = _side(paper, check.table, setup, algo)
+        for second in _opponents(paper, check, setup, first):
+            yield Contest(first, second, metric, check.by)
 
 
-# ---- the numbers of the runs
+def _opponents(
+    paper: Paper,
+    check: checks.Compare,
+    setup: str,
+    first: Side,
+) -> list[Side]:
+    algo = first.row.algo
+    if check.at is not None:
+        return [_side(paper, check.at.table, check.at.setup, algo)]
+    if check.worse:
+        others = [name for name in check.worse if name != algo]
+        return [_side(paper, check.table, setup, name) for name in others]
+    sides = _sides(paper, check.table, setup)
+    return [side for side in sides if side.row is not first.row]
+
+
+def _side(
+    paper: Paper,
+    table: str,
+    setup: str,
+    algo: str,
+) -> Side:
+    sides = _sides(paper, table, setup)
+    return next(side for side in sides if side.row.algo == algo)
+
+
+def _sides(paper: Paper, table: str, setup: str) -> list[Side]:
+    rows = paper.tables[table].rows
+    return [Side(table, row) for row in rows if row.setup == setup]
+
+
+# ---- numbers of the runs
 
 
 class Numbers:
-    """The numbers of the rows of tables, from runs.parquet."""
+    """The numbers of the rows of tables, from runs.parquet.
+
+    Args:
+        paper: The paper.
+        runs: The runs.
+        weighting: The weights of the clients, as a reading names them.
+        drawn: Whether runs on all splits count.
+        last: Whether the last round counts in tables of best rounds, too.
+    """
 
     def __init__(
-        self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool, last: bool
+        self,
+        paper: Paper,
+        runs: pd.DataFrame,
+        weighting: str,
+        drawn: bool,
+        last: bool,
     ) -> None:
-        self.paper, self.runs, self.weighting, self.drawn, self.last = (
-            paper,
-            runs,
-            weighting,
-            drawn,
-            last,
-        )
+        self.paper = paper
+        self.runs = runs
+        self.weighting = weighting
+        self.drawn = drawn
+        self.last = last
 
-    def of(self, table: str, row: Row, metric: str) -> dict[tuple[int, int], float]:
-        """Return a number per unit (split, seed), NaN where the run diverged; empty if there are none."""
-        found = self.runs_of(row)
-        column = self._column(self.paper.metrics[metric].field)
+    def of(self, side: Side, metric: str) -> dict[tuple[int, int], float]:
+        """Return a number per unit (split, seed), NaN where the run diverged."""
+        printed = self.paper.metrics[metric]
+        column = self._column(printed.field)
         if column.startswith("client:"):
             raise Unknown("numbers of a client")
-        if self.paper.tables[table].round == "best" and not self.last:
+        if self.paper.tables[side.table].round == "best" and not self.last:
             column = f"best_{column}"
-        if column not in found:
+        runs = self.runs_of(side.row)
+        if column not in runs:
             return {}
+
         values: dict[tuple[int, int], float] = {}
-        for _, run in found.iterrows():
+        for _, run in runs.iterrows():
+            seed = int(run["seed"])
             split = run.get("config.data.seed")
-            unit = int(run["seed"] if pd.isna(split) else split), int(run["seed"])
-            lost = run["status"] == "diverged"
-            if lost or not pd.isna(run[column]):
-                values[unit] = (
-                    math.nan if lost else float(run[column]) * self.paper.metrics[metric].factor
-                )
+            unit = (seed if pd.isna(split) else int(split), seed)
+            if run["status"] == "diverged":
+                values[unit] = math.nan
+            elif not pd.isna(run[column]):
+                values[unit] = float(run[column]) * printed.factor
         return values
 
     def _column(self, field: str) -> str:
         plain = field.removesuffix("_weighted")
+        if plain in ("accuracy_min", "accuracy_max"):
+            return field
         statistic = plain.startswith("accuracy_") or plain in ("angle_degrees", "kl_uniform")
-        if (
-            self.weighting == "as in the tables"
-            or not statistic
-            or plain in ("accuracy_min", "accuracy_max")
-        ):
+        if self.weighting == AS_PRINTED or not statistic:
             return field
         return f"{plain}_weighted" if self.weighting == "weighted" else plain
 
     def runs_of(self, row: Row) -> pd.DataFrame:
         """Return the runs of a row, those at the paper's settings if there are any."""
-        setup, method = self.paper.setups[row.setup], self.paper.methods[row.algo]
-        runs = self.runs
-        here = runs[(runs["experiment"] == setup.experiment) & (runs["algo"] == method.algo)]
-        here = here[here["status"].isin(["done", "diverged"])]
-        given = self.paper.overrides(row)
-        for key, value in given.items():
-            same = [_same(v, value) for v in here.get(f"config.{key}", [None] * len(here))]
-            here = here[np.array(same, dtype=bool)]
-        full = here["reduced"] == ""
-        cut = (
-            set()
-            if full.any()
-            else {key for profile in setup.profiles.values() for key in profile.set}
-        )
-        here = here[full] if full.any() else here
-        if not len(here):
-            return here
-        whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
-        # other rows of the same method vary keys that this one leaves as they are
-        for column in here.columns:
-            section, _, key = column.removeprefix("config.").partition(".")
-            # functions move from release to release
-            if section not in ("local", "algo") or key == "_target_":
-                continue
-            if key in whole[section] and f"{section}.{key}" not in {*given, *cut}:
-                # a key that came after a run was made is empty
-                same = [pd.isna(v) or _same(v, whole[section][key]) for v in here[column]]
-                here = here[np.array(same, dtype=bool)]
-        split = whole["data"]["seed"]
-        return here if self.drawn or split is None else here[here["config.data.seed"] == split]
+        setup = self.paper.setups[row.setup]
+        method = self.paper.methods[row.algo]
+        runs = self.runs[self.runs["experiment"] == setup.experiment]
+        runs = runs[runs["algo"] == method.algo]
+        runs = runs[runs["status"].isin(["done", "diverged"])]
+        overrides = self.paper.overrides(row)
+        for key, value in overrides.items():
+            cells = runs.get(f"config.{key}", [None] * len(runs))
+            runs = runs[_equal(cells, value)]
+
+        set_keys = set(overrides)
+        full = runs["reduced"] == ""
+        if full.any():
+            runs = runs[full]
+        else:
+            for profile in setup.profiles.values():
+                set_keys |= profile.set.keys()
+        if runs.empty:
+            return runs
+
+        choices = [f"experiment={setup.experiment}", f"algo={method.algo}"]
+        config = Composer().config(choices).tree
+        runs = _at_defaults(runs, config, set_keys)
+        split = config["data"]["seed"]
+        if self.drawn or split is None:
+            return runs
+        return runs[runs["config.data.seed"] == split]
+
+
+def _at_defaults(
+    runs: pd.DataFrame,
+    config: Mapping[str, Any],
+    set_keys: set[str],
+) -> pd.DataFrame:
+    """Return the runs whose other keys have their defaults: other rows of the method vary them."""
+    for column in runs.columns:
+        section, _, key = column.removeprefix("config.").partition(".")
+        # functions move from release to release
+        if section not in ("local", "algo") or key == "_target_":
+            continue
+        if key in config[section] and f"{section}.{key}" not in set_keys:
+            # a key that came after a run was made is empty
+            cells = runs[column]
+            runs = runs[cells.isna() | _equal(cells, config[section][key])]
+    return runs
+
+
+def _equal(cells: Sequence[Any] | pd.Series, value: Any) -> np.ndarray:
+    """Return which cells of a column have a value."""
+    return np.array([_same(cell, value) for cell in cells], dtype=bool)
 
 
 def _same(cell: Any, value: Any) -> bool:
@@ -205,34 +259,49 @@ def _same(cell: Any, value: Any) -> bool:
     return bool(cell == value) or (value is None and pd.isna(cell))
 
 
-def compared(numbers: Numbers, c: Contest) -> Compared:
-    """Return what runs say of a comparison."""
-    rows = c.a[1], c.b[1]
-    reductions = set().union(*(numbers.runs_of(row)["reduced"] for row in rows))
+def compared(numbers: Numbers, contest: Contest) -> Compared:
+    """Return the runs of a comparison."""
+    reductions: set[str] = set()
+    searched: set[bool] = set()
+    for side in (contest.first, contest.second):
+        reductions |= set(numbers.runs_of(side.row)["reduced"])
+        searched.add(numbers.paper.searched(side.row))
     if len(reductions) > 1:
         raise Unknown("sides at different settings")
-    searched = {numbers.paper.searched(row) for row in rows}
-    found = leads(numbers, c)
-    return Compared(found, bool(found) and reductions != {""}, bool(found) and len(searched) > 1)
+
+    leads = leads_of(numbers, contest)
+    if not leads:
+        return Compared({})
+    return Compared(
+        leads,
+        reduced=reductions != {""},
+        untuned=len(searched) > 1,
+    )
 
 
-def leads(numbers: Numbers, c: Contest) -> Leads:
+def leads_of(numbers: Numbers, contest: Contest) -> Leads:
     """Return the lead of a comparison by block; empty if it has not been run."""
-    a, b = numbers.of(*c.a, c.metric), numbers.of(*c.b, c.metric)
-    sign = -1 if numbers.paper.metrics[c.metric].direction == "lower" else 1
-    found = {
-        u: sign * (a[u] - b[u]) - c.by
-        for u in a.keys() & b.keys()
-        if not math.isnan(a[u]) or not math.isnan(b[u])
-    }
-    most = max((abs(d) for d in found.values() if not math.isnan(d)), default=0.0) or 1.0
-    found = {
-        u: (-most if math.isnan(a[u]) else most) if math.isnan(d) else d for u, d in found.items()
-    }
+    first = numbers.of(contest.first, contest.metric)
+    second = numbers.of(contest.second, contest.metric)
+    direction = numbers.paper.metrics[contest.metric].direction
+    sign = -1 if direction == "lower" else 1
+
+    leads: dict[tuple[int, int], float] = {}
+    for unit in sorted(first.keys() & second.keys()):
+        both_diverged = math.isnan(first[unit]) and math.isnan(second[unit])
+        if not both_diverged:
+            leads[unit] = sign * (first[unit] - second[unit]) - contest.by
+
+    known = [abs(lead) for lead in leads.values() if not math.isnan(lead)]
+    largest = max(known, default=0.0) or 1.0
     blocks: dict[int, list[float]] = {}
-    for (split, seed), d in sorted(found.items()):
-        blocks.setdefault(split if numbers.drawn else seed, []).append(d)
-    return {block: mean(ds) for block, ds in blocks.items()}
+    for unit, lead in leads.items():
+        if math.isnan(lead):
+            lead = -largest if math.isnan(first[unit]) else largest
+        split, seed = unit
+        block = split if numbers.drawn else seed
+        blocks.setdefault(block, []).append(lead)
+    return {block: mean(of_block) for block, of_block in blocks.items()}
 
 
 # ---- tests
@@ -242,111 +311,121 @@ def signs(n: int) -> np.ndarray:
     """Return all assignments of signs to n blocks, [2^n, n]; the observed one comes first."""
     if n > 16:
         raise Unknown("more than 16 blocks")
-    return 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+    numbers = np.arange(2**n)[:, None]
+    return 1 - 2 * ((numbers >> np.arange(n)) & 1)
 
 
-def p_ahead(found: Leads) -> float:
+def p_ahead(leads: Leads) -> float:
     """Return the share of the assignments whose sum is at least the observed one."""
-    d = np.array(list(found.values()))
+    d = np.array(list(leads.values()))
     sums = signs(len(d)) @ d
-    return float((sums >= sums[0] - EQUAL * abs(d).sum()).mean())
+    slack = EQUAL * abs(d).sum()
+    return float((sums >= sums[0] - slack).mean())
 
 
 def adjusted(every: Sequence[Leads]) -> list[float]:
-    """Return the p-value that each comparison is ahead, adjusted by the step-down over joint sign flips."""
+    """Return the p-values that comparisons are ahead, adjusted by a step-down over joint flips."""
     blocks = sorted(set().union(*every))
     flips = signs(len(blocks))
-    numbers, sizes = [], []
-    for found in every:
-        ahead = np.array([found.get(b, 0.0) for b in blocks])
-        sums = flips @ ahead
-        slack = EQUAL * abs(ahead).sum()
-        numbers.append(
-            (sums[None, :] >= sums[:, None] - slack).sum(1)
-            if len(sums) <= 4096
-            else _ranks(sums, slack)
-        )
-        scale = math.sqrt((ahead**2).sum())
+    counts = []  # of sums that are at least as large
+    sizes = []  # by which equal counts are ordered
+    for leads in every:
+        d = np.array([leads.get(block, 0.0) for block in blocks])
+        sums = flips @ d
+        slack = EQUAL * abs(d).sum()
+        smaller = np.searchsorted(np.sort(sums), sums - slack, side="left")
+        counts.append(len(sums) - smaller)
+        scale = math.sqrt((d**2).sum())
         sizes.append(sums / scale if scale else np.zeros(len(sums)))
-    order = sorted(range(len(every)), key=lambda i: (numbers[i][0], -sizes[i][0]))
-    result, before = [0.0] * len(every), 0.0
-    for k, i in enumerate(order):
-        low = np.zeros(len(flips), bool)
-        for j in order[k:]:
-            equal = (numbers[j] == numbers[i][0]) & (sizes[j] >= sizes[i][0] - EQUAL)
-            low |= (numbers[j] < numbers[i][0]) | equal
-        before = max(before, float(low.mean()))
-        result[i] = before
-    return result
+
+    order = sorted(range(len(every)), key=lambda i: (counts[i][0], -sizes[i][0]))
+    p_values = [0.0] * len(every)
+    largest = 0.0
+    for step, i in enumerate(order):
+        as_extreme = np.zeros(len(flips), bool)
+        for j in order[step:]:
+            lower = counts[j] < counts[i][0]
+            equal = counts[j] == counts[i][0]
+            as_extreme |= lower | (equal & (sizes[j] >= sizes[i][0] - EQUAL))
+        largest = max(largest, float(as_extreme.mean()))
+        p_values[i] = largest
+    return p_values
 
 
-def _ranks(sums: np.ndarray, slack: float) -> np.ndarray:
-    ordered = np.sort(sums)
-    return len(sums) - np.searchsorted(ordered, sums - slack, side="left")
-
-
-def opposite(found: Leads) -> Leads:
-    """Return the leads of the other side."""
-    return {block: -d for block, d in found.items()}
+# ---- verdicts
 
 
 class Judged(NamedTuple):
-    """The word for comparisons, and for each that has been run four p-values; None for the others."""
+    """The word for comparisons, and for each that has been run four p-values.
+
+    The p-values are those of ``P_VALUES``; None for comparisons that have not been run.
+    """
 
     word: str
-    p: list[tuple[float, float, float, float] | None]
+    p: list[tuple[float, ...] | None]
 
     @property
     def states(self) -> list[str]:
         """Whether each comparison is shown, refuted, open or not run."""
-        return [
-            "not run"
-            if p is None
-            else "shown"
-            if p[2] <= ALPHA
-            else "refuted"
-            if p[3] <= ALPHA
-            else "open"
-            for p in self.p
-        ]
+        return list(map(_state, self.p))
 
     @property
     def counts(self) -> str:
-        """How many comparisons are shown and refuted, as reports say it."""
-        states, total = self.states, len(self.p)
+        """How many comparisons are shown and refuted, in the words of reports."""
+        total = len(self.p)
+        states = self.states
         run = total - states.count("not run")
+        shown = states.count("shown")
         if not run:
-            return f"{total} comparison{'s' * (total > 1)}, none run"
-        part = f"{run} of {total} run: " if run < total else ""
-        counts = f"{states.count('shown')} of {run} shown, {states.count('refuted')} refuted"
-        alone = self.word == "holds" and states.count("shown") < total
-        return (
-            f"each of {total} by itself; after adjustment {counts}" if alone else f"{part}{counts}"
-        )
+            plural = "s" if total > 1 else ""
+            return f"{total} comparison{plural}, none run"
+        counts = f"{shown} of {run} shown, {states.count('refuted')} refuted"
+        if self.word == "holds" and shown < total:
+            return f"each of {total} by itself; after adjustment {counts}"
+        if run < total:
+            return f"{run} of {total} run: {counts}"
+        return counts
+
+
+def _state(p: tuple[float, ...] | None) -> str:
+    if p is None:
+        return "not run"
+    *_, adjusted_for, adjusted_against = p
+    if adjusted_for <= ALPHA:
+        return "shown"
+    return "refuted" if adjusted_against <= ALPHA else "open"
 
 
 def judge(every: Sequence[Compared]) -> Judged:
-    """Return the verdict on comparisons, of which those without leads have not been run."""
-    run = [i for i, c in enumerate(every) if c.leads]
-    found = [every[i].leads for i in run]
-    turned = [opposite(d) for d in found]
-    p: list[tuple[float, float, float, float] | None] = [None] * len(every)
-    if run:
-        numbers = map(p_ahead, found), map(p_ahead, turned), adjusted(found), adjusted(turned)
-        for i, four in zip(run, zip(*numbers, strict=True), strict=True):
-            p[i] = four
-    states = Judged("", p).states
+    """Return the verdict on comparisons; those without leads have not been run."""
+    for_leads = [c.leads for c in every if c.leads]
+    against_leads = []
+    for leads in for_leads:
+        against_leads.append({block: -lead for block, lead in leads.items()})
+    p_values: Iterator[tuple[float, ...]] = iter(())
+    if for_leads:
+        p_values = zip(
+            map(p_ahead, for_leads),
+            map(p_ahead, against_leads),
+            adjusted(for_leads),
+            adjusted(against_leads),
+            strict=True,
+        )
+    p = [next(p_values) if c.leads else None for c in every]
+    return Judged(_word(every, p), p)
+
+
+def _word(every: Sequence[Compared], p: Sequence[tuple[float, ...] | None]) -> str:
+    states = list(map(_state, p))
     if "not run" in states:
-        word = "not run"
-    elif any(c.untuned for c in every):
-        word = "undecided"
-    elif all(four is not None and four[0] <= ALPHA for four in p):
-        word = "holds"
-    elif "refuted" in states:
-        word = "mixed" if "shown" in states else "fails"
-    else:
-        word = "undecided"
-    return Judged(word, p)
+        return "not run"
+    if any(c.untuned for c in every):
+        return "undecided"
+    if all(four is not None and four[0] <= ALPHA for four in p):
+        return "holds"
+    if "refuted" in states:
+        return "mixed" if "shown" in states else "fails"
+    return "undecided"
 
 
 def verdict(every: Sequence[Compared]) -> Judged:
@@ -359,89 +438,118 @@ def scaled(every: Sequence[Compared]) -> str:
     word = judge(every).word
     if word not in SCALED or not any(c.reduced for c in every):
         return ""
-    fewest, alike = min(len(c.leads) for c in every), not any(c.untuned for c in every)
-    refutable = len(every) * 2.0**-fewest <= ALPHA
-    return SCALED[word if alike and 2.0**-fewest <= ALPHA and refutable else "undecided"]
+    fewest = min(len(c.leads) for c in every)
+    can_refute = len(every) * 2.0**-fewest <= ALPHA
+    untuned = any(c.untuned for c in every)
+    return SCALED[word if can_refute and not untuned else "undecided"]
 
 
 # ---- the report
 
 
-def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Yield (what, recomputed, reported) for the verdicts, counts and p-values of a paper."""
+class Check(NamedTuple):
+    """A recomputed value and the reported one; its kind is verdict, p-value or other."""
+
+    kind: str
+    name: str
+    recomputed: str
+    reported: str
+
+
+def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[Check]:
+    """Yield the verdicts, counts and p-values of a paper."""
     readings = _rows(folder / f"{paper.id}_readings.csv")
     comparisons = _rows(folder / f"{paper.id}_comparisons.csv")
     for claim in paper.claims.values():
         try:
-            contests_of = list(contests(paper, claim.check))
+            claim_contests = list(contests(paper, claim.check))
         except Unknown:
             continue
-        mine = [r for r in readings if r["claim"] == claim.id] or _only(claim.id, folder, paper)
-        for r in mine:
-            if r["settings"] not in ("", "as in the experiments") or r["round"] not in (
-                "",
-                "as in the tables",
-                "last",
-            ):
+        of_claim = [row for row in readings if row["claim"] == claim.id]
+        shown = [row for row in comparisons if row["claim"] == claim.id]
+        for reading in of_claim or _only(claim.id, folder, paper):
+            if reading["settings"] not in ("", "as in the experiments"):
                 continue
-            weighting = r["weighting"] or "as in the tables"
+            if reading["round"] not in ("", AS_PRINTED, "last"):
+                continue
             numbers = Numbers(
-                paper, runs, weighting, SPLITS[r["data splits"]], r["round"] == "last"
+                paper,
+                runs,
+                weighting=reading["weighting"] or AS_PRINTED,
+                drawn=reading["data splits"] == ALL_SPLITS,
+                last=reading["round"] == "last",
             )
-            rounds = ", last round" if numbers.last else ""
-            name = f"{paper.id} {claim.id}, {weighting}{rounds}, {'all splits' if numbers.drawn else 'one split'}"
             try:
-                found = [compared(numbers, c) for c in contests_of]
-                own, check = verdict(found), scaled(found)
+                every = [compared(numbers, contest) for contest in claim_contests]
+                yield from _checks(_name(claim.id, numbers), every, reading, shown)
             except Unknown:
                 continue
-            yield name, own.word, r["verdict"]
-            yield f"{name}, scaled-down check", check, r["scaled"]
-            shown = judge(found)  # with reduced runs, if there are any
-            yield f"{name}, counts", own.counts, r["counts"]
-            if "scaled_counts" in r:
-                reduced = any(c.reduced for c in found)
-                yield (
-                    f"{name}, scaled-down counts",
-                    shown.counts if reduced else "",
-                    r["scaled_counts"],
-                )
-            if r["adopted"] == "True":
-                yield from _comparisons(
-                    name, found, shown, [c for c in comparisons if c["claim"] == claim.id]
-                )
+
+
+def _name(claim: str, numbers: Numbers) -> str:
+    parts = [f"{numbers.paper.id} {claim}", numbers.weighting]
+    if numbers.last:
+        parts.append("last round")
+    parts.append("all splits" if numbers.drawn else "one split")
+    return ", ".join(parts)
+
+
+def _checks(
+    name: str,
+    every: Sequence[Compared],
+    reading: Mapping[str, str],
+    shown: Sequence[Mapping[str, str]],
+) -> Iterator[Check]:
+    """Yield the checks of a claim under a reading."""
+    judged = verdict(every)
+    with_reduced = judge(every)
+    yield Check("verdict", name, judged.word, reading["verdict"])
+    yield Check("other", f"{name}, scaled-down check", scaled(every), reading["scaled"])
+    yield Check("other", f"{name}, counts", judged.counts, reading["counts"])
+    if "scaled_counts" in reading:
+        reduced = any(c.reduced for c in every)
+        yield Check(
+            "other",
+            f"{name}, scaled-down counts",
+            with_reduced.counts if reduced else "",
+            reading["scaled_counts"],
+        )
+    if reading["adopted"] == "True":
+        yield from _comparisons(name, every, with_reduced, shown)
+
+
+def _comparisons(
+    name: str,
+    every: Sequence[Compared],
+    judged: Judged,
+    shown: Sequence[Mapping[str, str]],
+) -> Iterator[Check]:
+    for c, p, state, row in zip(every, judged.p, judged.states, shown, strict=True):
+        label = f"{name}: {row['label']}"
+        marks = f"{c.reduced} {c.untuned}"
+        yield Check("other", f"{label}, state", state, row["state"])
+        yield Check("other", f"{label}, marks", marks, f"{row['reduced']} {row['untuned']}")
+        if p is None:
+            continue
+        for key, value in zip(P_VALUES, p, strict=True):
+            reported = float(row[key])
+            yield Check("p-value", f"{label}, {key}", _text(value), _text(reported))
 
 
 def _only(claim: str, folder: Path, paper: Paper) -> list[dict[str, str]]:
     """Return the adopted reading of a claim that has no other one."""
-    found = [
-        r
-        for r in _rows(folder / f"{paper.id}_claims.csv")
-        if r["id"] == claim and r["basis"] == "runs"
-    ]
-    same = dict.fromkeys(("weighting", "round", "data splits", "settings"), "")
-    return [
-        {**r, **same, "adopted": "True"}
-        for r in found
-        if r["verdict"] != "not testable" and not r["scaled"]
-    ]
+    adopted = dict.fromkeys(("weighting", "round", "data splits", "settings"), "")
+    adopted["adopted"] = "True"
+    readings = []
+    for row in _rows(folder / f"{paper.id}_claims.csv"):
+        if row["id"] != claim or row["basis"] != "runs":
+            continue
+        if row["verdict"] != "not testable" and not row["scaled"]:
+            readings.append(row | adopted)
+    return readings
 
 
-def _comparisons(
-    name: str, found: Sequence[Compared], own: Judged, shown: Sequence[Mapping[str, str]]
-) -> Iterator[tuple[str, str, str]]:
-    for c, p, state, row in zip(found, own.p, own.states, shown, strict=True):
-        what = f"{name}: {row['label']}"
-        yield f"{what}, state", state, row["state"]
-        yield f"{what}, marks", f"{c.reduced} {c.untuned}", f"{row['reduced']} {row['untuned']}"
-        keys = ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
-        yield from (
-            (f"{what}, {key}", _p(v), _p(float(row[key])))
-            for key, v in zip(keys, p or (), strict=bool(p))
-        )
-
-
-def _p(p: float) -> str:
+def _text(p: float) -> str:
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
 
 
@@ -455,27 +563,32 @@ def _rows(path: Path) -> list[dict[str, str]]:
 def main(argv: Sequence[str]) -> int:
     """Recompute and compare, and return the exit status."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("report", type=Path, help="directory of a report")
     parser.add_argument(
-        "--least", type=int, default=30, help="verdicts that must be recomputed (default: 30)"
+        "--least",
+        type=int,
+        default=30,
+        help="verdicts that must be recomputed (default: 30)",
     )
-    asked = parser.parse_args(argv)
-    runs = pd.read_parquet(asked.report / "runs.parquet")
-    found = [
-        r for paper in papers().values() for r in recomputed(paper, asked.report / "tables", runs)
-    ]
-    wrong = [(what, own, shown) for what, own, shown in found if own != shown]
-    for what, own, shown in wrong:
-        print(f"{what}: recomputed {own}, reported {shown}")
-    verdicts = sum(what.endswith(" split") or what.endswith(" splits") for what, _, _ in found)
-    p_values = sum(what.endswith("_p") for what, _, _ in found)
-    others = len(found) - verdicts - p_values
+    args = parser.parse_args(argv)
+    runs = pd.read_parquet(args.report / "runs.parquet")
+    every: list[Check] = []
+    for paper in papers().values():
+        every += recomputed(paper, args.report / "tables", runs)
+
+    wrong = [check for check in every if check.recomputed != check.reported]
+    for check in wrong:
+        print(f"{check.name}: recomputed {check.recomputed}, reported {check.reported}")
+    kinds = [check.kind for check in every]
+    verdicts = kinds.count("verdict")
     print(
-        f"{verdicts} verdicts, {p_values} p-values and {others} counts and states recomputed, {len(wrong)} differ"
+        f"{verdicts} verdicts, {kinds.count('p-value')} p-values and {kinds.count('other')} "
+        f"counts and states recomputed, {len(wrong)} differ"
     )
-    return 1 if wrong or verdicts < asked.least else 0
+    return 1 if wrong or verdicts < args.least else 0
 
 
 if __name__ == "__main__":
