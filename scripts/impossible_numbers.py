@@ -1,4 +1,4 @@
-"""Check the papers' printed statistics: no set of accuracies can have those whose rows have `impossible` in their file.
+"""Check the papers' printed statistics: rows marked `impossible` fit no set of accuracies.
 
     python scripts/impossible_numbers.py
 
@@ -22,8 +22,6 @@ the largest its maximum, which stays concave. The least deviation of clients who
 are printed puts all other clients at one point.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys
@@ -36,11 +34,18 @@ from fedbench.papers.schema import Impossible, Paper, PrintedMetric, Row
 from fedbench.simulation.evaluation import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
+_ROLES = {
+    "mean": "average",
+    "std": "deviation",
+    "variance": "deviation",
+    "worst": "worst",
+    "best": "best",
+}
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of the accuracies of N clients, in percent; None for those that may have any value.
+    """Statistics of the accuracies of N clients, in percent; None for those with any value.
 
     Attributes:
         clients: N.
@@ -63,123 +68,153 @@ class Statistics:
     @property
     def contradiction(self) -> str | None:
         """Why no accuracies of unweighted clients have these statistics; None if some have."""
+        rounded_down = tail_size(self.clients, 100 * self.fraction)
         rounded_up = max(1, math.ceil(self.fraction * self.clients - 1e-9))
-        sizes = dict.fromkeys((tail_size(self.clients, 100 * self.fraction), rounded_up))
-        reasons = [_tails_contradict(self, size) for size in sizes]
-        found = [None if None in reasons else reasons[0], _single_contradict(self)]
-        return "; ".join(r for r in found if r is not None) or None
+        reasons = []
+        if _tails_contradict(self, rounded_up) is not None:
+            reasons.append(_tails_contradict(self, rounded_down))
+        reasons.append(_single_contradict(self))
+        return "; ".join(filter(None, reasons)) or None
 
 
 def contradiction(paper: Paper, row: Row) -> Impossible | None:
-    """Return how the numbers of a row contradict each other as those of unweighted clients, or None if they do not.
+    """Return how the numbers of a row contradict each other; None if they do not.
 
-    The columns are those of the smallest sets of numbers without which the row is possible.
+    The clients are unweighted. The columns are those of the smallest sets of numbers without which
+    the row is possible.
     """
     clients = paper.setups[row.setup].clients
     if clients is None:
         return None
-    numbers = {
-        column: _percent(value.mean, paper.metrics[column]) for column, value in row.values.items()
-    }
-    printed = {
-        column: n for column, n in numbers.items() if _role(paper.metrics[column]) is not None
-    }
-    if (reason := _of(paper, clients, printed)) is None:
+    printed = {}
+    for column, value in row.values.items():
+        metric = paper.metrics[column]
+        if _role(metric) is not None:
+            printed[column] = _percent(value.mean, metric)
+    reason = _reason(paper, clients, printed)
+    if reason is None:
         return None
     return Impossible(_fewest(paper, clients, printed), reason)
 
 
-def _fewest(paper: Paper, clients: int, printed: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the columns of all smallest sets without which the others do not contradict each other."""
+def _fewest(
+    paper: Paper,
+    clients: int,
+    printed: Mapping[str, float],
+) -> tuple[str, ...]:
+    """Return the columns of all smallest sets without which the others are possible."""
     for count in range(1, len(printed) + 1):
-        sets = [
-            left_out
-            for left_out in combinations(printed, count)
-            if _of(paper, clients, {c: n for c, n in printed.items() if c not in left_out}) is None
-        ]
-        if sets:
-            return tuple(c for c in printed if any(c in left_out for left_out in sets))
+        columns: set[str] = set()
+        for left_out in combinations(printed, count):
+            others = {column: n for column, n in printed.items() if column not in left_out}
+            if _reason(paper, clients, others) is None:
+                columns |= set(left_out)
+        if columns:
+            return tuple(column for column in printed if column in columns)
     return tuple(printed)
 
 
-def _of(paper: Paper, clients: int, printed: Mapping[str, float]) -> str | None:
-    reasons = (statistics.contradiction for statistics in _statistics(paper, clients, printed))
-    return next((reason for reason in reasons if reason is not None), None)
+def _reason(
+    paper: Paper,
+    clients: int,
+    printed: Mapping[str, float],
+) -> str | None:
+    for statistics in _statistics(paper, clients, printed):
+        reason = statistics.contradiction
+        if reason is not None:
+            return reason
+    return None
 
 
-def _statistics(paper: Paper, clients: int, printed: Mapping[str, float]) -> Iterator[Statistics]:
-    """Yield the statistics of a row, once per size of the tails, which a table may print for several."""
-    fractions = {_share(paper.metrics[column]) for column in printed} - {None} or {0.0}
-    for fraction in sorted(f for f in fractions if f is not None):
-        given: dict[str, float] = {}
+def _statistics(
+    paper: Paper,
+    clients: int,
+    printed: Mapping[str, float],
+) -> Iterator[Statistics]:
+    """Yield the statistics of a row, once per size of the tails that its table prints."""
+    fractions = set()
+    for column in printed:
+        share = _share(paper.metrics[column])
+        if share is not None:
+            fractions.add(share)
+
+    for fraction in sorted(fractions or {0.0}):
+        known: dict[str, float] = {}
         single = []
         for column, number in printed.items():
-            metric, role = paper.metrics[column], _role(paper.metrics[column])
+            metric = paper.metrics[column]
+            role = _role(metric)
             if role == "single":
                 single.append(number)
             elif role is not None and _share(metric) in (None, fraction):
-                given[role] = number
-        yield Statistics(clients, fraction=fraction, single=tuple(single), **given)
+                known[role] = number
+        yield Statistics(
+            clients,
+            fraction=fraction,
+            single=tuple(single),
+            **known,
+        )
 
 
 def _role(metric: PrintedMetric) -> str | None:
-    """Return which of the ``Statistics`` a column has, weighted or not; None for other metrics."""
+    """Return the name of a column in ``Statistics``, weighted or not; None for other metrics."""
     if metric.target is not None:
         return None
     if metric.field.startswith("client:"):
         return "single"
-    roles = {
-        "mean": "average",
-        "std": "deviation",
-        "variance": "deviation",
-        "worst": "worst",
-        "best": "best",
-    }
-    return next(
-        (role for kind, role in roles.items() if metric.field.startswith(f"accuracy_{kind}")), None
-    )
+    for kind, role in _ROLES.items():
+        if metric.field.startswith(f"accuracy_{kind}"):
+            return role
+    return None
 
 
 def _share(metric: PrintedMetric) -> float | None:
     """Return the share of the clients of whose tail a column is a mean; None for other columns."""
-    found = re.match(r"accuracy_(?:worst|best)(\d+)", metric.field)
-    return None if found is None else int(found[1]) / 100
+    match = re.match(r"accuracy_(?:worst|best)(\d+)", metric.field)
+    return None if match is None else int(match[1]) / 100
 
 
 def _percent(number: float, metric: PrintedMetric) -> float:
+    fraction = number / metric.factor
     if metric.field.startswith("accuracy_variance"):
-        return 100 * math.sqrt(number / metric.factor)  # a variance of fractions
-    return 100 * number / metric.factor
+        fraction = math.sqrt(fraction)
+    return 100 * fraction
 
 
 # ---- averages of tails
 
 
 def _tails_contradict(s: Statistics, size: int) -> str | None:
-    """Return why tails of ``size`` clients rule the statistics out, or None if they do not."""
-    tails = [t for t in (s.worst, s.best) if t is not None]
+    """Return why tails of ``size`` clients rule the statistics out; None if they do not."""
+    tails = [tail for tail in (s.worst, s.best) if tail is not None]
     others = s.clients - size * len(tails)
     if others <= 0:
         return None  # no client is outside the tails: nothing else bounds their averages
-    lowest, highest = 0.0 if s.worst is None else s.worst, 100.0 if s.best is None else s.best
+
+    lowest = 0.0 if s.worst is None else s.worst
+    highest = 100.0 if s.best is None else s.best
     if lowest > highest + 2 * _ROUNDING:
         return f"the worst clients would average {lowest - highest:.1f} points more than the best"
-    if s.average is None:
-        # of the least deviation
-        rest = (lowest + highest) / 2 if len(tails) == 2 else next(iter(tails), 50.0)
-    else:
+
+    if s.average is not None:
         rest = (s.clients * s.average - size * sum(tails)) / others
         if not lowest - _ROUNDING <= rest <= highest + _ROUNDING:
             return f"the {others} clients outside the tails would average {rest:.1f} %"
+    else:  # of the least deviation
+        rest = sum(tails) / len(tails) if tails else 50.0
     if s.deviation is None:
         return None
-    average = (size * sum(tails) + others * rest) / s.clients
-    least = math.sqrt(
-        (size * sum((t - average) ** 2 for t in tails) + others * (rest - average) ** 2) / s.clients
-    )
+
+    values = [rest] * others
+    for tail in tails:
+        values += [tail] * size
+    least = _deviation(values)
     if s.deviation < least - _ROUNDING:
-        return f"these averages need a deviation of at least {math.floor(10 * least) / 10:.1f}"
-    most = _most(s, size, rest) if s.average is not None else _largest(s, size, lowest, highest)
+        return f"these averages need a deviation of at least {_floor(least)}"
+
+    most = _largest(s, size, lowest, highest)
+    if s.average is not None:
+        most = _most(s, size, rest)
     if s.deviation > most + _ROUNDING:
         return f"these averages allow a deviation of at most {math.ceil(10 * most) / 10:.1f}"
     return None
@@ -188,20 +223,31 @@ def _tails_contradict(s: Statistics, size: int) -> str | None:
 def _most(s: Statistics, size: int, rest: float) -> float:
     """Return the bound of the deviation if the clients outside the tails average ``rest``."""
     rest = min(max(rest, 0.0), 100.0)
-    below = max(rest - (s.worst or 0.0), 0.0) + _ROUNDING
-    above = max((100.0 if s.best is None else s.best) - rest, 0.0) + _ROUNDING
-    others = s.clients - size * ((s.worst is not None) + (s.best is not None))
-    most = math.sqrt(others * below * above)
+    lowest = 0.0 if s.worst is None else s.worst
+    highest = 100.0 if s.best is None else s.best
+    below = max(rest - lowest, 0.0) + _ROUNDING
+    above = max(highest - rest, 0.0) + _ROUNDING
+
+    others = s.clients
+    root = 0.0
     if s.worst is not None:
-        most += _tail(size, below, rest)
+        others -= size
+        root += _tail(size, below, rest)
     if s.best is not None:
-        most += _tail(size, above, 100.0 - rest)
-    return most / math.sqrt(s.clients)
+        others -= size
+        root += _tail(size, above, 100.0 - rest)
+    root += math.sqrt(others * below * above)
+    return root / math.sqrt(s.clients)
 
 
-def _largest(s: Statistics, size: int, low: float, high: float) -> float:
-    """Return the largest ``_most`` between two averages, in which it is concave, by ternary search."""
-    for _ in range(60):
+def _largest(
+    s: Statistics,
+    size: int,
+    low: float,
+    high: float,
+) -> float:
+    """Return the largest ``_most`` between two averages, in which it is concave."""
+    for _ in range(60):  # ternary search
         third = (high - low) / 3
         if _most(s, size, low + third) < _most(s, size, high - third):
             low += third
@@ -211,33 +257,36 @@ def _largest(s: Statistics, size: int, low: float, high: float) -> float:
 
 
 def _tail(n: int, distance: float, room: float) -> float:
-    """Return the root of the largest sum of squares of n numbers in [0, room] that average ``distance``."""
-    return min(n * distance, math.sqrt(room * n * distance))
+    """Return the root of the largest sum of squares of n numbers that average ``distance``.
+
+    The numbers lie in [0, room].
+    """
+    at_one_client = n * distance
+    within_room = math.sqrt(room * n * distance)
+    return min(at_one_client, within_room)
 
 
 # ---- accuracies of single clients
 
 
 def _single_contradict(s: Statistics) -> str | None:
-    """Return why the accuracies of single clients rule out the average or the deviation, or None if they do not."""
-    known, others = s.single, s.clients - len(s.single)
-    if not known:
+    """Return why accuracies of single clients rule out the others; None if they do not."""
+    if not s.single:
         return None
-    rest = _mean(known)  # of the least deviation
+    others = s.clients - len(s.single)
+    rest = _mean(s.single)  # of the least deviation
     reasons = []
-    if s.average is not None and not others and abs(s.average - rest) > 2 * _ROUNDING:
-        reasons.append(f"the {len(known)} clients average {rest:.2f} %")
-    elif s.average is not None and others:
-        rest = (s.clients * s.average - sum(known)) / others
+    if s.average is not None and others:
+        rest = (s.clients * s.average - sum(s.single)) / others
         if not -_ROUNDING <= rest <= 100 + _ROUNDING:
             return f"the {others} other clients would average {rest:.1f} %"
-    every = [*known, *[rest] * others]
-    least = math.sqrt(_mean([(v - _mean(every)) ** 2 for v in every]))
+    elif s.average is not None and abs(s.average - rest) > 2 * _ROUNDING:
+        reasons.append(f"the {s.clients} clients average {rest:.2f} %")
+
+    least = _deviation([*s.single, *[rest] * others])
     # that of the deviation and of the accuracies
     if s.deviation is not None and s.deviation < least - 2 * _ROUNDING:
-        reasons.append(
-            f"these clients have a deviation of at least {math.floor(10 * least) / 10:.1f}"
-        )
+        reasons.append(f"these clients have a deviation of at least {_floor(least)}")
     return "; ".join(reasons) or None
 
 
@@ -245,17 +294,26 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
+def _deviation(values: Sequence[float]) -> float:
+    center = _mean(values)
+    return math.sqrt(_mean([(value - center) ** 2 for value in values]))
+
+
+def _floor(number: float) -> str:
+    return f"{math.floor(10 * number) / 10:.1f}"
+
+
 def main() -> int:
     """Compare the files of all papers with the arithmetic, and return the exit status."""
-    found = 0
+    status = 0
     for paper in papers().values():
         for table in paper.tables.values():
             for row in table.rows:
-                odd = contradiction(paper, row)
-                if odd != row.impossible:
-                    found += 1
-                    print(f"{paper.id}/{table.id}: {replace(row, impossible=odd)}")
-    return 1 if found else 0
+                reason = contradiction(paper, row)
+                if reason != row.impossible:
+                    status = 1
+                    print(f"{paper.id}/{table.id}: {replace(row, impossible=reason)}")
+    return status
 
 
 if __name__ == "__main__":
