@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Measure time and memory over the number of clients and the size of the model, and draw them.
 
-    python scripts/scale.py rounds [--picture FILE.png] [--json FILE] python scripts/scale.py
-    population [--clients 10000,100000,1000000] [--picture FILE.png] [--json FILE]
+    python scripts/scale.py rounds [--picture FILE.png]
+    python scripts/scale.py population [--clients 10000,100000,1000000] [--picture FILE.png]
 
 Every point has a process of its own, and its peak memory is the one that the system reports.
 
@@ -27,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,159 +57,269 @@ from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-ROUNDS, BATCH, LR = 3, 10, 0.01
-COLORS = ("#0072B2", "#D55E00")
-MEMORY = (("linear",), ("scaffold", "ditto"))  # panels whose peak memory is drawn, too
-ALGORITHMS = {"fedavg": fedavg, "scaffold": scaffold, "ditto": ditto}
-STATES = (100, 1000, 3000, 10_000)
-# panel: x axis, points of (x, clients, examples each, sigma of lognormal sizes, participation,
-# hidden, algorithm)
-PANELS: dict[str, tuple[str, list[tuple[float, int, int, float, float, int, str]]]] = {
-    "linear": (
-        "clients, linear 60-10",
-        [(n, n, 50, 0, 1.0, 0, "fedavg") for n in (10, 100, 1000, 10_000, 100_000)],
-    ),
-    "mlp": (
-        "clients, perceptron 784-128-62",
-        [(n, n, 50, 0, 1.0, 128, "fedavg") for n in (16, 64, 256, 1024, 3500)],
-    ),
-    "skew": (
-        "sigma of lognormal sizes, linear, 1000 clients",
-        [(s, 1000, 50, s, 1.0, 0, "fedavg") for s in (0, 1, 2)],
-    ),
-    "participation": (
-        "clients taking part of 1000, perceptron",
-        [(n, 1000, 50, 0, n, 128, "fedavg") for n in (10, 100, 1000)],
-    ),
-    "model": (
-        "parameters, perceptron, 64 clients",
-        [(784 * h + h + 63 * h, 64, 50, 0, 1.0, h, "fedavg") for h in (16, 64, 256, 1024)],
-    ),
-    "femnist": ("clients, perceptron, 200 images each", [(3500, 3500, 250, 0, 1.0, 128, "fedavg")]),
-    "scaffold": (
-        "clients, 100 take part, perceptron",
-        [(n, n, 50, 0, 100, 128, "scaffold") for n in STATES],
-    ),
-    "ditto": (
-        "clients, 100 take part, perceptron",
-        [(n, n, 50, 0, 100, 128, "ditto") for n in STATES],
-    ),
+Cost = dict[str, float]  # of a point, by quantity
+
+
+def in_own_process(command: str, point: Sequence[Any]) -> Cost:
+    """Measure a point in a process of its own."""
+    arguments = [sys.executable, __file__, command, "--point", json.dumps(point)]
+    output = subprocess.run(arguments, stdout=subprocess.PIPE, check=True).stdout
+    cost: Cost = json.loads(output)
+    return cost
+
+
+def peak_bytes() -> int:
+    """Return the peak memory of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# ---- rounds
+
+CPU = torch.device("cpu")
+ROUNDS = 3
+WORK = LocalWork(0.01, 10)
+ALGORITHMS = {
+    "fedavg": fedavg,
+    "scaffold": scaffold,
+    "ditto": ditto,
 }
 
 
-def federation(clients: int, examples: int, sigma: float, images: bool) -> FederatedDataset:
-    """Return random examples: images of 28 x 28 of 62 classes, or vectors of 60 numbers of 10 classes."""
+class Point(NamedTuple):
+    """A setting of a round.
+
+    Attributes:
+        clients: Number of clients.
+        examples: Their mean number of examples.
+        sigma: Skew of the number of examples, which is lognormal.
+        participation: Number or share of the clients of a round.
+        hidden: Size of the hidden layer; 0 for a linear model.
+        algorithm: The method.
+    """
+
+    clients: int
+    examples: int = 50
+    sigma: float = 0
+    participation: float = 1.0
+    hidden: int = 128
+    algorithm: str = "fedavg"
+
+
+class Panel(NamedTuple):
+    """Points over one quantity, by its values."""
+
+    label: str
+    points: dict[float, Point]
+
+
+STATES = (100, 1000, 3000, 10_000)
+PANELS = {
+    "linear": Panel(
+        "clients, linear 60-10",
+        {n: Point(n, hidden=0) for n in (10, 100, 1000, 10_000, 100_000)},
+    ),
+    "mlp": Panel(
+        "clients, perceptron 784-128-62",
+        {n: Point(n) for n in (16, 64, 256, 1024, 3500)},
+    ),
+    "skew": Panel(
+        "sigma of lognormal sizes, linear, 1000 clients",
+        {sigma: Point(1000, sigma=sigma, hidden=0) for sigma in (0, 1, 2)},
+    ),
+    "participation": Panel(
+        "clients taking part of 1000, perceptron",
+        {n: Point(1000, participation=n) for n in (10, 100, 1000)},
+    ),
+    "model": Panel(
+        "parameters, perceptron, 64 clients",
+        {784 * h + h + 63 * h: Point(64, hidden=h) for h in (16, 64, 256, 1024)},
+    ),
+    "femnist": Panel(
+        "clients, perceptron, 200 images each",
+        {3500: Point(3500, examples=250)},
+    ),
+    "scaffold": Panel(
+        "clients, 100 take part, perceptron",
+        {n: Point(n, participation=100, algorithm="scaffold") for n in STATES},
+    ),
+    "ditto": Panel(
+        "clients, 100 take part, perceptron",
+        {n: Point(n, participation=100, algorithm="ditto") for n in STATES},
+    ),
+}
+TIMED = ("linear", "mlp", "skew", "participation", "model")  # panels of the time
+MEMORY = (("linear",), ("scaffold", "ditto"))  # panels of the peak memory
+COLORS = ("#0072B2", "#D55E00")
+
+
+def federation(point: Point) -> FederatedDataset:
+    """Return random examples: images of 62 classes for a perceptron, else vectors of 10 classes."""
     rng = np.random.default_rng(0)
-    weights = rng.lognormal(0, sigma, clients)
-    n = np.maximum(np.round(weights / weights.sum() * clients * examples), 5).astype(int)
-    if images:
-        x, classes = rng.integers(0, 256, (n.sum(), 1, 28, 28), dtype=np.uint8), 62
+    weights = rng.lognormal(0, point.sigma, point.clients)
+    shares = weights / weights.sum()
+    n = np.round(shares * point.clients * point.examples)
+    n = np.maximum(n, 5).astype(int)
+    total = n.sum()
+    if point.hidden:
+        x = rng.integers(0, 256, (total, 1, 28, 28), dtype=np.uint8)
+        classes = 62
     else:
-        x, classes = rng.standard_normal((n.sum(), 60), dtype=np.float32), 10
-    e = Examples(
+        x = rng.standard_normal((total, 60), dtype=np.float32)
+        classes = 10
+    clients = np.arange(point.clients)
+    examples = Examples(
         x,
-        rng.integers(0, classes, n.sum()),
+        rng.integers(0, classes, total),
         classes,
-        owner=np.repeat(np.arange(clients), n),
-        names=tuple(map(str, range(clients))),
+        owner=np.repeat(clients, n),
+        names=tuple(map(str, clients)),
     )
-    data = assemble(e, partition=None, clients=None, split=0.8, local_test="split", seed=0)
-    return data.to(torch.device("cpu"), torch.float32)
+    data = assemble(
+        examples,
+        partition=None,
+        clients=None,
+        split=0.8,
+        local_test="split",
+        seed=0,
+    )
+    return data.to(CPU, torch.float32)
 
 
-def round_cost(
-    clients: int,
-    examples: int,
-    sigma: float,
-    participation: float,
-    hidden: int,
-    algorithm: str,
-    folder: Path,
-) -> dict[str, float]:
-    """Return the seconds per round, the client-steps of a round and the peak memory of this process.
+def round_cost(point: Point, folder: Path) -> Cost:
+    """Return the seconds and the client-steps of a round, and the peak memory of this process.
 
     The bytes of the examples and of the client states, which are kept in ``folder`` if they do not
     fit into memory, are what a run cannot do without.
     """
     torch.set_num_threads(1)
-    data = federation(clients, examples, sigma, hidden > 0)
-    model: nn.Module
+    data = federation(point)
     with torch.device("meta"):
-        model = (
-            MLP(data.shape, data.classes, [hidden]) if hidden else Linear(data.shape, data.classes)
-        )
-    task = Task(model, torch.device("cpu"), torch.float32)
-    work = LocalWork(LR, BATCH)
-    engine = make_engine(task, data, work, compose_run([]).engine, data.num_clients)
-    states = StateAllocator(task.device, folder=folder)
-    taking = int(participation) if participation > 1 else participation
-    w = task.init(generator(0, Purpose.INIT))
-    stages = [Stage(ALGORITHMS[algorithm](SGD), ROUNDS + 1)]
-    measurements = Measurements(task, engine)
-    simulation = Simulation(stages, data, work, measurements, w, 0, sample_cohort(taking), states)
-    rounds = simulate(simulation)
-    next(rounds)
-    next(rounds)
-    seconds, steps = [], []
-    before = 0
-    for _ in range(ROUNDS):
-        begun = time.perf_counter()
-        snapshot = next(rounds)
-        seconds.append(time.perf_counter() - begun)
-        steps.append(snapshot.client_steps - before)
-        before = snapshot.client_steps
+        model: nn.Module = Linear(data.shape, data.classes)
+        if point.hidden:
+            model = MLP(data.shape, data.classes, [point.hidden])
+    task = Task(model, CPU, torch.float32)
+    engine = make_engine(
+        task,
+        data,
+        WORK,
+        compose_run([]).engine,
+        data.num_clients,
+    )
+    states = StateAllocator(CPU, folder=folder)
+    cohort = point.participation
+    if cohort > 1:
+        cohort = int(cohort)
+    algorithm = ALGORITHMS[point.algorithm](SGD)
+    simulation = Simulation(
+        [Stage(algorithm, ROUNDS + 1)],
+        data,
+        WORK,
+        Measurements(task, engine),
+        task.init(generator(0, Purpose.INIT)),
+        0,
+        sample_cohort(cohort),
+        states,
+    )
+    ends = [time.perf_counter()]
+    steps = [0]
+    for snapshot in simulate(simulation):
+        ends.append(time.perf_counter())
+        steps.append(snapshot.client_steps)
     engine.close()
+    seconds = np.diff(ends)[-ROUNDS:]
     return {
-        "seconds": min(seconds),
-        "client_steps": steps[-1],
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "seconds": float(seconds.min()),
+        "client_steps": steps[-1] - steps[-2],
+        "peak_memory_bytes": peak_bytes(),
         "data_bytes": data.x.nbytes,
         "state_bytes": states.bytes,
     }
 
 
-def draw_rounds(found: dict[str, list[dict[str, float]]], path: Path) -> None:
-    """Draw the microseconds per client-step, a panel per varied quantity, and the peak memory against the clients."""
-    from matplotlib.figure import Figure
+def measure_rounds(args: argparse.Namespace) -> None:
+    """Measure all points of rounds, print a row for each, and draw them."""
+    if args.point:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(round_cost(Point(*args.point), Path(folder))))
+        return
 
-    timed = [p for p in found if len(found[p]) > 1 and p not in ("scaffold", "ditto")]
+    costs: dict[str, dict[float, Cost]] = {}
+    print(f"{'':<14} {'x':>8} {'s/round':>9} {'steps':>8} {'µs/step':>8} {'memory':>8}")
+    for name, panel in PANELS.items():
+        costs[name] = {}
+        for x, point in panel.points.items():
+            cost = in_own_process("rounds", point)
+            cost["step"] = 1e6 * cost["seconds"] / cost["client_steps"]
+            costs[name][x] = cost
+            memory = cost["peak_memory_bytes"] / 2**20
+            print(
+                f"{name:<14} {x:8g} {cost['seconds']:9.4f} {cost['client_steps']:8.0f} "
+                f"{cost['step']:8.1f} {memory:6.0f} M",
+                flush=True,
+            )
+    if args.picture:
+        draw_rounds(costs, args.picture)
+
+
+def draw_rounds(costs: Mapping[str, Mapping[float, Cost]], path: Path) -> None:
+    """Draw the microseconds per client-step, a panel per quantity, and the peak memory."""
+    from matplotlib.figure import Figure  # late: a point measures the memory of its process
+
     figure = Figure(figsize=(15, 6), layout="constrained")
-    axes = figure.subplots(2, 4).ravel()
-    for axis, name in zip(axes, timed, strict=False):
-        x = [p["x"] for p in found[name]]
-        axis.plot(
-            x, [1e6 * p["seconds"] / p["client_steps"] for p in found[name]], "o-", color=COLORS[0]
+    every_axes = figure.subplots(2, 4).ravel()
+    for axes, name in zip(every_axes, TIMED, strict=False):
+        steps = {x: cost["step"] for x, cost in costs[name].items()}
+        axes.plot(list(steps), list(steps.values()), "o-", color=COLORS[0])
+        axes.set(
+            xlabel=PANELS[name].label,
+            ylabel="µs per client-step",
+            ylim=(0, None),
+            title=name,
         )
-        axis.set(xlabel=PANELS[name][0], ylabel="µs per client-step", ylim=(0, None), title=name)
         if name != "skew":
-            axis.set_xscale("log")
-    for axis, names in zip(axes[len(timed) :], MEMORY, strict=False):
-        draw_memory(axis, {name: found[name] for name in names if name in found})
-    for axis in axes[len(timed) + len(MEMORY) :]:
-        axis.axis("off")
+            axes.set_xscale("log")
+    rest = every_axes[len(TIMED) :]
+    for axes, names in zip(rest, MEMORY, strict=False):
+        draw_memory(axes, {name: costs[name] for name in names})
+    for axes in rest[len(MEMORY) :]:
+        axes.axis("off")
+    save(figure, path)
+
+
+def draw_memory(axes: Any, costs: Mapping[str, Mapping[float, Cost]]) -> None:
+    """Draw the peak memory, and as a dotted line the memory of all examples and states."""
+    for color, (name, points) in zip(COLORS, costs.items(), strict=False):
+        peaks = []
+        least = []
+        for cost in points.values():
+            peaks.append(cost["peak_memory_bytes"] / 1e9)
+            least.append((cost["data_bytes"] + cost["state_bytes"]) / 1e9)
+        x = list(points)
+        axes.plot(x, peaks, "o-", color=color, label=name)
+        label = f"{name}: examples and states of all clients"
+        axes.plot(x, least, ":", color=color, label=label)
+        axes.set(xlabel=PANELS[name].label)
+    axes.set(
+        ylabel="peak memory, GB",
+        xscale="log",
+        yscale="log",
+        title="memory: " + ", ".join(costs),
+    )
+    axes.legend(fontsize="small")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
-
-
-def draw_memory(axis: Axes, found: dict[str, list[dict[str, float]]]) -> None:
-    """Draw the peak memory, and as a dotted line what the examples and the states of all clients take."""
-    for color, (name, points) in zip(COLORS, found.items(), strict=False):
-        x = [p["x"] for p in points]
-        axis.plot(x, [p["peak_memory_bytes"] / 1e9 for p in points], "o-", color=color, label=name)
-        least = [(p["data_bytes"] + p["state_bytes"]) / 1e9 for p in points]
-        axis.plot(x, least, ":", color=color, label=f"{name}: examples and states of all clients")
-        axis.set(xlabel=PANELS[name][0])
-    axis.set(
-        ylabel="peak memory, GB", xscale="log", yscale="log", title="memory: " + ", ".join(found)
-    )
-    axis.legend(fontsize="small")
+    print(f"written: {path}")
 
 
 # ---- populations
 
-ROOT = Path(__file__).parent.parent
+POPULATION_PICTURE = Path(__file__).parents[1] / "docs" / "figures" / "population.png"
 POPULATION_RUN = [
     "data=synthetic_1_1",
     "data.source.most=5",
@@ -216,117 +327,65 @@ POPULATION_RUN = [
     "rounds=200",
     "eval_every=20",
 ]
-POPULATION_LINES = {  # label: overrides, colour, dashes
-    "FedAvg": (["algo=fedavg", "evaluate.clients=1000"], "#0072B2", "-"),
-    "AdaFedAdam": (["algo=adafedadam", "evaluate.clients=1000"], "#009E73", "--"),
-    "SCAFFOLD": (["algo=scaffold", "evaluate.clients=1000"], "#D55E00", "-."),
-    "FedAvg, all evaluated": (["algo=fedavg"], "#56B4E9", ":"),
+
+
+class Series(NamedTuple):
+    """Overrides of the runs of a line, and its look."""
+
+    overrides: list[str]
+    colour: str
+    dashes: str
+
+
+POPULATION_LINES = {
+    "FedAvg": Series(["algo=fedavg", "evaluate.clients=1000"], "#0072B2", "-"),
+    "AdaFedAdam": Series(["algo=adafedadam", "evaluate.clients=1000"], "#009E73", "--"),
+    "SCAFFOLD": Series(["algo=scaffold", "evaluate.clients=1000"], "#D55E00", "-."),
+    "FedAvg, all evaluated": Series(["algo=fedavg"], "#56B4E9", ":"),
 }
-POPULATION_PANELS = {  # key: label of the axis, factor, lowest value shown
-    "round": ("a round of 100 clients, CPU ms", 1e3, 0.1),
-    "evaluation": ("an evaluation, CPU ms", 1e3, 0.1),
-    "memory": ("peak memory, GB", 1e-9, 0.1),
-    "data": ("making the data, CPU s", 1, 0.1),
+POPULATION_PANELS = {  # quantity: label of the axis, and factor
+    "round": ("a round of 100 clients, CPU ms", 1e3),
+    "evaluation": ("an evaluation, CPU ms", 1e3),
+    "memory": ("peak memory, GB", 1e-9),
+    "data": ("making the data, CPU s", 1),
 }
 
 
-def population_cost(overrides: list[str]) -> dict[str, float]:
-    """Return CPU seconds of the data, of a round, of an evaluation and of a checkpoint, and bytes, of a run here."""
+def population_cost(overrides: Sequence[str]) -> Cost:
+    """Return the CPU seconds of the parts of a run, and its bytes."""
     torch.set_num_threads(1)
-    took: dict[str, list[float]] = {"round": [], "evaluation": []}
-    begun = time.process_time()
+    clock = [time.process_time()]
+
+    def lap() -> float:
+        clock.append(time.process_time())
+        return clock[-1] - clock[-2]
+
     prepared = build(compose_run([*overrides, "engine.workers=1"]))
-    data = time.process_time() - begun
+    data = lap()
+    rounds: list[float] = []
+    evaluations: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         session = TrainingSession(prepared, Recorder(Path(folder) / "run"))
-        snapshots = session.snapshots()
-        while True:
-            begun = time.process_time()
-            snapshot = next(snapshots, None)
-            if snapshot is None:
-                break
-            took["round"].append(time.process_time() - begun)
+        lap()
+        for snapshot in session.snapshots():
+            rounds.append(lap())
             if session.evaluates(snapshot.round):
-                begun = time.process_time()
                 session.record(snapshot)
-                took["evaluation"].append(time.process_time() - begun)
-        begun = time.process_time()
+                evaluations.append(lap())
+        lap()
         session._save(session.last)
-        saved = time.process_time() - begun
-        written = sum(
-            file.stat().st_size for file in session.recorder.folder.rglob("*.safetensors")
-        )
+        checkpoint = lap()
+        files = session.recorder.folder.rglob("*.safetensors")
+        checkpoint_bytes = sum(file.stat().st_size for file in files)
         session.finish({})
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    medians = {k: float(np.median(v[1:])) for k, v in took.items()}
     return {
         "data": data,
-        **medians,
-        "checkpoint": saved,
-        "checkpoint_bytes": written,
-        "memory": peak,
+        "round": float(np.median(rounds[1:])),
+        "evaluation": float(np.median(evaluations[1:])),
+        "checkpoint": checkpoint,
+        "checkpoint_bytes": checkpoint_bytes,
+        "memory": peak_bytes(),
     }
-
-
-def population_figure(found: dict[str, dict[int, dict[str, float]]]) -> Any:
-    """Return a panel for each quantity over the number of clients."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(POPULATION_PANELS))
-    for axes, (key, (label, factor, least)) in zip(panels, POPULATION_PANELS.items(), strict=True):
-        for name, (_, colour, dashes) in POPULATION_LINES.items():
-            points = found[name]
-            values = [factor * p[key] for p in points.values()]
-            axes.plot(
-                list(points), values, "o", linestyle=dashes, color=colour, label=name, markersize=4
-            )
-        axes.set(xlabel="clients", title=label, xscale="log", yscale="log")
-        axes.set_ylim(min(least, axes.get_ylim()[0]), max(10, axes.get_ylim()[1]))
-        axes.grid(color="0.9")
-    panels[2].axhline(4, color="0.4", linewidth=0.8)
-    panels[2].text(min(found["FedAvg"]), 4.2, "4 GB", color="0.3", fontsize=8)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(POPULATION_LINES), frameon=False
-    )
-    return figure
-
-
-# ---- the command line
-
-
-def in_own_process(*arguments: object) -> dict[str, float]:
-    """Measure a point in a process of its own."""
-    command = [sys.executable, __file__, *map(str, arguments)]
-    measured: dict[str, float] = json.loads(
-        subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    )
-    return measured
-
-
-def measure_rounds(args: argparse.Namespace) -> None:
-    """Measure all points of rounds, print a row for each, and draw them."""
-    if args.point:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(round_cost(*args.point, Path(folder))))
-        return
-    measured: dict[str, list[dict[str, float]]] = {}
-    print(f"{'':<14} {'x':>8} {'s/round':>9} {'steps':>8} {'µs/step':>8} {'memory':>8}")
-    for name, (_, points) in PANELS.items():
-        for x, *settings in points:
-            cost = {"x": x, **in_own_process("rounds", "--point", json.dumps(settings))}
-            measured.setdefault(name, []).append(cost)
-            each, memory = (
-                1e6 * cost["seconds"] / cost["client_steps"],
-                cost["peak_memory_bytes"] / 2**20,
-            )
-            line = f"{cost['seconds']:9.4f} {cost['client_steps']:8.0f} {each:8.1f} {memory:6.0f} M"
-            print(f"{name:<14} {x:8g} {line}", flush=True)
-    if args.picture:
-        draw_rounds(measured, args.picture)
-    if args.json:
-        args.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
 
 
 def measure_population(args: argparse.Namespace) -> None:
@@ -334,50 +393,114 @@ def measure_population(args: argparse.Namespace) -> None:
     if args.point:
         print(json.dumps(population_cost(args.point)))
         return
-    measured: dict[str, dict[int, dict[str, float]]] = {name: {} for name in POPULATION_LINES}
-    heads = ("", "clients", "data s", "round ms", "eval. ms", "checkpoint ms", "MB", "peak GB")
-    print("{:<22} {:>9} {:>8} {:>9} {:>9} {:>14} {:>8} {:>8}".format(*heads))
+
+    costs: dict[str, dict[int, Cost]] = {name: {} for name in POPULATION_LINES}
+    row = "{:<22} {:>9} {:>8} {:>9} {:>9} {:>14} {:>8} {:>8}"
+    print(
+        row.format(
+            "",
+            "clients",
+            "data s",
+            "round ms",
+            "eval. ms",
+            "checkpoint ms",
+            "MB",
+            "peak GB",
+        )
+    )
     for clients in map(int, args.clients.split(",")):
-        for name, (overrides, *_) in POPULATION_LINES.items():
-            settings = [*POPULATION_RUN, *overrides, f"data.clients={clients}"]
-            cost = in_own_process("population", "--point", json.dumps(settings))
-            measured[name][clients] = cost
-            row = f"{cost['data']:8.1f} {1e3 * cost['round']:9.2f} {1e3 * cost['evaluation']:9.1f}"
-            row += f" {1e3 * cost['checkpoint']:14.0f} {cost['checkpoint_bytes'] / 1e6:8.1f}"
-            print(f"{name:<22} {clients:9} {row} {cost['memory'] / 1e9:8.2f}", flush=True)
-    args.picture.parent.mkdir(parents=True, exist_ok=True)
-    population_figure(measured).savefig(args.picture, dpi=120)
-    print(f"written: {args.picture}")
-    if args.json:
-        args.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+        for name, series in POPULATION_LINES.items():
+            overrides = [*POPULATION_RUN, *series.overrides, f"data.clients={clients}"]
+            cost = in_own_process("population", overrides)
+            costs[name][clients] = cost
+            cells = (
+                f"{cost['data']:.1f}",
+                f"{1e3 * cost['round']:.2f}",
+                f"{1e3 * cost['evaluation']:.1f}",
+                f"{1e3 * cost['checkpoint']:.0f}",
+                f"{cost['checkpoint_bytes'] / 1e6:.1f}",
+                f"{cost['memory'] / 1e9:.2f}",
+            )
+            print(row.format(name, clients, *cells), flush=True)
+    save(population_figure(costs), args.picture)
+
+
+def population_figure(costs: Mapping[str, Mapping[int, Cost]]) -> Figure:
+    """Return a panel for each quantity over the number of clients."""
+    from matplotlib.figure import Figure  # late: a point measures the memory of its process
+
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(POPULATION_PANELS))
+    for axes, (quantity, (label, factor)) in zip(panels, POPULATION_PANELS.items(), strict=True):
+        for name, series in POPULATION_LINES.items():
+            values = {n: factor * cost[quantity] for n, cost in costs[name].items()}
+            axes.plot(
+                list(values),
+                list(values.values()),
+                "o",
+                linestyle=series.dashes,
+                color=series.colour,
+                label=name,
+                markersize=4,
+            )
+        axes.set(
+            xlabel="clients",
+            title=label,
+            xscale="log",
+            yscale="log",
+        )
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(0.1, low), max(10, high))
+        axes.grid(color="0.9")
+
+    memory = panels[list(POPULATION_PANELS).index("memory")]
+    memory.axhline(4, color="0.4", linewidth=0.8)
+    memory.text(
+        min(costs["FedAvg"]),
+        4.2,
+        "4 GB",
+        color="0.3",
+        fontsize=8,
+    )
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=len(labels),
+        frameon=False,
+    )
+    return figure
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure and draw rounds or populations."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True)
 
     rounds = commands.add_parser(
-        "rounds", help="a round over clients, skew, participation and model size"
+        "rounds",
+        help="a round over clients, skew, participation and model size",
     )
-    rounds.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the results")
+    rounds.add_argument("--picture", type=Path, help="file of the picture")
     rounds.set_defaults(measure=measure_rounds)
 
     population = commands.add_parser(
-        "population", help="rounds, evaluations and data over the number of clients"
+        "population",
+        help="rounds, evaluations and data over the number of clients",
     )
-    population.add_argument("--clients", default="10000,100000,1000000", help="numbers of clients")
     population.add_argument(
-        "--picture", type=Path, default=ROOT / "docs" / "figures" / "population.png"
+        "--clients",
+        default="10000,100000,1000000",
+        help="numbers of clients",
     )
+    population.add_argument("--picture", type=Path, default=POPULATION_PICTURE)
     population.set_defaults(measure=measure_population)
 
     for command in (rounds, population):
-        command.add_argument(
-            "--json", type=Path, metavar="FILE", help="write the results to this file"
-        )
         command.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
 
     args = parser.parse_args()
