@@ -16,12 +16,10 @@ these numbers (docs/gpu.md).
 
 `processes`: a round in one process with a thread per core, and in as many processes as there are
 cores. The workloads are W4 and W5 of scripts/bench.py, and VGG-11. Processes are started by
-torchrun on this machine and exchange by gloo. `sent` is what the first process sends to each of the
-others in a round; `computed` is 4 bytes for each parameter of each vector of the clients that it
-has trained. Seconds are those of the fastest round.
+torchrun on this machine and exchange by gloo. `sent` is the data that the first process sends to
+each of the others in a round; `computed` is 4 bytes for each parameter of each vector of the
+clients that it has trained. Seconds are those of the fastest round.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -29,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,13 +35,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from bench import ALGORITHMS, CPU, WORKLOADS, Workload, fed_rounds, owned, synchronize
+from bench import ALGORITHMS, CPU, WORKLOADS, Workload, fed_rounds, images, synchronize
 from torch import nn
 
 from fedbench.core.types import Batch, weighted_sum
-from fedbench.data.dataset import FederatedDataset
 from fedbench.models.cnn import ConvNet, LeNet
-from fedbench.models.lstm import LSTM
 from fedbench.models.resnet import resnet
 from fedbench.models.vgg import VGG11
 from fedbench.runs.build import device_of
@@ -55,20 +51,29 @@ from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task
 
+
+def print_row(cells: Iterable[object]) -> None:
+    """Print a row of a Markdown table."""
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
 # ---- robust rules
 
-RULES: list[dict[str, Any]] = [
-    *(
-        {"rule": rule}
-        for rule in ("median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median")
-    ),
-    {"rule": "centered_clipping"},
-    *({"rule": "mean", "before": before} for before in ("bucketing", "nnm")),
-]
+RULES: dict[str, dict[str, Any]] = {
+    "median": {"rule": "median"},
+    "trimmed_mean": {"rule": "trimmed_mean"},
+    "krum": {"rule": "krum"},
+    "multi_krum": {"rule": "multi_krum"},
+    "bulyan": {"rule": "bulyan"},
+    "geometric_median": {"rule": "geometric_median"},
+    "centered_clipping": {"rule": "centered_clipping"},
+    "mean after bucketing": {"rule": "mean", "before": "bucketing"},
+    "mean after nnm": {"rule": "mean", "before": "nnm"},
+}
 
 
-def seconds(f: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """The time of the fastest of some calls."""
+def fastest(f: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """Return the seconds of the fastest of some calls."""
     now = time.process_time if device.type == "cpu" else time.perf_counter
     clock = [now()]
     for _ in range(repeats):
@@ -81,37 +86,45 @@ def seconds(f: Callable[[], object], repeats: int, device: torch.device) -> floa
 def print_rules(args: argparse.Namespace) -> None:
     """Print a row per robust rule."""
     torch.set_num_threads(1)
-    count, f = args.clients, (args.clients - 3) // 5
     device = device_of(args.device, "float32")
-    rows = torch.randn(count, args.parameters, generator=torch.Generator().manual_seed(0)).to(
-        device
-    )
-    p_k, centre = (
-        torch.full((count,), 1 / count, device=device),
-        torch.zeros(args.parameters, device=device),
-    )
-    everybody: Any = SimpleNamespace(planned=count, able=np.arange(count))
-    mean = seconds(lambda: weighted_sum(p_k, rows), args.repeats, device)
+    count = args.clients
+    f = (count - 3) // 5
+    cpu_rows = torch.randn(count, args.parameters, generator=torch.Generator().manual_seed(0))
+    rows = cpu_rows.to(device)
+    p = torch.full((count,), 1 / count, device=device)
+    centre = torch.zeros(args.parameters, device=device)
+    clients = np.arange(count)
+    population: Any = SimpleNamespace(planned=count, able=clients)
+
+    mean = fastest(lambda: weighted_sum(p, rows), args.repeats, device)
     print(f"C = {count}, P = {args.parameters}, f = {f}\n")
-    print("| rule | seconds | times the mean |\n| --- | ---: | ---: |")
-    print(f"| mean | {mean:.3g} | 1.0 |", flush=True)
-    for rule in RULES:
-        defence = Defence(population=everybody, attackers=0, f=f, **rule)
-        took = seconds(
-            lambda d=defence: d.aggregate(rows, p_k, np.arange(count), centre), args.repeats, device
+    print_row(["rule", "seconds", "times the mean"])
+    print_row(["---", "---:", "---:"])
+    print_row(["mean", f"{mean:.3g}", "1.0"])
+    for name, options in RULES.items():
+        defence = Defence(
+            population=population,
+            attackers=0,
+            f=f,
+            **options,
         )
-        print(
-            f"| {' after '.join(map(str, rule.values()))} | {took:.3g} | {took / mean:.1f} |",
-            flush=True,
-        )
+        aggregate = partial(defence.aggregate, rows, p, clients, centre)
+        seconds = fastest(aggregate, args.repeats, device)
+        print_row([name, f"{seconds:.3g}", f"{seconds / mean:.1f}"])
 
 
 # ---- steps on a GPU
 
-GREY, COLOUR, TEXT = (1, 28, 28), (3, 32, 32), (80,)
-CNN = partial(ConvNet, GREY, 62, [32, 64], 5, 512)
-CHARACTERS = partial(LSTM, TEXT, 80, 80, None, embedding=8, hidden=256, layers=2)
-VGG, RESNET = partial(VGG11, COLOUR, 10), partial(resnet, COLOUR, 10)
+GREY = (1, 28, 28)
+COLOUR = (3, 32, 32)
+TEXT = (80,)
+CNN = WORKLOADS["W3"].model
+DEEPER_CNN = partial(ConvNet, COLOUR, 10, [32, 64, 64], 3, 64)
+LENET = partial(LeNet, GREY, 10, [6, 16], 5, [120, 84])
+LSTM = WORKLOADS["W5"].model
+VGG = partial(VGG11, COLOUR, 10)
+RESNET = partial(resnet, COLOUR, 10)
+WIDE_RESNET = partial(resnet, COLOUR, 10, stem="7x7")
 
 
 class Case(NamedTuple):
@@ -124,188 +137,209 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "LeNet, 10 x 64": Case(partial(LeNet, GREY, 10, [6, 16], 5, [120, 84]), 10, 64, GREY),
+    "LeNet, 10 x 64": Case(LENET, 10, 64, GREY),
     "2 convolutions, 10 x 32": Case(CNN, 10, 32, GREY),
     "2 convolutions, 100 x 10": Case(CNN, 100, 10, GREY),
-    "3 convolutions, 20 x 128": Case(
-        partial(ConvNet, COLOUR, 10, [32, 64, 64], 3, 64), 20, 128, COLOUR
-    ),
-    "LSTM, 2 x 10": Case(CHARACTERS, 2, 10, TEXT),
-    "LSTM, 10 x 10": Case(CHARACTERS, 10, 10, TEXT),
-    "LSTM, 50 x 10": Case(CHARACTERS, 50, 10, TEXT),
+    "3 convolutions, 20 x 128": Case(DEEPER_CNN, 20, 128, COLOUR),
+    "LSTM, 2 x 10": Case(LSTM, 2, 10, TEXT),
+    "LSTM, 10 x 10": Case(LSTM, 10, 10, TEXT),
+    "LSTM, 50 x 10": Case(LSTM, 50, 10, TEXT),
     "VGG-11, 10 x 64": Case(VGG, 10, 64, COLOUR),
     "VGG-11, 5 x 256": Case(VGG, 5, 256, COLOUR),
     "ResNet-18, 10 x 32": Case(RESNET, 10, 32, COLOUR),
     "ResNet-18, 2 x 64": Case(RESNET, 2, 64, COLOUR),
-    "ResNet-18 with 7x7 stem, 10 x 10": Case(
-        partial(resnet, COLOUR, 10, stem="7x7"), 10, 10, COLOUR
-    ),
+    "ResNet-18 with 7x7 stem, 10 x 10": Case(WIDE_RESNET, 10, 10, COLOUR),
 }
 
 
-def timed(step: Callable[[], None]) -> float:
-    """Return the milliseconds of a step on the GPU."""
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - begun)
-
-
-def measured(case: Case, mode: str, device: torch.device) -> str:
+def measure_steps(case: Case, mode: str, device: torch.device) -> list[str]:
     """Return the milliseconds of a step of all clients, and the memory, as cells of a table."""
     with torch.device("meta"):
         task = Task(case.model(), device, torch.float32)
     count = (case.clients, case.batch)
     x = torch.randn(*count, *case.shape, device=device)
+    if case.shape == TEXT:
+        x = x.abs().long()
     batch = Batch(
-        x.abs().long() if case.shape == TEXT else x,
+        x,
         torch.randint(0, 10, count, device=device),
         torch.full(count, 1 / case.batch, device=device),
     )
-    w = task.init(torch.Generator().manual_seed(0)).expand(case.clients, -1).clone()
+    w = task.init(torch.Generator().manual_seed(0))
+    w = w.expand(case.clients, -1).clone()
     lr = torch.full((case.clients, 1), 0.001, device=device)
-    side = 1 if mode == "loop" else case.clients
-    plain, best = make_oracle(task, mode), []
+    together = 1 if mode == "loop" else case.clients
+
+    def step(oracle: Any) -> None:
+        for k in range(0, case.clients, together):
+            part = slice(k, k + together)
+            of_part = Batch(*(values[part] for values in batch[:3]))
+            oracle.descend_(w[part], of_part, lr[part])
+
     torch.cuda.reset_peak_memory_stats()
+    plain = make_oracle(task, mode)
+    milliseconds = []
     for oracle in (plain, CapturedOracle(plain)):
-
-        def step(oracle: Any = oracle) -> None:
-            for k in range(0, case.clients, side):
-                part = slice(k, k + side)
-                oracle.descend_(w[part], Batch(*(v[part] for v in batch[:3])), lr[part])
-
-        best.append(min([timed(step) for _ in range(9)][4:]))
-    return f"{best[0]:.1f} | {best[1]:.2f} | {torch.cuda.max_memory_reserved() / 2**20:.0f}"
+        for _ in range(4):
+            step(oracle)
+        torch.cuda.synchronize()
+        seconds = fastest(partial(step, oracle), 5, device)
+        milliseconds.append(1000 * seconds)
+    memory = torch.cuda.max_memory_reserved() / 2**20
+    return [
+        f"{milliseconds[0]:.1f}",
+        f"{milliseconds[1]:.2f}",
+        f"{memory:.0f}",
+    ]
 
 
 def print_steps(args: argparse.Namespace) -> None:
     """Print a row per case."""
     device = device_of("cuda", "float32")
     print(f"{torch.cuda.get_device_name(device)}; milliseconds of a step, also captured, and MiB\n")
-    print(
-        "| clients x batch | loop | captured | MiB | stacked | captured | MiB |\n| --- |"
-        + " ---: |" * 6
-    )
+    heads = []
+    for mode in ("loop", "stacked"):
+        heads += [mode, "captured", "MiB"]
+    print_row(["clients x batch", *heads])
+    print_row(["---", *["---:"] * len(heads)])
     for name in args.cases or CASES:
-        cells = [measured(CASES[name], mode, device) for mode in ("loop", "stacked")]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        cells = []
+        for mode in ("loop", "stacked"):
+            cells += measure_steps(CASES[name], mode, device)
+        print_row([name, *cells])
 
 
 # ---- processes
 
 # vectors of a client that travel; SCAFFOLD: two uploads and a state
 METHODS = {"fedavg": 1, "scaffold": 3}
-
-
-def small_images() -> FederatedDataset:
-    """4 clients, 64 images of 3 x 32 x 32 each."""
-    rng = np.random.RandomState(931231)
-    n = np.full(4, 80)
-    return owned(
-        rng.randn(n.sum(), 3, 32, 32).astype(np.float32), rng.randint(0, 10, n.sum()), 10, n
-    )
-
-
-def vgg() -> torch.nn.Module:
-    """Return VGG-11 for these images."""
-    return VGG11((3, 32, 32), 10)
-
-
-MEASURED = {k: WORKLOADS[k] for k in ("W4", "W5")}
-MEASURED["VGG-11"] = Workload(
-    "4 clients, 64 images each, batch 32", small_images, vgg, vgg, LocalWork(0.01, 32)
-)
+EXCHANGED = {
+    "W4": WORKLOADS["W4"],
+    "W5": WORKLOADS["W5"],
+    "VGG-11": Workload(
+        about="4 clients, 64 images each, batch 32",
+        data=partial(images, 4, 80, COLOUR, 10),
+        plain=VGG,
+        model=VGG,
+        work=LocalWork(0.01, 32),
+    ),
+}
 
 
 def measure_processes(rounds: int) -> None:
     """Print a line of JSON per workload and method, in the first of the processes."""
     ranks = Ranks(CPU) if WORLD_SIZE > 1 else ALONE
     torch.set_num_threads(1)
-    for name, w in MEASURED.items():
+    for name, w in EXCHANGED.items():
         data = w.data().to(CPU, torch.float32)
         size = sum(p.numel() for p in w.model().parameters())
-        for method in METHODS:
-            before = ranks.sent
+        for method, vectors in METHODS.items():
+            sent = ranks.sent
             with tempfile.TemporaryDirectory() as folder:
-                seconds = [
-                    train
-                    for train, _ in fed_rounds(
-                        ALGORITHMS[method](), w, data, rounds, Path(folder), ranks
-                    )
-                ]
-            sent = (ranks.sent - before) / rounds
-            computed = 4 * size * METHODS[method] * data.num_clients / WORLD_SIZE
+                timed_rounds = fed_rounds(
+                    ALGORITHMS[method](),
+                    w,
+                    data,
+                    rounds,
+                    Path(folder),
+                    ranks,
+                )
+                seconds = [train for train, _ in timed_rounds]
             row = {
                 "workload": name,
                 "method": method,
                 "seconds": min(seconds[1:]),
-                "sent": sent,
-                "computed": computed,
+                "sent": (ranks.sent - sent) / rounds,
+                "computed": 4 * size * vectors * data.num_clients / WORLD_SIZE,
             }
             if not ranks.rank:
                 print(json.dumps(row), flush=True)
 
 
+def rows_of(processes: int, rounds: int) -> list[dict[str, Any]]:
+    """Start some processes and return their rows."""
+    command = [
+        sys.executable,
+        *("-m", "torch.distributed.run"),
+        "--standalone",
+        f"--nproc-per-node={processes}",
+        __file__,
+        "processes",
+        "--here",
+        f"--rounds={rounds}",
+    ]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
 def print_processes(args: argparse.Namespace) -> None:
-    """Start the processes and print a row per workload and method."""
+    """Print a row per workload and method."""
     if args.here:
         measure_processes(args.rounds)
         return
-    measured_rows = []
-    for processes in (1, args.processes):
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command = [
-            sys.executable,
-            *torchrun,
-            __file__,
-            "processes",
-            "--here",
-            f"--rounds={args.rounds}",
+    alone = rows_of(1, args.rounds)
+    together = rows_of(args.processes, args.rounds)
+    print_row(
+        [
+            "workload",
+            "method",
+            f"1 process, {available_cores()} threads",
+            f"{args.processes} processes",
+            "sent",
+            "computed",
         ]
-        lines = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True
-        ).stdout.splitlines()
-        measured_rows.append([json.loads(line) for line in lines if line.startswith("{")])
-    threads = f"1 process, {available_cores()} threads"
-    print(f"| workload | method | {threads} | {args.processes} processes | sent | computed |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for one, many in zip(*measured_rows, strict=True):
-        cells = [
-            one["workload"],
-            one["method"],
-            f"{one['seconds']:.2f} s",
-            f"{many['seconds']:.2f} s",
-        ]
-        cells += [f"{many[k] / 1e6:.1f} MB" for k in ("sent", "computed")]
-        print(f"| {' | '.join(cells)} |")
+    )
+    print_row(["---"] * 6)
+    for one, many in zip(alone, together, strict=True):
+        print_row(
+            [
+                one["workload"],
+                one["method"],
+                f"{one['seconds']:.2f} s",
+                f"{many['seconds']:.2f} s",
+                f"{many['sent'] / 1e6:.1f} MB",
+                f"{many['computed'] / 1e6:.1f} MB",
+            ]
+        )
 
 
 def main() -> None:
-    """Print the table that is asked for."""
+    """Print the table of a command."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True)
 
     rules = commands.add_parser("rules", help="robust aggregation rules next to the mean")
-    for name, value in (("clients", 100), ("parameters", 10**6), ("repeats", 2)):
-        rules.add_argument(f"--{name}", type=int, default=value)
+    rules.add_argument("--clients", type=int, default=100)
+    rules.add_argument("--parameters", type=int, default=10**6)
+    rules.add_argument("--repeats", type=int, default=2)
     rules.add_argument("--device", default="cpu", help="as in a run (default: cpu)")
     rules.set_defaults(print_table=print_rules)
 
     steps = commands.add_parser("steps", help="a step of all clients on a GPU")
     steps.add_argument(
-        "cases", nargs="*", metavar="CASE", choices=[*CASES, []], help=f"from {'; '.join(CASES)}"
+        "cases",
+        nargs="*",
+        metavar="CASE",
+        choices=[*CASES, []],
+        help=f"from {'; '.join(CASES)}",
     )
     steps.set_defaults(print_table=print_steps)
 
     processes = commands.add_parser("processes", help="one process and several")
     processes.add_argument(
-        "--rounds", type=int, default=5, help="number of rounds; the first does not count"
+        "--rounds",
+        type=int,
+        default=5,
+        help="number of rounds; the first does not count",
     )
     processes.add_argument(
-        "--processes", type=int, default=available_cores(), help="number of processes"
+        "--processes",
+        type=int,
+        default=available_cores(),
+        help="number of processes",
     )
     processes.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     processes.set_defaults(print_table=print_processes)
