@@ -1,4 +1,6 @@
-"""Steps on a GPU as CUDA graphs: the same kernels on the same numbers, handed over at once instead of one by one.
+"""Steps on a GPU as CUDA graphs.
+
+The same kernels work on the same numbers; they are launched together instead of one by one.
 
 A step of a small model is hundreds of kernels of a few microseconds, and the host takes longer to
 launch each of them; docs/gpu.md has measurements.
@@ -51,7 +53,11 @@ class CapturedOracle(Oracle):
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
-        return self._run("grad", lambda w, batch: [self.oracle.grad(w, batch)], w, batch)[0]
+
+        def step(w: Tensor, batch: Batch) -> Sequence[Tensor]:
+            return [self.oracle.grad(w, batch)]
+
+        return self._run("grad", step, w, batch)[0]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -65,18 +71,27 @@ class CapturedOracle(Oracle):
             self.oracle.descend_(w, batch, lr)
             return [w]
 
-        w.copy_(self._run("descend_", step, w, batch, lr)[0])
+        results = self._run("descend_", step, w, batch, lr)
+        w.copy_(results[0])
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]; they are of large blocks."""
         return self.oracle.logits(w, x)
 
     def _run(
-        self, name: str, step: Step, w: Tensor, batch: Batch, *more: Tensor
+        self,
+        name: str,
+        step: Step,
+        w: Tensor,
+        batch: Batch,
+        *more: Tensor,
     ) -> Sequence[Tensor]:
-        """Return what a step returns, replayed if it is captured; its first argument stays in the shared memory."""
-        # all but the number of the step
-        tensors = [v for v in (w, *batch[:-1], *more) if v is not None]
+        """Return the results of a step, replayed if it is captured.
+
+        A result that is the step's first argument stays in the shared memory.
+        """
+        arguments = [w, *batch[:-1], *more]  # all but the number of the step
+        tensors = [v for v in arguments if v is not None]
         signature = (name, *((v.shape, v.dtype) for v in tensors))
         graph = self.graphs.get(signature)
         if graph is not None:
@@ -87,43 +102,60 @@ class CapturedOracle(Oracle):
         inputs = [self._place(k, v) for k, v in enumerate(tensors)]
         torch._foreach_copy_(inputs, tensors)
         end = len(inputs) - len(more)
+        placed = Batch._make((*inputs[1:end], *batch[end - 1 :]))
 
         def run() -> Sequence[Tensor]:
-            return step(inputs[0], Batch._make((*inputs[1:end], *batch[end - 1 :])), *inputs[end:])
+            return step(inputs[0], placed, *inputs[end:])
 
         results = run()
-        if len(self.graphs) < self.most:
-            self._calls[signature] += 1
-            if self._calls[signature] > _OFTEN:
-                outputs = [
-                    v if v is inputs[0] else self._place(f"out {k}", v)
-                    for k, v in enumerate(results)
-                ]
-                replay = self._captured(run, outputs)
-                if replay is None:
-                    self.most = 0
-                    self.forget()
-                else:
-                    self.graphs[signature] = Graph(replay, inputs, outputs)
+        self._calls[signature] += 1
+        if len(self.graphs) < self.most and self._calls[signature] > _OFTEN:
+            outputs = self._outputs(results, inputs[0])
+            replay = self._captured(run, outputs)
+            if replay is None:
+                self.most = 0
+                self.forget()
+            else:
+                self.graphs[signature] = Graph(replay, inputs, outputs)
         return results
 
+    def _outputs(self, results: Sequence[Tensor], first: Tensor) -> list[Tensor]:
+        """Return shared memory for results; a result that is the first argument has its place."""
+        outputs = []
+        for k, v in enumerate(results):
+            outputs.append(v if v is first else self._place(f"out {k}", v))
+        return outputs
+
     def _place(self, name: int | str, v: Tensor) -> Tensor:
-        """Return shared memory in the shape of a tensor; where it grows, the graphs that use it go."""
-        memory = self._memory.get((name, v.dtype))
-        if memory is None or len(memory) < v.numel():
+        """Return shared memory in the shape of a tensor; where it grows, graphs that use it go."""
+        place = name, v.dtype
+        size = v.numel()
+        memory = self._memory.get(place)
+        if memory is None or len(memory) < size:
             if memory is not None:
                 self.graphs.clear()
-            memory = self._memory[name, v.dtype] = v.new_empty(v.numel())
-        return memory[: v.numel()].view(v.shape)
+            memory = v.new_empty(size)
+            self._memory[place] = memory
+        return memory[:size].view(v.shape)
 
     def _captured(
-        self, run: Callable[[], Sequence[Tensor]], outputs: list[Tensor]
+        self,
+        run: Callable[[], Sequence[Tensor]],
+        outputs: list[Tensor],
     ) -> Callable[[], None] | None:
-        """Return a function that runs again and writes ``outputs``; None if a run waits for the GPU or lacks memory."""
+        """Return a function that runs again and writes ``outputs``.
+
+        It is None if a run waits for the GPU or lacks memory.
+        """
         # a pool and a stream of their own, since libraries have memory for each stream
         if not self.graphs:
-            self._pool = {"pool": torch.cuda.graph_pool_handle(), "stream": torch.cuda.Stream()}
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+            self._pool = {
+                "pool": torch.cuda.graph_pool_handle(),
+                "stream": torch.cuda.Stream(),
+            }
+
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.current_stream()
         try:
             with torch.cuda.graph(graph, **self._pool):
                 write(run(), outputs)

@@ -18,7 +18,7 @@ from fedbench.core.types import ClientInfo, all_finite
 from fedbench.core.user_code import is_own, place_of, raised
 from fedbench.simulation.memory import allocation_failed
 
-# numbers above this are a run that diverges, from which no function can be asked for finite results
+# above this a run diverges, and no function can be asked for finite results
 _MODERATE = 1e6
 
 
@@ -48,9 +48,10 @@ _RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials)
 
 @cache
 def _rules() -> dict[str, list[Rule]]:
-    """Return the rules for the results of a field's function, one for each value; by field."""
-    text = Path(__file__).with_name("results.yaml").read_text(encoding="utf-8")
-    return {field: [Rule(**rule) for rule in rules] for field, rules in from_yaml(text).items()}
+    """Return by field the rules for the results of its function, one for each value."""
+    path = Path(__file__).with_name("results.yaml")
+    fields = from_yaml(path.read_text(encoding="utf-8"))
+    return {field: [Rule(**rule) for rule in rules] for field, rules in fields.items()}
 
 
 def checked(part: Any, path: str = "") -> Any:
@@ -70,20 +71,26 @@ def checked(part: Any, path: str = "") -> Any:
     if isinstance(part, _RECORDS):
         return _checked_record(part, path)
 
-    names = path.partition("[")[0].split(".")
-    rules = _rules().get(".".join(names[-2:])) or _rules().get(names[-1])
-    if not rules or not callable(part) or not is_own(part):
+    if not callable(part) or not is_own(part):
+        return part
+    field = path.partition("[")[0]
+    parent, _, name = field.rpartition(".")
+    record = parent.rpartition(".")[2]
+    rules = _rules().get(f"{record}.{name}", _rules().get(name))
+    if rules is None:
         return part
     return FirstCall(part, path, partial(_fault, rules))
 
 
 def _checked_record(part: Any, path: str) -> Any:
+    """Return a record of functions with checks; it is the same object if none is the user's own."""
     changed = {}
     for field in fields(part):
         value = getattr(part, field.name)
         place = f"{path}.{field.name}".lstrip(".")
         if isinstance(part, Averaging) and field.name == "step":
             place = path  # the method's update
+
         new = checked(value, place)
         if new is not value:
             changed[field.name] = new
@@ -110,7 +117,9 @@ class FirstCall:
         fault: Callable[[tuple[Any, ...], Any], str | None],
         named: Callable[..., Any] | None = None,
     ) -> None:
-        self.function, self._fault, self._done = function, fault, False
+        self.function = function
+        self._fault = fault
+        self._done = False
         self._place = f"{role}: {place_of(named or function)}"
 
     def __call__(self, *args: Any) -> Any:
@@ -122,91 +131,121 @@ class FirstCall:
         """
         if self._done:
             return self.function(*args)
-        states = [arg for arg in args if isinstance(arg, dict)]
-        versions = [(name, v, v._version) for state in states for name, v in _tensors(state)]
+
+        states = tuple(arg for arg in args if isinstance(arg, dict))
+        versions = [(name, v, v._version) for name, v in _tensors(states)]
         try:
             result = self.function(*args)
         except Exception as error:
             if isinstance(error, RequestError) or allocation_failed(error):
                 raise
-            shapes = "; ".join(kind(a) for a in args if isinstance(a, Tensor | dict | ClientInfo))
-            message = f"{raised(error)} (its arguments: {shapes})"
+            shown = [kind(arg) for arg in args if isinstance(arg, Tensor | dict | ClientInfo)]
+            message = f"{raised(error)} (its arguments: {'; '.join(shown)})"
             raise RequestError(f"{self._place} {message}") from error
 
-        fault = self._fault(args, result)
-        changed = [name for name, v, version in versions if v._version != version]
-        if fault is None and changed:
-            fault = (
-                f"changes {changed[0]} of its arguments in place; "
-                "return a new tensor, as w = w - d instead"
-            )
-        if fault is None:
-            fault = _infinite(args, result)
+        fault = self._fault(args, result) or _changed(versions) or _infinite(args, result)
         if fault is not None:
             raise RequestError(f"{self._place} {fault}")
         self._done = True
         return result
 
 
+def _changed(versions: list[tuple[str, Tensor, int]]) -> str | None:
+    """Return the fault of a function that changed an argument, given the versions before."""
+    for name, v, version in versions:
+        if v._version != version:
+            return (
+                f"changes {name} of its arguments in place; "
+                "return a new tensor, as w = w - d instead"
+            )
+    return None
+
+
 def _infinite(args: tuple[Any, ...], result: Any) -> str | None:
     """Return the fault of a result that is not finite although the arguments are moderate."""
-    if not all(bool((v.abs() <= _MODERATE).all()) for _, v in _tensors(args)):
-        return None
+    for _, v in _tensors(args):
+        if not (v.abs() <= _MODERATE).all():
+            return None
     for name, v in _tensors(result):
         if not all_finite(v):
             return f"returned {name} {kind(v)} with values that are not finite"
     return None
 
 
-def _fault(rules: list[Rule], args: tuple[Any, ...], result: Any) -> str | None:
+def _fault(
+    rules: list[Rule],
+    args: tuple[Any, ...],
+    result: Any,
+) -> str | None:
     """Return the fault of a function's result, or None; by several rules it must be a tuple."""
     parts = result if len(rules) > 1 else (result,)
     if not isinstance(parts, tuple) or len(parts) != len(rules):
         meanings = "), (".join(rule.meaning for rule in rules)
         return f"returned {kind(result)}; expected two values: ({meanings})"
+
     for rule, part in zip(rules, parts, strict=True):
-        if misfit := _misfit(rule, args, part):
-            returned, expected = misfit
-            return f"returned {returned}; expected {expected} ({rule.meaning})"
+        misfit = _misfit(rule, args, part)
+        if misfit is not None:
+            return f"returned {misfit} ({rule.meaning})"
     return None
 
 
-def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] | None:
-    """Return the result and the expected one, as messages show them; None if the result fits."""
+def _misfit(
+    rule: Rule,
+    args: tuple[Any, ...],
+    result: Any,
+) -> str | None:
+    """Return "RESULT; expected FORM" for a message; None if the result fits."""
+    sizes = _sizes(args)
     before = None if rule.like is None else args[rule.like]
-    cohort = next((arg for arg in args if isinstance(arg, ClientInfo)), None)
-    sizes = {} if cohort is None else {"C": len(cohort.id)}
-    models = (arg.get("w") if isinstance(arg, dict) else arg for arg in args)
-    model = next((m for m in models if isinstance(m, Tensor)), None)
-    dtype = None
-    if model is not None:
-        sizes["P"] = model.shape[-1]
-        dtype = model.dtype
-
     if rule.entries is None:
         if not isinstance(result, Tensor):
-            return kind(result), "a tensor"
-        form = _form(before) if isinstance(before, Tensor) else Form(rule.shape)
+            return f"{kind(result)}; expected a tensor"
+        form = Form(rule.shape) if before is None else _form(before)
         return form.misfit(kind(result), result, sizes)
 
     if not isinstance(result, dict):
-        return kind(result), "a dictionary of tensors"
+        return f"{kind(result)}; expected a dictionary of tensors"
     if before is not None and before.keys() != result.keys():
-        return _names(result), _names(before)
+        return f"{_names(result)}; expected {_names(before)}"
+    model = _model(args)
+    dtype = None if model is None else model.dtype
     required = {name: Form(shape, dtype) for name, shape in rule.entries.items()}
     for name, form in required.items():
         if name not in result:
-            return kind(result), f"an entry {name!r}: {form.text(sizes)}"
+            return f"{kind(result)}; expected an entry {name!r}: {form.text(sizes)}"
 
     for name, v in result.items():
         returned = f"{name!r} {kind(v)}"
         if not isinstance(v, Tensor):
-            return returned, "names with tensors"
+            return f"{returned}; expected names with tensors"
         other = Form(rule.shape) if before is None else _form(before[name])
         form = required.get(name, other)
-        if misfit := form.misfit(returned, v, sizes):
+        misfit = form.misfit(returned, v, sizes)
+        if misfit is not None:
             return misfit
     return None
+
+
+def _model(args: tuple[Any, ...]) -> Tensor | None:
+    """Return the first model among the arguments of a function, or None."""
+    for arg in args:
+        w = arg.get("w") if isinstance(arg, dict) else arg
+        if isinstance(w, Tensor):
+            return w
+    return None
+
+
+def _sizes(args: tuple[Any, ...]) -> dict[str, int]:
+    """Return the sizes that letters stand for: C clients, P parameters."""
+    sizes = {}
+    for arg in args:
+        if isinstance(arg, ClientInfo):
+            sizes["C"] = len(arg.id)
+    model = _model(args)
+    if model is not None:
+        sizes["P"] = model.shape[-1]
+    return sizes
 
 
 class Form(NamedTuple):
@@ -215,18 +254,24 @@ class Form(NamedTuple):
     shape: str
     dtype: torch.dtype | None = None
 
-    def misfit(self, name: str, v: Tensor, sizes: Mapping[str, int]) -> tuple[str, str] | None:
-        """Return ``name``, which shows the tensor, and the expected form; None if it fits.
+    def misfit(
+        self,
+        name: str,
+        v: Tensor,
+        sizes: Mapping[str, int],
+    ) -> str | None:
+        """Return "NAME; expected FORM" for a message; None if the tensor fits.
 
         Args:
             name: The tensor as messages show it.
             v: The tensor.
             sizes: The sizes that letters of the shape stand for.
         """
-        fits = any(_fits(v, form.split(), sizes) for form in self.shape.split("|"))
+        forms = self.shape.split("|")
+        fits = any(_fits(v, form.split(), sizes) for form in forms)
         if fits and self.dtype in (None, v.dtype):
             return None
-        return name, self.text(sizes)
+        return f"{name}; expected {self.text(sizes)}"
 
     def text(self, sizes: Mapping[str, int]) -> str:
         """Return the form for a message: ``float64 [P] or [C, P] with C = 7, P = 21``."""
@@ -235,7 +280,9 @@ class Form(NamedTuple):
         if self.dtype is not None:
             text = f"{self.dtype} {text}".removeprefix("torch.")
         known = [f"{letter} = {n}" for letter, n in sizes.items() if letter in self.shape]
-        return f"{text} with {', '.join(known)}" if known else text
+        if known:
+            text += f" with {', '.join(known)}"
+        return text
 
 
 def _form(v: Tensor) -> Form:
@@ -243,14 +290,24 @@ def _form(v: Tensor) -> Form:
     return Form(" ".join(str(n or "*") for n in v.shape), v.dtype)
 
 
-def _fits(v: Tensor, letters: list[str], sizes: Mapping[str, int]) -> bool:
+def _fits(
+    v: Tensor,
+    letters: list[str],
+    sizes: Mapping[str, int],
+) -> bool:
     """Return whether a tensor has a shape."""
+    shape = list(v.shape)
     if letters[-1:] == ["..."]:
-        letters = letters[:-1] + ["*"] * (v.dim() - len(letters) + 1)
-    if len(letters) != v.dim():
+        letters = letters[:-1]
+        shape = shape[: len(letters)]
+    if len(letters) != len(shape):
         return False
-    lengths = [int(letter) if letter.isdigit() else sizes.get(letter) for letter in letters]
-    return all(n in (None, size) for n, size in zip(lengths, v.shape, strict=True))
+
+    for letter, size in zip(letters, shape, strict=True):
+        expected = int(letter) if letter.isdigit() else sizes.get(letter, size)
+        if size != expected:
+            return False
+    return True
 
 
 def _names(state: Mapping[str, Any]) -> str:
@@ -263,8 +320,8 @@ def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
         yield "a tensor", value
     elif isinstance(value, dict):
         for name, v in value.items():
-            if isinstance(v, Tensor) and v.is_floating_point():
-                yield repr(name), v
+            for _, tensor in _tensors(v):
+                yield repr(name), tensor
     elif isinstance(value, ClientInfo):
         yield from _tensors(value.probe | {"lr": value.lr})
     elif type(value) is tuple:

@@ -1,4 +1,7 @@
-"""The states that clients keep between rounds, [N, ...]: on the device, in host memory or in a file, by size."""
+"""The states that clients keep between rounds, [N, ...].
+
+They are on the device, in host memory or in a file, depending on their size.
+"""
 
 import mmap
 from pathlib import Path
@@ -14,9 +17,15 @@ from fedbench.simulation.memory import free_bytes
 
 Place = Literal["device", "host", "file"]
 
+_HOST = torch.device("cpu")
 _SHARE = 0.5  # share of the free memory that the states may take
 _BLOCK = 2**20  # values of states that are compared at once
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
+_BITS = {  # by bytes of an element
+    1: torch.uint8,
+    2: torch.int16,
+    4: torch.int32,
+    8: torch.int64,
+}
 
 
 class StateAllocator:
@@ -42,7 +51,10 @@ class StateAllocator:
         folder: Path | None = None,
         processes: int = 1,
     ) -> None:
-        self._device, self._wanted, self._folder, self._processes = device, place, folder, processes
+        self._device = device
+        self._wanted = place
+        self._folder = folder
+        self._processes = processes
         self.place: Place | None = None
         self.bytes = 0
         self.first: State = {}
@@ -53,31 +65,37 @@ class StateAllocator:
         Raises:
             NotWritten: If there is no space for a file.
         """
-        self.bytes, self.first = count * nbytes(one), one
+        self.bytes = count * nbytes(one)
+        self.first = one
         self.place = self._choose() if self.bytes else None
-        if self.place == "file":
-            assert self._folder is not None
-            return {
-                name: _in_file(self._folder / f"{name}.bin", v, count) for name, v in one.items()
-            }
-        device = torch.device("cpu") if self.place == "host" else self._device
-        return {name: _in_memory(v.to(device), count) for name, v in one.items()}
+        device = _HOST if self.place == "host" else self._device
+
+        states = {}
+        for name, v in one.items():
+            if self.place == "file":
+                assert self._folder is not None
+                path = self._folder / f"{name}.bin"
+                states[name] = _in_file(path, v, count)
+            else:
+                states[name] = _in_memory(v.to(device), count)
+        return states
 
     def _choose(self) -> Place:
         if self._wanted != "auto":
             return self._wanted
         if self._fits(self._device):
             return "device"
-        return "host" if self._fits(torch.device("cpu")) else "file"
+        return "host" if self._fits(_HOST) else "file"
 
     def _fits(self, device: torch.device) -> bool:
         processes = 1 if device.type == "cuda" else self._processes
         return self.bytes * processes <= _SHARE * free_bytes(device)
 
     def packed(self, states: State) -> State:
-        """Return the states [N, ...] as a checkpoint has them: those that are not the first, if these are at most half.
+        """Return the states [N, ...] in the form that a checkpoint has.
 
-        ``NAME`` then has their rows, ``NAME/rows`` the clients, and ``NAME/first`` the state of the
+        If at most half of the clients have left their first state, only their states are kept:
+        ``NAME`` has these rows, ``NAME/rows`` the clients, and ``NAME/first`` the state of the
         others.
         """
         packed = dict(states)
@@ -85,30 +103,44 @@ class StateAllocator:
             v = states[name]
             rows = _changed(v, first.to(v.device))
             if 2 * len(rows) <= len(v):
-                packed |= {name: v[rows], f"{name}/rows": rows, f"{name}/first": first}
+                packed[name] = v[rows]
+                packed[f"{name}/rows"] = rows
+                packed[f"{name}/first"] = first
         return packed
 
     def unpacked(self, packed: State, fresh: State, count: int) -> State:
-        """Return the states of ``count`` clients with the entries of ``fresh``, from what ``packed`` returned."""
-        first = {name: packed.get(f"{name}/first", v) for name, v in fresh.items()}
+        """Return the states of ``count`` clients from the form of a checkpoint.
+
+        Args:
+            packed: The result of ``packed``.
+            fresh: The state of a client that has not been trained; it has the same entries.
+            count: Number of clients.
+        """
+        first = {}
+        for name, v in fresh.items():
+            first[name] = packed.get(f"{name}/first", v)
         states = self.allocate(first, count)
         for name, v in states.items():
             rows = packed.get(f"{name}/rows", torch.arange(count))
-            v.index_copy_(0, rows.to(v.device), packed[name].to(v.device))
+            changed = packed[name].to(v.device)
+            v.index_copy_(0, rows.to(v.device), changed)
         return states
 
 
 def _changed(states: Tensor, first: Tensor) -> Tensor:
-    """Return the clients whose states [N, ...] differ from ``first`` in any bit, ascending, block by block."""
+    """Return the clients, ascending, whose states [N, ...] differ from ``first`` in any bit."""
     bits = _BITS[states.element_size()]
     first = first.reshape(1, -1).view(bits)
-    clients = max(1, _BLOCK // max(1, first.numel()))  # of a block
-    blocks = states.reshape(len(states), -1).view(bits).split(clients)
+    rows = states.reshape(len(states), -1).view(bits)
+
+    block_size = max(1, _BLOCK // max(1, first.numel()))
+    blocks = rows.split(block_size)
     changed = torch.cat([(block != first).any(1) for block in blocks])
     return changed.nonzero().squeeze(1)
 
 
 def _in_memory(v: Tensor, count: int) -> Tensor:
+    """Return ``count`` copies of a state."""
     size = count * v.nbytes
     if v.is_cuda or not size or v.any():
         return v.expand(count, *v.shape).clone()
@@ -118,7 +150,10 @@ def _in_memory(v: Tensor, count: int) -> Tensor:
 
 
 def _in_file(path: Path, v: Tensor, count: int) -> Tensor:
-    """Return states in a file, written without mapping it: pages that no client changes take no memory."""
+    """Return ``count`` copies of a state in a memory-mapped file.
+
+    The file is written without mapping it, so that pages that no client changes take no memory.
+    """
     row = v.cpu().numpy()
     with replacing(path) as part:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,4 +161,6 @@ def _in_file(path: Path, v: Tensor, count: int) -> Tensor:
             for _ in range(count):
                 file.write(row.tobytes())
     with writing(path):
-        return torch.from_numpy(np.memmap(path, row.dtype, "r+", shape=(count, *row.shape)))
+        shape = (count, *row.shape)
+        states = np.memmap(path, row.dtype, "r+", shape=shape)
+        return torch.from_numpy(states)

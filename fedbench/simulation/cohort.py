@@ -58,6 +58,7 @@ class CohortResult:
             keeps them apart.
 
     Attributes:
+        in_place: Whether the new states replace the old ones.
         uploads: The uploads, [C, ...]; at the end also those that are added up, [P].
         sums: What is added up, [P] float64.
         types: The types of these uploads.
@@ -67,7 +68,9 @@ class CohortResult:
     """
 
     def __init__(self, ids: Tensor, home: State | None) -> None:
-        self._ids, self._home = ids, home
+        self._ids = ids
+        self._home = home
+        self.in_place = home is not None
         self.uploads: State = {}
         self.sums: State = {}
         self.types: dict[str, torch.dtype] = {}
@@ -84,11 +87,11 @@ class CohortResult:
         for name, v in some.items():
             if name not in total:
                 place = v.new_empty(len(self._ids), *v.shape[1:])
-                total.setdefault(name, place)  # of two threads', one is kept
+                total.setdefault(name, place)  # if two threads allocate, one tensor is kept
             total[name][rows] = v
 
     def add(self, item: tuple[int, Part], result: PartResult) -> None:
-        """Take in the result of a numbered part, and add its sums to those of the parts before it."""
+        """Store the result of a numbered part, and add its sums to those of the parts before."""
         number, part = item
         self.store(self.after, part.rows, result.after)
         self.store(self.uploads, part.rows, result.uploads)
@@ -124,7 +127,9 @@ class CohortResult:
 
 
 class Cohort:
-    """The clients of one round with the plan of their work; reused while the same clients do the same work.
+    """The clients of one round with the plan of their work.
+
+    It is reused while the same clients do the same work.
 
     Args:
         ids: The clients [C], ascending.
@@ -157,12 +162,17 @@ class Cohort:
         self._parts: tuple[bool, Limits, list[Part]] | None = None
 
     def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
-        """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
+        """Return the facts of the cohort, leaves [C].
+
+        ``weights``, "size" or "uniform", decides the aggregation weights p.
+        """
         device = self.data.x.device
         dtype = self.data.dtype
         counts = self.data.train.counts[self.ids]
         n = to_device(counts, device, dtype)
-        p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
+        p = torch.full_like(n, 1 / len(n))
+        if weights == "size":
+            p = n / n.sum()
         draws = key(self.seed, Purpose.LOCAL, round)
         return ClientInfo(
             id=to_device(self.ids, device),
@@ -184,7 +194,6 @@ class Cohort:
         info: ClientInfo,
         round: int,
         weights: State | None = None,
-        in_place: bool = False,
         size: Callable[[State], int] = nbytes,
     ) -> CohortResult:
         """Carry out the local phase of the whole cohort; results are in the order of ``ids``.
@@ -196,18 +205,21 @@ class Cohort:
             info: Facts of the cohort; leaves [C].
             round: Rounds done before this one.
             weights: Weights [C] of the uploads that may be added up as clients finish, by name.
-                They are if holding them all would take much memory.
-            in_place: Whether the new states of the clients replace the old ones in ``clients``.
+                They are if holding them all would take much memory. New states of the clients then
+                replace the old ones in ``clients``, unless the method has a second local phase.
+                None keeps the uploads and the states apart.
             size: The size of uploads as they are sent.
 
         Raises:
             OutOfMemory: If the local phase of one client does not fit.
         """
         compiled = self._is_compiled(algo)
-        held_bytes = len(self.ids) * msg["w"].nbytes
-        holds = held_bytes <= (SHARE_BYTES if compiled else _HELD_BYTES)
-        summed = {} if holds or weights is None else weights
-        measured = algo.needs & {"loss_after", "accuracy_after"}
+        uploads_bytes = len(self.ids) * msg["w"].nbytes
+        most_bytes = SHARE_BYTES if compiled else _HELD_BYTES
+        summed: State = {}
+        if weights is not None and uploads_bytes > most_bytes:
+            summed = weights
+        in_place = weights is not None and algo.personal is None
         result = CohortResult(info.id, clients if in_place else None)
 
         def train_part(item: tuple[int, Part]) -> PartResult:
@@ -215,24 +227,30 @@ class Cohort:
             part_info = info.take(part.rows)
             states = read_rows(clients, part_info.id)
             uploads, states, local = part.local_phase(algo, msg, states, part_info, round)
-            return PartResult(
-                uploads={k: v for k, v in uploads.items() if k not in summed},
-                after=part.measured(local["w"], measured) if measured else {},
-                states=states,
-                sums={k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()},
-                types={k: uploads[k].dtype for k in summed},
-                size=size(uploads),
-            )
+            size_up = size(uploads)
+            after = part.measured(local, algo.needs)
+
+            held = dict(uploads)
+            sums = {}
+            types = {}
+            for name, weight in summed.items():
+                values = held.pop(name)
+                sums[name] = self._sum(weight[part.rows], values)
+                types[name] = values.dtype
+            return PartResult(held, after, states, sums, types, size_up)
 
         def missing_parts() -> list[Part]:
             return self._cut(compiled, result.missing())
 
+        def train_missing() -> None:
+            self.engine.map(train_part, enumerate(missing_parts()), result.add)
+
         self.engine.within_memory(
-            lambda: self.engine.map(train_part, enumerate(missing_parts()), result.add),
-            "clients",
-            lambda: max(len(part.positions) for part in missing_parts()),
-            "the local phase of one client does not fit into memory next to the uploads of the "
-            "others; use a smaller local.batch_size, model or participation",
+            train_missing,
+            unit="clients",
+            used=lambda: max(len(part.positions) for part in missing_parts()),
+            smallest="the local phase of one client does not fit into memory next to the uploads "
+            "of the others; use a smaller local.batch_size, model or participation",
         )
         for name, total in result.sums.items():
             result.uploads[name] = total.to(result.types[name])
@@ -259,8 +277,11 @@ class Cohort:
         """
         limits = self.engine.limits
         whole = len(positions) == len(self.ids)
-        if whole and self._parts is not None and self._parts[:2] == (compiled, limits):
-            return self._parts[2]
+        if whole and self._parts is not None:
+            *conditions, parts = self._parts
+            if conditions == [compiled, limits]:
+                return parts
+
         ids = self.ids[positions]
         tau = self.tau[positions]
         widths = self.work.widths(self.data.train.counts[ids])
@@ -268,7 +289,8 @@ class Cohort:
         if kernel is None or not compiled:
             cut = chunks(ids, tau, widths, self.engine.cohort_size)
         else:
-            cut = self._shares(kernel, tau * widths)
+            cut = self._shares(kernel, cost=tau * widths)
+
         parts = [Part(self, positions[p], compiled) for p in cut]
         if whole:
             self._parts = compiled, limits, parts
@@ -281,6 +303,7 @@ class Cohort:
         if clients <= most:
             threads = kernel.threads(int(cost.sum()), self.engine.all_workers)
             return balanced(cost, threads)
+
         # sums over a large cohort depend on its shares, which must be the same for any number of
         # workers
         count = max(-(-clients // most), _LEAST_SHARES)
@@ -305,8 +328,10 @@ class Part:
     """
 
     def __init__(self, cohort: Cohort, positions: np.ndarray, compiled: bool) -> None:
-        self.cohort, self.positions = cohort, positions
-        self.ids, self.tau = cohort.ids[positions], cohort.tau[positions]
+        self.cohort = cohort
+        self.positions = positions
+        self.ids = cohort.ids[positions]
+        self.tau = cohort.tau[positions]
         self.kernel = cohort.engine.kernel if compiled else None
         self.rows: Tensor | slice = to_device(positions, cohort.data.x.device)
         if (np.diff(positions) == 1).all():
@@ -322,7 +347,12 @@ class Part:
         return self.cohort.measurements.new_plan(self.cohort.data, self.ids, threads=False)
 
     def local_phase(
-        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, round: int
+        self,
+        algo: Algorithm,
+        msg: State,
+        clients: State,
+        info: ClientInfo,
+        round: int,
     ) -> tuple[State, State, State]:
         """Return the uploads, the new client states and the last local variables, [c, ...].
 
@@ -333,7 +363,8 @@ class Part:
             info: Facts of these clients, leaves [c].
             round: Rounds done before this one.
         """
-        cohort, info = self.cohort, info.columns()
+        cohort = self.cohort
+        info = info.columns()
         local = start_local(algo, msg, clients, info)
         if self.kernel is None:
             batches = self._plan.batches(cohort.seed, round, cohort.purpose)
@@ -351,14 +382,17 @@ class Part:
                 local,
                 info,
             )
-        return *algo.finish(msg, clients, local, info), local
+        uploads, states = algo.finish(msg, clients, local, info)
+        return uploads, states, local
 
-    def measured(self, w: Tensor, needs: Set[str]) -> State:
-        """Return the measurements that a method needs of the local models w [c, P], [c].
+    def measured(self, local: State, needs: Set[str]) -> State:
+        """Return the measurements [c] that a method needs of the local models.
 
         They are taken on the clients' training examples.
         """
-        means = self._examples.means(w, hits="accuracy_after" in needs)
+        if not needs & {"loss_after", "accuracy_after"}:
+            return {}
+        means = self._examples.means(local["w"], hits="accuracy_after" in needs)
         after = {f"{name}_after": v for name, v in means.items()}
         return {name: v for name, v in after.items() if name in needs}
 
@@ -370,7 +404,8 @@ def read_rows(states: State, ids: Tensor) -> State:
     """
     rows = {}
     for name, v in states.items():
-        rows[name] = v.index_select(0, ids.to(v.device)).to(ids.device)
+        selected = v.index_select(0, ids.to(v.device))
+        rows[name] = selected.to(ids.device)
     return rows
 
 
@@ -380,4 +415,5 @@ def write_rows(states: State, ids: Tensor, new: State) -> None:
     The states of all clients may be on another device.
     """
     for name, v in states.items():
-        v.index_copy_(0, ids.to(v.device), new[name].to(v.device))
+        rows = ids.to(v.device)
+        v.index_copy_(0, rows, new[name].to(v.device))

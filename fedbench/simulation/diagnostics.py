@@ -28,7 +28,8 @@ from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # clients whose moments are compared
-_ARRAYS = ("accuracy", "loss", "weights")  # what metrics of the user's own may ask for
+# parameters that metrics of the user's own may have
+_ARRAYS = ("accuracy", "loss", "weights")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Diagnostic:
         return None
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Keep what later rounds need of a snapshot; called after ``measure``, and when a run resumes."""
+        """Keep what later rounds need; called after ``measure``, and when a run resumes."""
 
     def document(self) -> dict[str, Any] | None:
         """Return the result for the file <name>.json of a finished run; None if there is none."""
@@ -93,7 +94,8 @@ class UpdateNorm(Diagnostic):
         """Return ||w^t - w^{t-1}||; None for the initial model."""
         if self._before is None:
             return None
-        return float(torch.linalg.vector_norm((snapshot.server["w"] - self._before).double()))
+        step = snapshot.server["w"] - self._before
+        return float(torch.linalg.vector_norm(step.double()))
 
     def follow(self, snapshot: Snapshot) -> None:
         """Keep the global model."""
@@ -101,21 +103,27 @@ class UpdateNorm(Diagnostic):
 
 
 class ImprovedClients(Diagnostic):
-    """Share of the cohort whose training loss did not rise in the round (AdaFed, Hamidi & Yang 2024, Eq. 31)."""
+    """Share of the cohort whose training loss did not rise in the round.
+
+    Source: AdaFed (Hamidi & Yang, TMLR 2024, Eq. 31).
+    """
 
     column = "improved_clients"
     optional = True
     _before: tuple[FederatedDataset, Tensor] | None = None
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
-        """Return the share of the cohort with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
+        """Return the share with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
         cohort = np.setdiff1d(snapshot.cohort, self.run.ignored)
         if self._before is None or not len(cohort):
             return None
+
         # both from the same blocks of examples: a loss that did not change is not a rounding error
         # away
-        models = (self._before, (snapshot.data, snapshot.server["w"]))
-        before, after = (self.run.measurements.mean_losses(data, cohort, w) for data, w in models)
+        data_before, w_before = self._before
+        mean_losses = self.run.measurements.mean_losses
+        before = mean_losses(data_before, cohort, w_before)
+        after = mean_losses(snapshot.data, cohort, snapshot.server["w"])
         return float((after <= before).double().mean())
 
     def follow(self, snapshot: Snapshot) -> None:
@@ -124,9 +132,10 @@ class ImprovedClients(Diagnostic):
 
 
 class MomentSimilarity(Diagnostic):
-    """Similarity of the clients' first moments in the last round, for methods that expose "moments".
+    """Similarity of the clients' first moments in the last round.
 
-    A checkpoint has no moments: none is written after the last round.
+    It is measured for methods that expose "moments". A checkpoint has no moments: none is written
+    after the last round.
     """
 
     exposed = "moments"
@@ -140,7 +149,10 @@ class MomentSimilarity(Diagnostic):
         expose = exchange.algorithm.exposes.get("moments")
         if expose is not None:
             moments = expose(exchange.uploads, exchange.client_states)
-            self._last = exchange.cohort[:_SHOWN], moments[:_SHOWN].clone()
+            self._last = (
+                exchange.cohort[:_SHOWN],
+                moments[:_SHOWN].clone(),
+            )
 
     def document(self) -> dict[str, Any] | None:
         """Return the round, the ids of up to 10 clients, and the matrix of their similarities."""
@@ -148,7 +160,11 @@ class MomentSimilarity(Diagnostic):
             return None
         cohort, moments = self._last
         matrix = moment_similarity(self.run.task, moments)
-        return {"round": self.run.rounds, "clients": cohort.tolist(), "cka": matrix.tolist()}
+        return {
+            "round": self.run.rounds,
+            "clients": cohort.tolist(),
+            "cka": matrix.tolist(),
+        }
 
 
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {
@@ -160,55 +176,71 @@ COLUMNS = tuple(d.column for d in DIAGNOSTICS.values() if d.column is not None)
 
 
 def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
-    """Return the similarity of the clients' first moments (FedCAda, Zhou et al. 2024, Eq. 2), [K, K].
+    """Return the similarity of the clients' first moments, [K, K].
 
-    The linear CKA of each weight tensor, reshaped to [out, rest], averaged over the tensors.
-    Vectors, such as biases, are left out, and so are tensors without variance.
+    Source: FedCAda (Zhou et al. 2024, Eq. 2). It is the linear CKA of each weight tensor, reshaped
+    to [out, rest], averaged over the tensors. Vectors, such as biases, are left out, and so are
+    tensors without variance.
 
     Args:
         task: The model.
         moments: First moments [K, P].
     """
-    named = task.layout.named(moments.float())
-    tensors = [v.flatten(2).numpy(force=True) for v in named.values() if v.dim() > 2]
-    similarity = np.empty((len(moments), len(moments), len(tensors)))
+    tensors = []
+    for v in task.layout.views(moments.float()):
+        if v.dim() > 2:
+            tensors.append(v.flatten(2).numpy(force=True))
+
+    clients = len(moments)
+    similarity = np.empty((clients, clients, len(tensors)))
     for i, j, k in np.ndindex(similarity.shape):
-        similarity[i, j, k] = linear_cka(tensors[k][i], tensors[k][j])
+        tensor = tensors[k]
+        similarity[i, j, k] = linear_cka(tensor[i], tensor[j])
+
+    with_variance = np.isfinite(similarity).sum(-1)
     with np.errstate(invalid="ignore"):  # no tensor has variance
-        mean: np.ndarray = np.nansum(similarity, -1) / np.isfinite(similarity).sum(-1)
+        mean: np.ndarray = np.nansum(similarity, -1) / with_variance
     return mean
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the linear CKA of two matrices with the same number of rows (Kornblith et al., ICML 2019; FedCAda, Eq. 2).
+    """Return the linear CKA of two matrices with the same number of rows.
+
+    Sources: Kornblith et al., ICML 2019; FedCAda, Eq. 2.
 
     ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] after centring their
     columns. It is 1 for matrices that are equal up to scale, and NaN if one of them has no
     variance.
     """
-    x, y = _centred(x), _centred(y)
+    x = _centred(x)
+    y = _centred(y)
     if min(x.shape[1], y.shape[1]) <= len(x):
         cross = np.sum((y.T @ x) ** 2)
-        norms = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
-    else:  # the same numbers from the smaller Gram matrices
-        gram_x, gram_y = x @ x.T, y @ y.T
+        gram_x = x.T @ x
+        gram_y = y.T @ y
+    else:  # the same numbers from smaller matrices
+        gram_x = x @ x.T
+        gram_y = y @ y.T
         cross = np.sum(gram_x * gram_y)
-        norms = np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
+    norms = np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
     return float(cross / norms) if norms > 0 else float("nan")
 
 
 def _centred(m: np.ndarray) -> np.ndarray:
-    """Return a matrix with centred columns and norm 1; NaN if all columns are constant, up to rounding."""
+    """Return a matrix with centred columns and norm 1; NaN if all columns are constant."""
     m = np.asarray(m, float)
     largest = np.abs(m).max(initial=0.0)
     centred = m / largest if largest > 0 else m  # squares of tiny numbers would be 0
     centred = centred - centred.mean(0)
     size = np.linalg.norm(centred)
-    return centred / size if size > 1e-12 * np.sqrt(m.size) else np.full_like(m, np.nan)
+    rounding = 1e-12 * np.sqrt(m.size)
+    return centred / size if size > rounding else np.full_like(m, np.nan)
 
 
 class CustomMetric:
-    """A metric of the user's own: a function of per-client arrays that returns one number per evaluated round.
+    """A metric of the user's own: a function of per-client arrays that returns a number.
+
+    It is measured at every evaluated round.
 
     Args:
         name: Its column in ``rounds.jsonl``.
@@ -221,22 +253,30 @@ class CustomMetric:
             parameters.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-        taken = name == "round" or is_field(name) or name.startswith(("accuracy_", "val_"))
-        if taken or not re.fullmatch("[a-z][a-z0-9_]*", name):
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        reserved = re.match("round$|accuracy_|val_", name) or is_field(name)
+        if reserved or not re.fullmatch("[a-z][a-z0-9_]*", name):
             raise RequestError(
-                f"metrics.{name}: a name consists of lower-case letters, digits and _, and is not that of a column of "
-                "every run, such as those that begin with accuracy_ or val_; give the metric another"
+                f"metrics.{name}: a name consists of lower-case letters, digits and _, and is not "
+                "that of a column of every run, such as those that begin with accuracy_ or val_; "
+                "give the metric another"
             )
+
         signature = inspect.signature(function)
         self._arrays = tuple(k for k in _ARRAYS if k in signature.parameters)
         try:
             signature.bind(**dict.fromkeys(self._arrays), **options)
         except TypeError as error:
             raise RequestError(
-                f"metrics.{name}: {place_of(function)}: {error}; a metric takes {', '.join(_ARRAYS)}, and options that "
-                f"are set with +metrics.{name}.KEY=VALUE"
+                f"metrics.{name}: {place_of(function)}: {error}; a metric takes "
+                f"{', '.join(_ARRAYS)}, and options that are set with +metrics.{name}.KEY=VALUE"
             ) from error
+
         self.name = name
         self._call = FirstCall(
             lambda arrays: function(**arrays, **options),
@@ -255,6 +295,7 @@ class CustomMetric:
         tested = n > 0
         if not tested.any():
             return None
+
         weights = n[tested]
         arrays = {
             "accuracy": correct[tested] / weights,
@@ -266,8 +307,9 @@ class CustomMetric:
 
 def _not_a_number(args: tuple[Any, ...], result: Any) -> str | None:
     """Return the fault of a metric's result, or None."""
-    if not isinstance(result, bool) and isinstance(result, Real) and np.isfinite(float(result)):
+    number = isinstance(result, Real) and not isinstance(result, bool)
+    if number and np.isfinite(float(result)):
         return None
-    got = f"{result}" if isinstance(result, Real) else kind(result)
-    arrays = ", ".join(f"{k} {list(v.shape)}" for k, v in args[0].items())
-    return f"returned {got}; expected one finite number from {arrays}"
+    returned = str(result) if isinstance(result, Real) else kind(result)
+    arrays = [f"{name} {list(v.shape)}" for name, v in args[0].items()]
+    return f"returned {returned}; expected one finite number from {', '.join(arrays)}"

@@ -1,4 +1,4 @@
-"""How a simulation is carried out: clients side by side or one after another, on threads, within memory."""
+"""The engine of a simulation: how many clients side by side, on how many threads, within memory."""
 
 import gc
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ _NO_LIMIT = 2**53
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on simultaneous work, lowered after an allocation error; they hold for the rest of a run.
+    """Limits on simultaneous work, lowered after an allocation error for the rest of a run.
 
     Attributes:
         clients: Largest number of clients that a worker trains side by side.
@@ -65,8 +65,13 @@ class Engine:
         automatic: bool = False,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.oracle, self.mode, self.kernel, self.ranks = oracle, mode, kernel, ranks
-        self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
+        self.oracle = oracle
+        self.mode = mode
+        self.kernel = kernel
+        self.ranks = ranks
+        self._cohort_size = cohort_size
+        self._workers = workers
+        self._automatic = automatic
         self.limits = Limits()
         self.notify: Callable[[str], None] = lambda sentence: None
         self._pool: ThreadPoolExecutor | None = None
@@ -87,7 +92,7 @@ class Engine:
         return self.workers * self.ranks.world_size
 
     def resume(self, limits: Limits, cohort_size: int) -> None:
-        """Go on as an interrupted run did: its limits, and its chunks unless the user has chosen others.
+        """Go on with the limits of an interrupted run, and its chunks unless the user chose others.
 
         Args:
             limits: The limits of the run.
@@ -118,9 +123,20 @@ class Engine:
         """
         ranks = self.ranks if threads else ALONE
         workers = self.workers if threads else 1
-        return ranks.map(partial(self._map_here, workers), f, list(items), store, workers)
+        return ranks.map(
+            partial(self._map_here, workers),
+            f,
+            list(items),
+            store,
+            workers,
+        )
 
-    def _map_here(self, workers: int, f: Callable[[T], Any], items: list[T]) -> list[Any]:
+    def _map_here(
+        self,
+        workers: int,
+        f: Callable[[T], Any],
+        items: list[T],
+    ) -> list[Any]:
         if workers == 1 or len(items) == 1:
             return [f(item) for item in items]
         if self._pool is None:
@@ -140,10 +156,10 @@ class Engine:
         used: Callable[[], int],
         smallest: str,
     ) -> T:
-        """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
+        """Return ``work()``; if memory runs out, do half as much at once and start it again.
 
-        What is done at once is halved down to one client or example per thread, then the threads
-        are halved.
+        The clients or examples of a thread are halved down to one, then the threads are halved. The
+        limits hold for the rest of the run.
 
         Args:
             work: A function that follows the limits and can be called again: what it has finished
@@ -160,11 +176,13 @@ class Engine:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                if not allocation_failed(error) or (
-                    self.ranks.world_size > 1 and error is not self.ranks.raised
-                ):
-                    raise  # of several processes all do less at once, or all end
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                # several processes all do less at once, or all end
+                local = self.ranks.world_size > 1 and error is not self.ranks.raised
+                if local or not allocation_failed(error):
+                    raise
+                text = str(error).strip() or type(error).__name__
+                reason = text.splitlines()[0]
+
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), f"{smallest} ({reason})")
             self.notify(f"memory ran out; less is done at once from now on ({reason})")
@@ -173,7 +191,12 @@ class Engine:
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()  # torch would keep blocks of other sizes
 
-    def _halve(self, unit: Literal["clients", "examples"], used: int, smallest: str) -> None:
+    def _halve(
+        self,
+        unit: Literal["clients", "examples"],
+        used: int,
+        smallest: str,
+    ) -> None:
         if used > 1:
             half: dict[str, int] = {unit: -(-used // 2)}
         elif self.workers > 1:

@@ -1,4 +1,4 @@
-"""Losses and accuracies of one model, or of each client's own, on the data of every client; fairness over clients.
+"""Losses and accuracies on the data of every client, and fairness over clients.
 
 Accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and
 percent².
@@ -25,17 +25,27 @@ class SplitSums(NamedTuple):
     loss: np.ndarray  # sums of losses, in nats
 
     def metrics(self, split: str, prefix: str) -> dict[str, float]:
-        """Return the loss of the split, "test" or "val", and the accuracies under names with a prefix."""
+        """Return the loss of the split, "test" or "val", and its accuracies, prefixed."""
         tested = self.n > 0
-        accuracies = accuracy_metrics(self.correct[tested] / self.n[tested], self.n[tested])
-        loss = float(self.loss.sum() / self.n.sum())
-        return {f"{split}_loss": loss, **{f"{prefix}{name}": v for name, v in accuracies.items()}}
+        n = self.n[tested]
+        accuracies = accuracy_metrics(self.correct[tested] / n, n)
 
-    def columns(self, split: str, prefix: str, per_token: bool) -> dict[str, np.ndarray]:
-        """Return the columns of the split in the per-client table; NaN where a client has no examples."""
+        metrics = {f"{split}_loss": float(self.loss.sum() / self.n.sum())}
+        for name, v in accuracies.items():
+            metrics[f"{prefix}{name}"] = v
+        return metrics
+
+    def columns(
+        self,
+        split: str,
+        prefix: str,
+        per_token: bool,
+    ) -> dict[str, np.ndarray]:
+        """Return the split's columns of the per-client table; NaN for clients without examples."""
+        correct = self.correct if per_token else self.correct.astype(np.int64)
         return {
             f"n_{split}": self.n,
-            f"{prefix}correct": self.correct if per_token else self.correct.astype(np.int64),
+            f"{prefix}correct": correct,
             f"{prefix}accuracy": self.correct / self.n,
             f"{split}_loss": self.loss / self.n,
         }
@@ -76,7 +86,10 @@ class Evaluation:
                 metrics |= self.validation.metrics("val", "val_")
         return metrics
 
-    def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
+    def per_client(
+        self,
+        names: tuple[str, ...],
+    ) -> dict[str, np.ndarray | tuple[str, ...]]:
         """Return the columns of the per-client table; NaN where a client has no examples.
 
         Args:
@@ -102,7 +115,7 @@ def evaluate(
     train: bool = True,
     ids: np.ndarray | None = None,
 ) -> Evaluation:
-    """Evaluate the model w [P], or each client's own [N, P], on the examples of every client, in all splits.
+    """Evaluate a model w [P], or each client's own [N, P], on the clients' examples of all splits.
 
     One model on a central test set is evaluated once.
 
@@ -117,15 +130,27 @@ def evaluate(
 
     def measure(rows: Rows, clients: np.ndarray) -> SplitSums:
         sums = measurements.plan(data, rows, clients).sums(w, hits=True)
-        loss, correct = (np.broadcast_to(v.cpu().numpy(), len(ids)) for v in sums)
+        loss, correct = [np.broadcast_to(v.cpu().numpy(), len(ids)) for v in sums]
         return SplitSums(rows.counts[ids], correct, loss)
 
-    validation = None if data.validation is None else measure(data.validation, ids)
-    test = measure(data.test, ids[:1] if data.central and w.dim() == 1 else ids)
+    validation = None
+    if data.validation is not None:
+        validation = measure(data.validation, ids)
+    measured_once = data.central and w.dim() == 1
+    test = measure(data.test, ids[:1] if measured_once else ids)
     train_loss = np.full(len(ids), np.nan)
     if train:
-        train_loss = measurements.plan(data, data.train, ids).sums(w)[0].cpu().numpy()
-    return Evaluation(ids, data.train.counts[ids], train_loss, test, data.y.dim() > 1, validation)
+        losses = measurements.plan(data, data.train, ids).sums(w)[0]
+        train_loss = losses.cpu().numpy()
+
+    return Evaluation(
+        ids=ids,
+        n_train=data.train.counts[ids],
+        train_loss=train_loss,
+        test=test,
+        per_token=data.y.dim() > 1,
+        validation=validation,
+    )
 
 
 def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> float:
@@ -137,8 +162,10 @@ def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> fl
     """
     count = tail_size(len(values), percent)
     edge = np.partition(values, count - 1)[count - 1]
-    below, tied = values < edge, values == edge
-    share = np.where(tied, (count - np.count_nonzero(below)) / np.count_nonzero(tied), below)
+    below = values < edge
+    tied = values == edge
+    places_left = count - np.count_nonzero(below)
+    share = np.where(tied, places_left / np.count_nonzero(tied), below)
     return _weighted_mean(values, weights * share)
 
 
@@ -151,13 +178,16 @@ def tail_size(clients: int, percent: float) -> int:
 
 
 def angle_degrees(values: np.ndarray) -> float:
-    """Return the angle between the values and (1, ..., 1): arccos(Σ a / (√N ||a||)) = atan(STD / mean), in degrees.
+    """Return the angle between the values and (1, ..., 1), in degrees.
 
-    If all values are 0 there is no direction, and the angle is 90. (Fairness as in Li et al., ICLR
-    2020, Definition 2 of its appendix.)
+    It is arccos(Σ a / (√N ||a||)) = atan(STD / mean). If all values are 0 there is no direction,
+    and the angle is 90. (Fairness as in Li et al., ICLR 2020, Definition 2 of its appendix.)
     """
     mean = _mean(values)
-    return float(np.degrees(np.arctan2(_deviation(values), mean))) if mean > 0 else 90.0
+    if mean <= 0:
+        return 90.0
+    angle = np.arctan2(_deviation(values), mean)
+    return float(np.degrees(angle))
 
 
 def kl_uniform(values: np.ndarray) -> float:
@@ -167,7 +197,8 @@ def kl_uniform(values: np.ndarray) -> float:
         return 0.0
     p = values / total
     p = p[p > 0]
-    return max(0.0, float((p * np.log(len(values) * p)).sum()))
+    divergence = (p * np.log(len(values) * p)).sum()
+    return max(0.0, float(divergence))
 
 
 def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, float]:
@@ -182,22 +213,32 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
     NaN.
     """
     if not len(accuracy):
-        return dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))
+        names = accuracy_metrics(np.ones(1), np.ones(1))
+        return dict.fromkeys(names, float("nan"))
+
     ranked = np.sort(accuracy)
-    mean, std = _mean(accuracy), _deviation(accuracy)
+    worst = {}
+    best = {}
+    for percent in TAILS:
+        count = tail_size(len(ranked), percent)
+        worst[f"accuracy_worst{percent}"] = _mean(ranked[:count])
+        best[f"accuracy_best{percent}"] = _mean(ranked[-count:])
+
+    std = _deviation(accuracy)
     weighted = _weighted_mean(accuracy, n_test)
+    weighted_variance = _weighted_mean((accuracy - weighted) ** 2, n_test)
     return {
-        "accuracy_mean": mean,
+        "accuracy_mean": _mean(accuracy),
         "accuracy_std": std,
         "accuracy_variance": std**2,
         "accuracy_min": float(ranked[0]),
         "accuracy_max": float(ranked[-1]),
-        **{f"accuracy_worst{p}": _mean(ranked[: tail_size(len(ranked), p)]) for p in TAILS},
-        **{f"accuracy_best{p}": _mean(ranked[-tail_size(len(ranked), p) :]) for p in TAILS},
+        **worst,
+        **best,
         "angle_degrees": angle_degrees(accuracy),
         "kl_uniform": kl_uniform(accuracy),
         "accuracy_mean_weighted": weighted,
-        "accuracy_std_weighted": sqrt(_weighted_mean((accuracy - weighted) ** 2, n_test)),
+        "accuracy_std_weighted": sqrt(weighted_variance),
         "accuracy_worst30_weighted": weighted_tail(accuracy, 30, n_test),
     }
 
@@ -208,7 +249,8 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
-    return float(np.add.reduce(values * weights) / np.add.reduce(weights))
+    total = np.add.reduce(values * weights)
+    return float(total / np.add.reduce(weights))
 
 
 def _deviation(values: np.ndarray) -> float:

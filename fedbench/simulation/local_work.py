@@ -58,7 +58,12 @@ class LocalWork:
         return n if self.batch_size is None else np.minimum(n, self.batch_size)
 
     def tau(
-        self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None
+        self,
+        ids: np.ndarray,
+        n: np.ndarray,
+        seed: int,
+        round: int,
+        epochs: int | None = None,
     ) -> np.ndarray:
         """Return τ_k, the number of local steps of each client in this round.
 
@@ -76,9 +81,11 @@ class LocalWork:
         if self.steps is not None:
             return np.full(len(ids), self.steps, dtype=np.int64)
         low, high = self.epochs
-        drawn = low if low == high else integers(key(seed, Purpose.EPOCHS, round), ids, low, high)
-        steps: np.ndarray = drawn * self.per_epoch(n)
-        return steps
+        if low == high:
+            return low * self.per_epoch(n)
+        draw = key(seed, Purpose.EPOCHS, round)
+        drawn: np.ndarray = integers(draw, ids, low, high) * self.per_epoch(n)
+        return drawn
 
     def per_epoch(self, n: np.ndarray) -> np.ndarray:
         """Return the number of batches in an epoch of each client."""
@@ -86,7 +93,12 @@ class LocalWork:
         return batches
 
 
-def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
+def chunks(
+    ids: np.ndarray,
+    tau: np.ndarray,
+    widths: np.ndarray,
+    size: int,
+) -> list[np.ndarray]:
     """Cut a cohort into chunks of at most ``size`` clients that have similar work.
 
     Clients are ordered by falling steps, then by falling batch width, so that those that finish
@@ -104,20 +116,26 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
     """
     order = np.lexsort((ids, -widths, -tau))
     ordered_widths = widths[order]
+
     # a loop over widths, not over clients
     changes = np.flatnonzero(np.diff(ordered_widths, prepend=-1))
     cuts: list[int] = []
     low = high = 0
     for start in changes.tolist():
         width = int(ordered_widths[start])
-        low, high = min(low, width), max(high, width)
+        low = min(low, width)
+        high = max(high, width)
         if not cuts or high > _SIMILAR * low + _SLACK:
             cuts.append(start)
             low = high = width
     return _at_most(size, np.split(order, cuts[1:]))
 
 
-def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
+def balanced(
+    cost: np.ndarray,
+    parts: int,
+    most: int | None = None,
+) -> list[np.ndarray]:
     """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
 
     The items in order of falling cost are cut where the sum of the costs passes the next equal
@@ -157,9 +175,10 @@ def ragged_arange(counts: np.ndarray) -> np.ndarray:
 
 
 class Plan:
-    """The places of the examples of a chunk in its batches, which do not depend on the examples' order.
+    """The places of the examples of a chunk in its batches.
 
-    A plan is computed once for each set of clients. Batches are packed step by step; the clients
+    They do not depend on the order of the examples, so that a plan is computed once for each set of
+    clients. Batches are packed step by step; the clients
     are ordered by falling τ, so that those still at work at step t are the first active[t].
 
     Args:
@@ -170,7 +189,11 @@ class Plan:
     """
 
     def __init__(
-        self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork
+        self,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+        work: LocalWork,
     ) -> None:
         n = data.train.counts[ids]
         width = int(work.widths(n).max())
@@ -205,9 +228,8 @@ class Plan:
         self.segment = to_device(segment, device)
         self.slot = to_device(slot, device)
         first = np.cumsum(n) - n
-        self.rows = data.train.of_clients(ids).index_select(
-            0, to_device(first[owner] + place, device)
-        )
+        order = to_device(first[owner] + place, device)
+        self.rows = data.train.of_clients(ids).index_select(0, order)
         self.weight = self._pack(to_device(1.0 / in_batch, device, data.dtype))
         # bits of a hash that fit into int64 with a segment's number
         self.bits = 62 - len(client).bit_length()
@@ -218,7 +240,10 @@ class Plan:
         if work.random:
             clients = np.concatenate([ids[:k] for k in self.active])
             step_of_batch = np.repeat(steps, self.active)
-            self.drawing = to_device(clients, device), to_device(step_of_batch, device)
+            self.drawing = (
+                to_device(clients, device),
+                to_device(step_of_batch, device),
+            )
 
     def batches(
         self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES
@@ -247,10 +272,11 @@ class Plan:
             steps = zip(active, features, labels, weights, draws, strict=True)
             for k, x, y, weight, drawn in steps:
                 if k == 1:
-                    lone = self.lone[step]
-                    yield Batch(x[:, :lone], y[:, :lone], weight[:, :lone], drawn, step), k
-                else:
-                    yield Batch(x, y, weight, drawn, step), k
+                    real = slice(self.lone[step])
+                    x = x[:, real]
+                    y = y[:, real]
+                    weight = weight[:, real]
+                yield Batch(x, y, weight, drawn, step), k
                 step += 1
             start = block.stop
 
@@ -337,10 +363,19 @@ def start_local(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -
     """Return the local variables before the first step, [C, ...]; leaves of ``info`` are [C, 1]."""
     count = len(info.id)
     variables = algo.start(msg, clients, info)
-    return {name: v.expand(count, *v.shape[-1:]) for name, v in variables.items()}
+    local = {}
+    for name, v in variables.items():
+        local[name] = v.expand(count, *v.shape[-1:])
+    return local
 
 
-def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:
+def _store_finished(
+    finished: State,
+    local: State,
+    start: int,
+    stop: int,
+    count: int,
+) -> None:
     """Copy the clients start..stop out of ``local``.
 
     A view of it would keep the memory of the whole chunk alive.

@@ -28,7 +28,9 @@ from fedbench.simulation.scenario import RoundPlan, Scenario
 
 
 def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator[Snapshot]:
-    """Run the stages one after another and yield a snapshot before the first round and after every round.
+    """Run the stages one after another.
+
+    Yield a snapshot before the first round and after every round.
 
     The same arguments on the same device give bit-identical snapshots, resumed or not.
 
@@ -122,7 +124,7 @@ class Observer(NamedTuple):
 
 @dataclass
 class Simulation:
-    """Everything that stays the same over the rounds of a run, and the plans of cohorts that may come again.
+    """Everything that stays the same over the rounds of a run, and the last cohorts.
 
     Attributes:
         stages: The stages; the model passes from one to the next.
@@ -152,20 +154,32 @@ class Simulation:
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def cohort(
-        self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset
+        self,
+        purpose: Purpose,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
     ) -> Cohort:
         """Return the clients ``ids`` with ``tau`` local steps each.
 
         It is the last cohort of this purpose if that one is equal.
         """
-        cohort = self.cohorts.get(purpose)
-        if (
-            cohort is None
-            or cohort.data is not data
-            or not np.array_equal((cohort.ids, cohort.tau), (ids, tau))
-        ):
-            cohort = Cohort(ids, tau, data, self.work, self.measurements, self.seed, purpose)
-            self.cohorts[purpose] = cohort
+        last = self.cohorts.get(purpose)
+        if last is not None and last.data is data:
+            same_work = np.array_equal((last.ids, last.tau), (ids, tau))
+            if same_work:
+                return last
+
+        cohort = Cohort(
+            ids,
+            tau,
+            data,
+            self.work,
+            self.measurements,
+            self.seed,
+            purpose,
+        )
+        self.cohorts[purpose] = cohort
         return cohort
 
     @cached_property
@@ -192,7 +206,8 @@ def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snap
             server[name] = v
 
     kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
-    fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
+    first = algo.client_init(w)
+    fresh = {k: v for k, v in first.items() if k not in kept}
     clients = kept | simulation.allocator.allocate(fresh, count)
     return snapshot._replace(stage=number, server=server, clients=clients)
 
@@ -206,7 +221,8 @@ def set_up(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> Snapshot
     if setup is None:
         return snapshot
     ids = np.flatnonzero(snapshot.data.train.counts)
-    cohort = simulation.cohort(Purpose.SETUP, ids, np.ones_like(ids), snapshot.data)
+    one_step = np.ones_like(ids)
+    cohort = simulation.cohort(Purpose.SETUP, ids, one_step, snapshot.data)
     message = setup.broadcast(snapshot.server)
     info = cohort.info(setup.weights, snapshot.round)
     trained = cohort.train(setup, message, {}, info, snapshot.round)
@@ -223,20 +239,22 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     scenario = simulation.scenario
     seed = simulation.seed
     round = snapshot.round
+
     counts = able = snapshot.data.train.counts
     if stage.eligible is not None:
         eligible = counts * stage.eligible(snapshot.server)
         able = eligible if eligible.any() else counts
-
     able = scenario.reachable(round, able)
     sampler = scenario.sampler(stage.sampler or simulation.sampler)
     ids = sampler(round, able, seed)
     tau = simulation.work.tau(ids, counts[ids], seed, round)
+
+    server = snapshot.server
     plan = RoundPlan(
         algorithm=stage.algorithm,
         seed=seed,
         round=round,
-        server={k: v for k, v in snapshot.server.items() if k not in stage.keep},
+        server={k: v for k, v in server.items() if k not in stage.keep},
         able=able,
         ids=ids,
         receivers=ids,
@@ -261,10 +279,14 @@ class Participants:
     """
 
     def __init__(self, simulation: Simulation, plan: RoundPlan, before: Snapshot) -> None:
-        self.simulation, self.plan, self.before = simulation, plan, before
-        self.algo, self.server = plan.algorithm, plan.server
+        self.simulation = simulation
+        self.plan = plan
+        self.before = before
+        self.algo = plan.algorithm
+        self.server = plan.server
         self.client_steps = plan.steps
-        self.bytes_up = self.bytes_down = 0
+        self.bytes_up = 0
+        self.bytes_down = 0
         if self.algo.personal is not None:
             self.client_steps += int(self._personal_steps(plan.receivers).sum())
 
@@ -272,11 +294,14 @@ class Participants:
     def cohort(self) -> Cohort:
         """The clients whose results arrive, with the plan of their local work."""
         return self.simulation.cohort(
-            Purpose.BATCHES, self.plan.ids, self.plan.tau, self.before.data
+            Purpose.BATCHES,
+            self.plan.ids,
+            self.plan.tau,
+            self.before.data,
         )
 
     def idle(self) -> State:
-        """Return the server's state after a round without results, whose broadcast is sent all the same."""
+        """Return the server's state after a round without results; its broadcast is sent."""
         self._receive(self.algo.broadcast(self.server))
         return self.plan.idle(self.server)
 
@@ -297,6 +322,7 @@ class Participants:
         info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info
+
         numbers = algo.instruct(self.server, info)
         of_one_client = nbytes({k: v[:1] for k, v in numbers.items()})
         self.bytes_down += of_one_client * len(self.plan.receivers)
@@ -315,30 +341,38 @@ class Participants:
         round = self.plan.round
         clients = self.before.clients
         observers = [o for o in self.simulation.observers if o.wants(round + 1)]
+
         weights = None
         if not observers and algo.deliver is None:  # which need all uploads
             weightings = algo.averaging.weights
             weights = {k: weighting(server, info) for k, weighting in weightings.items()}
-        in_place = weights is not None and algo.personal is None
-
         trained = self.cohort.train(
-            algo, message, clients, info, round, weights, in_place, self.plan.bytes_up
+            algo,
+            message,
+            clients,
+            info,
+            round,
+            weights=weights,
+            size=self.plan.bytes_up,
         )
         uploads = trained.uploads
         self.bytes_up += trained.bytes_up + nbytes(trained.after)
         self._receive(message)
 
-        if not in_place:
+        if not trained.in_place:
             states = trained.client_states | self._second_phase(message)
             if algo.deliver is not None:
                 uploads, states = algo.deliver(server, uploads, states, info)
             write_rows(clients, info.id, states)
+            exchange = Exchange(round + 1, algo, self.plan.ids, uploads, states)
             for observer in observers:
-                observer.observe(Exchange(round + 1, algo, self.plan.ids, uploads, states))
+                observer.observe(exchange)
 
         after = self.plan.reported(self.plan.ids, trained.after)
         info = replace(info, probe=info.probe | after)
-        return uploads if trained.sums else algo.averaging.summed(server, uploads, info), info
+        if not trained.sums:
+            uploads = algo.averaging.summed(server, uploads, info)
+        return uploads, info
 
     def _receive(self, message: State) -> None:
         self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
@@ -351,6 +385,7 @@ class Participants:
         algo = self.algo
         if algo.personal is None:
             return {}
+
         ids = self.plan.ids
         round = self.plan.round
         tau = self._personal_steps(ids)
@@ -375,10 +410,12 @@ class Participants:
         ids = self.plan.ids
         data = self.before.data
         probe = dict(info.probe)
+
         if trials.drawn:
             draw = key(self.plan.seed, Purpose.TRIALS, self.plan.round)
             ids = without_replacement(draw, len(ids), data.train.counts)
             probe["trial_id"] = to_device(ids, models.device)
+
         losses = self.simulation.measurements.losses_of_several(data, ids, models)
         probe |= self.plan.reported(ids, {"loss_trials": losses})
         self.bytes_up += losses.nbytes
@@ -410,8 +447,15 @@ def change_labels(simulation: Simulation, after: After, t: int, snapshot: Snapsh
     data = snapshot.data
     clients = snapshot.clients
     predict_fn = partial(simulation.measurements.predictions, data)
-    server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, data.y, predict_fn)
-    # which stay where they are: a checkpoint may hold that place, not the tensor
+    server, changed, y = after(
+        t,
+        snapshot.cohort,
+        snapshot.server,
+        clients,
+        data.y,
+        predict_fn,
+    )
+    # the states keep their memory, since a checkpoint may hold that and not the tensor
     for name, v in clients.items():
         if changed[name] is not v:
             v.copy_(changed[name])

@@ -37,7 +37,7 @@ _MODELS = 2  # whose sums a plan keeps: those before and after a round
 
 
 class Measurements:
-    """Losses, accuracies and gradients on clients' own examples, each computed once however many ask for it.
+    """Losses, accuracies and gradients on clients' own examples, each computed once.
 
     Args:
         task: The model and its loss.
@@ -45,29 +45,38 @@ class Measurements:
     """
 
     def __init__(self, task: Task, engine: Engine) -> None:
-        self.task, self.engine = task, engine
+        self.task = task
+        self.engine = engine
         self._plans: list[ExamplePlan] = []
 
     def plan(self, data: FederatedDataset, rows: Rows, ids: np.ndarray) -> ExamplePlan:
-        """Return the plan of the training, test or validation examples of the clients ``ids`` [C]."""
+        """Return the plan of the training, test or validation examples of clients [C]."""
         for plan in self._plans:
             if plan.data is data and plan.rows is rows and np.array_equal(plan.ids, ids):
                 self._plans.remove(plan)
                 break
         else:
             plan = ExamplePlan(self.task, data, rows, ids, self.engine)
+
         self._plans.insert(0, plan)
         del self._plans[_PLANS:]
         return plan
 
     def new_plan(
-        self, data: FederatedDataset, ids: np.ndarray, threads: bool = True
+        self,
+        data: FederatedDataset,
+        ids: np.ndarray,
+        threads: bool = True,
     ) -> ExamplePlan:
         """Return a plan of the training examples of clients [C] that is not shared with others."""
         return ExamplePlan(self.task, data, data.train, ids, self.engine, threads)
 
     def at_broadcast(
-        self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]
+        self,
+        data: FederatedDataset,
+        ids: np.ndarray,
+        w: Tensor,
+        needs: Set[str],
     ) -> State:
         """Return those of "loss", "accuracy" and "grad" that are in ``needs``.
 
@@ -85,15 +94,27 @@ class Measurements:
         """Return F_k(w), each client's mean loss over its training examples, [C] float64."""
         return self.plan(data, data.train, ids).means(w)["loss"]
 
-    def losses_of_several(self, data: FederatedDataset, ids: np.ndarray, models: Tensor) -> Tensor:
-        """Return F_k of several models [J, P], [C, J] float64; other measurements do not see them."""
+    def losses_of_several(
+        self,
+        data: FederatedDataset,
+        ids: np.ndarray,
+        models: Tensor,
+    ) -> Tensor:
+        """Return F_k of several models [J, P], [C, J] float64.
+
+        They are not kept for other measurements.
+        """
         plan = self.new_plan(data, ids)
         losses = [plan.means(w)["loss"] for w in models]
         return torch.stack(losses, 1)
 
     @torch.no_grad()
     def predictions(
-        self, data: FederatedDataset, w: Tensor, ids: np.ndarray, y: Tensor
+        self,
+        data: FederatedDataset,
+        w: Tensor,
+        ids: np.ndarray,
+        y: Tensor,
     ) -> Predictions:
         """Return the logits of a model w [P] on the training examples of the clients ``ids``.
 
@@ -171,7 +192,8 @@ class ExamplePlan:
         """
         sums = self.sums(w, hits)
         n = to_device(self.counts, sums[0].device, sums[0].dtype)
-        return {name: v / n for name, v in zip(("loss", "accuracy"), sums, strict=False)}
+        names = ("loss", "accuracy")
+        return {name: v / n for name, v in zip(names, sums, strict=False)}
 
     @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False) -> list[Tensor]:
@@ -190,12 +212,15 @@ class ExamplePlan:
         for model, known in self._known:
             if model() is w and len(known) > hits:
                 return known
-        kernel, shared = self._kernel, w.dim() == 1
+        kernel = self._kernel
+        shared = w.dim() == 1
 
         def measure() -> list[Tensor]:
             if kernel is not None:
                 return self._measure_compiled(kernel, w, hits)[0]
-            return self._flat_sums(w, hits) if shared else self._grouped_sums(w, hits)
+            if shared:
+                return self._flat_sums(w, hits)
+            return self._grouped_sums(w, hits)
 
         sums = self._within_memory(measure, 1 if shared else _GROUP)
         if shared:
@@ -247,7 +272,13 @@ class ExamplePlan:
         for values in zip(*measured, strict=True):
             examples = torch.cat(values).double()
             sums.append(
-                torch.segment_reduce(examples, "sum", lengths=lengths, initial=0, unsafe=True)
+                torch.segment_reduce(
+                    examples,
+                    "sum",
+                    lengths=lengths,
+                    initial=0,
+                    unsafe=True,
+                )
             )
         return sums
 
@@ -262,7 +293,8 @@ class ExamplePlan:
             real = group.weight > 0
             return [(v.double() * real).sum(1) for v in values]
 
-        totals = torch.zeros(1 + hits, len(self.ids), dtype=torch.float64, device=device)
+        shape = (1 + hits, len(self.ids))
+        totals = torch.zeros(shape, dtype=torch.float64, device=device)
         return self._add_up(list(totals), measure)
 
     def _grouped_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -280,7 +312,9 @@ class ExamplePlan:
         return losses.squeeze(1), gradients
 
     def _add_up(
-        self, totals: list[Tensor], measure: Callable[[_Group], Sequence[Tensor]]
+        self,
+        totals: list[Tensor],
+        measure: Callable[[_Group], Sequence[Tensor]],
     ) -> list[Tensor]:
         """Add what is measured of every group to ``totals``, [C, ...] each, and return them."""
         groups = self._groups()
@@ -291,7 +325,11 @@ class ExamplePlan:
         return totals
 
     def _measure_compiled(
-        self, kernel: DenseKernel, w: Tensor, hits: bool = False, gradients: bool = False
+        self,
+        kernel: DenseKernel,
+        w: Tensor,
+        hits: bool = False,
+        gradients: bool = False,
     ) -> tuple[list[Tensor], Tensor]:
         """Return sums as ``sums`` does, and with ``gradients`` those [C, P] of the mean losses."""
         pieces = self._pieces
@@ -353,7 +391,10 @@ class ExamplePlan:
             return work()
         if kernel is not None:
             return self.engine.within_memory(
-                work, "clients", lambda: self._clients_at_once(kernel), "one model does not fit"
+                work,
+                "clients",
+                lambda: self._clients_at_once(kernel),
+                "one model does not fit",
             )
         return self.engine.within_memory(
             work,
@@ -369,7 +410,11 @@ class ExamplePlan:
     def _examples_at_once(self, blocks: int) -> int:
         """Return the number of examples of some blocks."""
         values = max(1, prod(self.data.shape), self.task.traits.work_values)
-        block = max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
+        block = max(
+            1,
+            _BLOCK_VALUES // values,
+            min(_FEW_ROWS, _MOST_VALUES // values),
+        )
         return min(blocks * block, self.engine.limits.examples)
 
     def _groups(self) -> list[_Group]:

@@ -1,4 +1,4 @@
-"""Memory of this process and its device: how much is free, and which errors say that it has run out."""
+"""Memory of this process and its device: the free amount, and errors that mean it has run out."""
 
 import ctypes
 import errno
@@ -8,7 +8,10 @@ import sys
 import psutil
 import torch
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
+# from glibc's malloc.h
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_MAX = -4
 _MESSAGES = (  # of torch's RuntimeErrors
     "can't allocate memory",
     "not enough memory",
@@ -20,30 +23,33 @@ _MESSAGES = (  # of torch's RuntimeErrors
 
 
 class OutOfMemory(Exception):
-    """The smallest piece of work does not fit into memory; the message names it and how to make it smaller."""
+    """The smallest piece of work does not fit into memory; the message says how to shrink it."""
 
 
 def allocation_failed(error: BaseException) -> bool:
-    """Return whether an error is that memory could not be allocated: by torch, NumPy, compiled code or the system."""
+    """Return whether torch, NumPy, compiled code or the system could not allocate memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(
-        message in str(error).lower() for message in _MESSAGES
-    )
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error).lower()
+    return any(message in text for message in _MESSAGES)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how many bytes tensors on a device can take: free memory of the GPU, or main memory without swapping."""
+    """Return the bytes that tensors on a device can take: of a GPU, or main memory unswapped."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available)
     free, _ = torch.cuda.mem_get_info(device)
-    return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    reserved = torch.cuda.memory_reserved(device)
+    unused = reserved - torch.cuda.memory_allocated(device)
+    return int(free) + unused
 
 
 def keep_memory() -> None:
-    """Keep freed memory in this process instead of returning it to the system, if the allocator is glibc's.
+    """Keep freed memory in this process instead of returning it to the system (glibc only).
 
     Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared
     every time; docs/performance.md has measurements. Settings in MALLOC_* environment variables

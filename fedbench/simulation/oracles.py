@@ -31,8 +31,11 @@ class VmapOracle(Oracle):
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
         _, grads = self._differentiate(w, batch)
-        for v, g in zip(self.task.layout.views(w), grads, strict=True):
-            v.addcmul_(g, lr.view(-1, *[1] * (g.dim() - 1)), value=-1)
+        parameters = self.task.layout.views(w)
+
+        for v, g in zip(parameters, grads, strict=True):
+            rates = lr.reshape(-1, *[1] * (v.dim() - 1))
+            v.addcmul_(g, rates, value=-1)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
@@ -44,11 +47,13 @@ class VmapOracle(Oracle):
         Clients do not interact, so the gradient of the sum of their losses contains the gradient of
         each.
         """
-        leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
+        leaves = _leaves(self.task, w)
         with torch.enable_grad():
             logits = self.task.apply_each(leaves, batch.x, batch.key)
-            losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
-        return losses.detach(), torch.autograd.grad(losses, leaves, torch.ones_like(losses))
+            losses = _batch_losses(logits, batch)
+
+        ones = torch.ones_like(losses)
+        return losses.detach(), torch.autograd.grad(losses, leaves, ones)
 
 
 @dataclass(eq=False)
@@ -59,11 +64,13 @@ class LoopOracle(Oracle):
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        losses, gradients = [], []
+        losses = []
+        gradients = []
         for k, model in enumerate(w):
             loss, grads = self._differentiate(model, batch, k)
+            gradient = torch.cat([g.flatten() for g in grads])
             losses.append(loss)
-            gradients.append(torch.cat([g.flatten() for g in grads]))
+            gradients.append(gradient)
 
         return torch.stack(losses).unsqueeze(1), torch.stack(gradients)
 
@@ -71,21 +78,27 @@ class LoopOracle(Oracle):
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
         for k, model in enumerate(w):
             _, grads = self._differentiate(model, batch, k)
-            for v, g in zip(self.task.layout.views(model), grads, strict=True):
+            parameters = self.task.layout.views(model)
+            for v, g in zip(parameters, grads, strict=True):
                 v.addcmul_(g, lr[k], value=-1)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
-        return torch.stack([self.task.predict(*client) for client in zip(w, x, strict=True)])
+        logits = map(self.task.predict, w, x)
+        return torch.stack(list(logits))
 
-    def _differentiate(self, w: Tensor, batch: Batch, k: int) -> tuple[Tensor, Sequence[Tensor]]:
+    def _differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        k: int,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
-        # the leaves are the parameters, not w: differentiating through slices of w costs a full
-        # buffer per parameter
-        leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
+        leaves = _leaves(self.task, w)
+        x = self.task.images(batch.x[k])
         key = None if batch.key is None else batch.key[k]
         with torch.enable_grad():
-            logits = self.task.apply(leaves, self.task.images(batch.x[k]), key)
+            logits = self.task.apply(leaves, x, key)
             loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
         return loss.detach(), torch.autograd.grad(loss, leaves)
 
@@ -102,12 +115,13 @@ class DenseOracle(Oracle):
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
-        return self._gradient(*self._forward(w, batch.x), batch)
+        views, inputs, logits = self._forward(w, batch.x)
+        return self._gradient(views, inputs, logits, batch)
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         views, inputs, logits = self._forward(w, batch.x)
-        losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
+        losses = _batch_losses(logits, batch)
         return losses, self._gradient(views, inputs, logits, batch)
 
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
@@ -119,19 +133,28 @@ class DenseOracle(Oracle):
         views, inputs, logits = self._forward(w, batch.x)
         last = _residual(logits, batch.y, batch.weight * lr)
         for layer, h, d in _backward(views, inputs, last):
-            views[2 * layer].baddbmm_(d.transpose(1, 2), h, alpha=-1)
-            views[2 * layer + 1].sub_(d.sum(1))
+            weight = views[2 * layer]
+            bias = views[2 * layer + 1]
+            weight.baddbmm_(d.transpose(1, 2), h, alpha=-1)
+            bias.sub_(d.sum(1))
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
         return self._forward(w, x)[2]
 
-    def _forward(self, w: Tensor, x: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return weights and biases in turn, the inputs of the layers [A, B, ...], and the logits."""
+    def _forward(
+        self,
+        w: Tensor,
+        x: Tensor,
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Return the weights and biases in turn, the layers' inputs [A, B, ...], and the logits."""
         views = self.task.layout.views(w)
+        weights = views[::2]
+        biases = views[1::2]
+
         h = x.flatten(2)
         inputs: list[Tensor] = []
-        for weight, bias in zip(views[::2], views[1::2], strict=True):
+        for weight, bias in zip(weights, biases, strict=True):
             if inputs:
                 h.relu_()
             inputs.append(h)
@@ -139,14 +162,34 @@ class DenseOracle(Oracle):
         return views, inputs, h
 
     def _gradient(
-        self, views: list[Tensor], inputs: list[Tensor], logits: Tensor, batch: Batch
+        self,
+        views: list[Tensor],
+        inputs: list[Tensor],
+        logits: Tensor,
+        batch: Batch,
     ) -> Tensor:
         """Return the gradients [A, P]."""
         grads: list[Tensor] = []
-        for _, h, d in _backward(views, inputs, _residual(logits, batch.y, batch.weight)):
+        last = _residual(logits, batch.y, batch.weight)
+        for _, h, d in _backward(views, inputs, last):
             weight = torch.bmm(d.transpose(1, 2), h)
-            grads[:0] = [weight.flatten(1), d.sum(1)]
+            bias = d.sum(1)
+            grads[:0] = [weight.flatten(1), bias]
         return torch.cat(grads, 1)
+
+
+def _leaves(task: Task, w: Tensor) -> list[Tensor]:
+    """Return the parameters in w [..., P] as leaves of autograd.
+
+    Differentiating through slices of w instead would cost a full buffer per parameter.
+    """
+    return [v.detach().requires_grad_() for v in task.layout.views(w)]
+
+
+def _batch_losses(logits: Tensor, batch: Batch) -> Tensor:
+    """Return each client's weighted sum of the losses of its batch, [A, 1]."""
+    losses = example_losses(logits, batch.y, 2) * batch.weight
+    return losses.sum(1, keepdim=True)
 
 
 def _backward(
@@ -158,13 +201,16 @@ def _backward(
     """
     for layer in range(len(inputs) - 1, -1, -1):
         h = inputs[layer]
-        below = torch.bmm(d, views[2 * layer]).mul_(h > 0) if layer else d
+        below = d
+        if layer:
+            active = h > 0  # the derivative of ReLU
+            below = torch.bmm(d, views[2 * layer]).mul_(active)
         yield layer, h, d
         d = below
 
 
 def _residual(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Return the derivative of the loss by the logits [A, B, K], with weights [A, B] of the examples."""
+    """Return the derivative of the loss by the logits, [A, B, K]; ``weight`` is [A, B]."""
     label = y.unsqueeze(2)
     d = _softmax(logits)
     minus_one = d.new_full((), -1).expand(label.shape)

@@ -1,8 +1,8 @@
-"""One run in several processes: all run the same loop, and what is worked out for a part of it is shared out.
+"""One run in several processes, which all run the same loop and share the work of each round.
 
-Every process draws the same cohorts and takes the same steps of the server, so that only outcomes
-of local work and of measurements travel. What the parts are, and in which order they are added up,
-does not depend on the number of processes: neither do the results.
+Every process draws the same cohorts and takes the same steps of the server, so that only results of
+local work and of measurements travel. The parts of the work and the order in which their results
+are added up do not depend on the number of processes: neither do the results of the run.
 """
 
 import atexit
@@ -37,7 +37,7 @@ class Failure(NamedTuple):
 
 
 class Ranks:
-    """The processes that share a run, of which this is one: those that torchrun has started, or this one alone.
+    """The processes that share a run: those that torchrun has started, or this one alone.
 
     Args:
         device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and
@@ -54,17 +54,22 @@ class Ranks:
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
-        self.world_size, self.rank, self.device, self.sent = 1, 0, device, 0
+        self.world_size = 1
+        self.rank = 0
+        self.device = device
+        self.sent = 0
         self.raised: MemoryError | None = None
         if device is None:
             return
+
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
             # data or a round may take any time; a process that has ended is noticed by its
             # connections
             dist.init_process_group(backend, timeout=timedelta(days=7))
             atexit.register(dist.destroy_process_group)
-        self.world_size, self.rank = dist.get_world_size(), dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self.rank = dist.get_rank()
 
     def map(
         self,
@@ -74,7 +79,7 @@ class Ranks:
         store: Callable[[T, U], object] | None,
         at_once: int,
     ) -> list[U]:
-        """Return ``f`` of every item; the items are dealt out to the processes in their order, there and back.
+        """Return ``f`` of every item; the items are dealt out to the processes, there and back.
 
         An error of one process is raised in all, once they have stored the same results.
 
@@ -90,7 +95,10 @@ class Ranks:
             FailedElsewhere: If another error came up in another one.
         """
         if self.world_size == 1:
-            return run(f if store is None else lambda item: store(item, f(item)), items)
+            if store is None:
+                return run(f, items)
+            return run(lambda item: store(item, f(item)), items)
+
         errors: list[Exception] = []
 
         def attempt(item: T) -> U | None:
@@ -103,18 +111,20 @@ class Ranks:
                 return None
             return result
 
-        order = range(self.world_size)
-        dealt = list(zip(cycle([*order, *reversed(order)]), items, strict=False))
-        size = max(1, len(items)) if store is None else _HELD * self.world_size * at_once
+        ranks = range(self.world_size)
+        there_and_back = cycle([*ranks, *reversed(ranks)])
+        dealt = list(zip(there_and_back, items, strict=False))
+        size = max(1, len(items))
+        if store is not None:
+            size = _HELD * self.world_size * at_once
+
         results: list[Any] = []
         for start in range(0, len(items), size):
             batch = dealt[start : start + size]
-            local = run(attempt, [item for rank, item in batch if rank == self.rank])
-            failure = None
-            if errors:
-                message = f"{type(errors[0]).__name__}: {errors[0]}"
-                failure = Failure(allocation_failed(errors[0]), message)
-            gathered = self._exchange((local, failure))
+            own = [item for rank, item in batch if rank == self.rank]
+            local = run(attempt, own)
+
+            gathered = self._exchange((local, _failure(errors)))
             queues = [iter(part) for part, _ in gathered]
             for rank, item in batch:
                 result = next(queues[rank])
@@ -156,7 +166,7 @@ class Ranks:
         return self.broadcast(function() if self.rank == 0 else cast(T, None))
 
     def after_first(self, function: Callable[[], T]) -> T:
-        """Return what a function returns in this process; the others call it once the first has done so."""
+        """Return a function's result; the first process calls it before the others."""
         if self.rank > 0:
             self.broadcast(None)
         value = function()
@@ -165,7 +175,7 @@ class Ranks:
         return value
 
     def facts(self) -> dict[str, int]:
-        """Return the number of processes and the bytes that this one has sent; nothing if it is alone."""
+        """Return the number of processes and the bytes sent by this one; nothing if it is alone."""
         if self.world_size == 1:
             return {}
         return {"processes": self.world_size, "bytes_sent": self.sent}
@@ -192,16 +202,20 @@ class Ranks:
         """
         if self.world_size == 1:
             return signal
-        reports = self.all_gather(((round, repr(float(w.sum(dtype=torch.float64)))), signal))
+        total = float(w.sum(dtype=torch.float64))
+        state = round, repr(total)  # the text of NaN is equal to itself
+        reports = self.all_gather((state, signal))
         if len({state for state, _ in reports}) > 1:
             raise RuntimeError(
-                f"the processes have come to different models in round {round}; they need devices of the same kind, "
-                "and methods that draw random numbers from the keys that they are given"
+                f"the processes have come to different models in round {round}; they need devices "
+                "of the same kind, and methods that draw random numbers from the keys that they "
+                "are given"
             )
-        return next((number for _, number in reports if number is not None), None)
+        signals = (number for _, number in reports if number is not None)
+        return next(signals, None)
 
     def _exchange(self, value: T) -> list[T]:
-        """Return the values of the processes, in their order; the tensors in them travel as they are."""
+        """Return the values of the processes, in their order; tensors in them are not pickled."""
         file = BytesIO()
         packer = _Packer(file)
         packer.dump(value)
@@ -211,8 +225,9 @@ class Ranks:
         values: list[T] = []
         header = file.getvalue(), [(v.shape, v.dtype) for v in local]
         for rank, (pickled, forms) in enumerate(self.all_gather(header)):
+            own = rank == self.rank
             tensors = local
-            if rank != self.rank:
+            if not own:
                 tensors = [
                     torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forms
                 ]
@@ -220,13 +235,21 @@ class Ranks:
                 if v.nbytes:
                     with _reached():
                         dist.broadcast(v.view(-1).view(torch.uint8), rank)
-            values.append(
-                value if rank == self.rank else _Unpacker(BytesIO(pickled), tensors).load()
-            )
+            unpacker = _Unpacker(BytesIO(pickled), tensors)
+            values.append(value if own else unpacker.load())
         return values
 
 
 ALONE = Ranks()
+
+
+def _failure(errors: list[Exception]) -> Failure | None:
+    """Return the first of the errors of this process in the form that the others get."""
+    if not errors:
+        return None
+    error = errors[0]
+    message = f"{type(error).__name__}: {error}"
+    return Failure(allocation_failed(error), message)
 
 
 class _Packer(pickle.Pickler):
@@ -262,7 +285,8 @@ def _reached() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = re.sub(r"^\[\S*\] ", "", str(error).strip()).partition(". ")[0]
+        text = re.sub(r"^\[\S*\] ", "", str(error).strip())
+        reason = text.partition(". ")[0]
         raise LostProcess(
             f"another process of this run is gone ({reason}); run the same command again to resume"
         ) from error

@@ -64,16 +64,14 @@ class RoundPlan:
 
     def remembered(self, server: State) -> State:
         """Return the server's state after the round with what the scenario keeps and records."""
-        device = server["w"].device
-        notes = {
-            OWN + k: torch.tensor(v, dtype=torch.float64, device=device)
-            for k, v in self.notes.items()
-        }
+        notes = {}
+        for name, number in self.notes.items():
+            notes[OWN + name] = server["w"].new_tensor(number, dtype=torch.float64)
         return server | self.kept | notes
 
 
 class Attackers:
-    """Clients that count in no metric over clients, and what is reported of them; here there are none."""
+    """Clients that count in no metric over clients, and their report; here there are none."""
 
     @property
     def who(self) -> np.ndarray:
@@ -85,7 +83,11 @@ class Attackers:
         return data
 
     def measured(
-        self, models: Models, measurements: Measurements, data: FederatedDataset, judged: np.ndarray
+        self,
+        models: Models,
+        measurements: Measurements,
+        data: FederatedDataset,
+        judged: np.ndarray,
     ) -> dict[str, float]:
         """Return further columns of an evaluated round.
 
@@ -118,11 +120,11 @@ class Scenario:
         return {}
 
     def lasting(self, algo: Algorithm) -> Algorithm:
-        """Return the method with the states that the scenario keeps of the server and of every client."""
+        """Return the method with the states that the scenario keeps of server and clients."""
         return algo
 
     def reachable(self, round: int, able: np.ndarray) -> np.ndarray:
-        """Return ``able`` [N], the numbers of training examples, with 0 for clients that cannot be reached."""
+        """Return ``able`` [N], numbers of training examples, with 0 for unreachable clients."""
         return able
 
     def sampler(self, sampler: Sampler) -> Sampler:
@@ -135,9 +137,12 @@ class Scenario:
 
 
 def round_columns(server: State) -> dict[str, float]:
-    """Return the columns of the record that a scenario has left in the server's state: its entries that are numbers."""
-    own = {name: v for name, v in server.items() if name.startswith(OWN)}
-    return {name.removeprefix(OWN): float(v) for name, v in own.items() if v.dim() == 0}
+    """Return the numbers that a scenario has left in the server's state, as columns of a round."""
+    columns = {}
+    for name, v in server.items():
+        if name.startswith(OWN) and v.dim() == 0:
+            columns[name.removeprefix(OWN)] = float(v)
+    return columns
 
 
 def client_columns(server: State, ids: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,8 +15,8 @@ from torch.func import functional_call
 from fedbench.core.errors import RequestError
 from fedbench.models.base import FusedLayer, initial, traits_of
 
-# below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs
-# at [8264, 10] for the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
+# below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313
+# µs at [8264, 10] for the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
 FEW_CLASSES = 16
 
 
@@ -25,7 +25,7 @@ _DROPPING = (nn.RNNBase, nn.modules.dropout._DropoutNd)
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of a model's parameters in the flat vector: one after another, in the model's order."""
+    """The places of a model's parameters in the flat vector, in the model's order."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
@@ -39,7 +39,8 @@ class Layout:
         """Return the parameters in ``w [..., P]`` as views [..., *shape]."""
         lead = w.shape[:-1]
         parts = w.split_with_sizes(self.sizes, -1)
-        return [v.view(lead + s) for v, s in zip(parts, self.shapes, strict=True)]
+        shapes = (lead + shape for shape in self.shapes)
+        return list(map(Tensor.view, parts, shapes))
 
     def named(self, w: Tensor) -> dict[str, Tensor]:
         """Return the parameters in ``w [..., P]`` by name."""
@@ -51,14 +52,13 @@ class Layout:
         Raises:
             RequestError: If names or shapes differ from those of the model.
         """
-        want = dict(zip(self.names, self.shapes, strict=True))
-        got = {k: v.shape for k, v in parameters.items()}
-        if got != want:
-            show = [{k: list(s) for k, s in d.items()} for d in (got, want)]
+        got = {name: list(v.shape) for name, v in parameters.items()}
+        expected = dict(zip(self.names, map(list, self.shapes), strict=True))
+        if got != expected:
             raise RequestError(
-                f"the parameters do not match the model: got {show[0]}, expected {show[1]}"
+                f"the parameters do not match the model: got {got}, expected {expected}"
             )
-        return torch.cat([parameters[k].flatten() for k in self.names])
+        return torch.cat([parameters[name].flatten() for name in self.names])
 
 
 class Task:
@@ -78,41 +78,26 @@ class Task:
     """
 
     def __init__(
-        self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False
+        self,
+        model: nn.Module,
+        device: torch.device,
+        dtype: torch.dtype,
+        bf16: bool = False,
     ) -> None:
-        buffers = [k for k, _ in model.named_buffers()]
-        if buffers:
-            raise RequestError(
-                f"{type(model).__name__} has buffers ({', '.join(buffers[:3])}), which are not parameters and would "
-                "not be averaged; use GroupNorm instead of BatchNorm"
-            )
-        drawing = [
-            name
-            for name, m in model.named_modules()
-            if isinstance(m, _DROPPING) and (m.dropout if isinstance(m, nn.RNNBase) else m.p) > 0
-        ]
-        if drawing:
-            raise RequestError(
-                f"{type(model).__name__}.{drawing[0]} draws from torch's global generator, even when the model is "
-                "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set traits = "
-                "ModelTraits(random=True)"
-            )
-        named = list(model.named_parameters())
-        if not named:
-            raise RequestError(f"{type(model).__name__} has no parameters to train")
-        if frozen := [k for k, p in named if not p.requires_grad]:
-            raise RequestError(
-                f"{type(model).__name__} has frozen parameters ({', '.join(frozen[:3])}), and no part of a model "
-                "can be fixed here: every parameter is trained and sent; remove requires_grad_(False)"
-            )
-        self.model, self.device, self.dtype, self.bf16 = model, device, dtype, bf16
+        _check_model(model)
+        parameters = dict(model.named_parameters())
+        shapes = tuple(p.shape for p in parameters.values())
+        self.model = model
+        self.device = device
+        self.dtype = dtype
+        self.bf16 = bf16
         self.traits = traits_of(model)
-        self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
+        self.layout = Layout(tuple(parameters), shapes)
         self.size = sum(self.layout.sizes)  # P
         self._copies = threading.local()
 
     def images(self, x: Tensor) -> Tensor:
-        """Return images [B, channels, height, width] channels last on a CPU; other examples unchanged.
+        """Return images [B, channels, height, width] channels last on a CPU; others unchanged.
 
         A training step of the 3-block network took 0.55 of the time channels last, a forward pass
         0.25.
@@ -120,36 +105,56 @@ class Task:
         return channels_last(x) if x.dim() == 4 and not x.is_cuda else x
 
     def take_table(self) -> Tensor | None:
-        """Return the table that tokens are looked up in, and let go of it: every worker thread copies the model."""
+        """Return the table that tokens are looked up in, and let go of it.
+
+        Every worker thread copies the model, and would copy the table with it.
+        """
         table = self.traits.table
         if table is not None:
             self.traits = replace(self.traits, table=None)
-            self.model.traits = self.traits  # type: ignore[assignment]  # a plain attribute of the module
+            # a plain attribute of the module
+            self.model.traits = self.traits  # type: ignore[assignment]
         return table
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Return an initial model w [P], drawn on the CPU in float32 whatever the device and precision.
+        """Return an initial model w [P].
+
+        It is drawn on the CPU in float32, whatever the device and precision.
 
         Raises:
             RequestError: If a layer of an unknown kind has parameters.
         """
-        return self.layout.flatten(initial(self.model, generator)).to(self.device, self.dtype)
+        w = self.layout.flatten(initial(self.model, generator))
+        return w.to(self.device, self.dtype)
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
         return self.apply(self.layout.views(w), self.images(x))
 
-    def apply(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
-        """Return the logits of x under parameters in the model's order; ``key`` seeds the draws of a training step."""
+    def apply(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None = None,
+    ) -> Tensor:
+        """Return the logits of x under parameters in the model's order.
+
+        ``key`` seeds the draws of a training step.
+        """
         # functional_call puts the parameters into the module while it runs: one module per thread
         if not hasattr(self._copies, "model"):
             self._copies.model = copy.deepcopy(self.model)
         return self._call(self._copies.model, parameters, x, key)
 
     def apply_each(
-        self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits [A, B, ...] of x [A, B, ...] under each of A clients' parameters [A, ...], vectorised.
+        """Return the logits [A, B, ...] of x [A, B, ...] under parameters [A, ...] of A clients.
+
+        The forward pass is vectorised over the clients.
 
         Args:
             parameters: The parameters of the clients, in the model's order.
@@ -158,9 +163,9 @@ class Task:
         """
         if not hasattr(self._copies, "each"):
             self._copies.each = self._vectorised()
-        call = torch.vmap(
-            partial(self._call, self._copies.each), in_dims=(0, 0, None if key is None else 0)
-        )
+        forward = partial(self._call, self._copies.each)
+        key_dim = None if key is None else 0
+        call = torch.vmap(forward, in_dims=(0, 0, key_dim))
         logits: Tensor = call(parameters, x, key)
         return logits
 
@@ -173,12 +178,51 @@ class Task:
         return model
 
     def _call(
-        self, model: nn.Module, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None
+        self,
+        model: nn.Module,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None,
     ) -> Tensor:
         named = dict(zip(self.layout.names, parameters, strict=True))
+        args = (x,) if key is None else (x, key)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            logits: Tensor = functional_call(model, named, (x,) if key is None else (x, key))
+            logits: Tensor = functional_call(model, named, args)
         return logits.to(self.dtype)
+
+
+def _check_model(model: nn.Module) -> None:
+    """Refuse a model with buffers, draws from a global generator, or nothing to train."""
+    name = type(model).__name__
+    buffers = [k for k, _ in model.named_buffers()]
+    if buffers:
+        raise RequestError(
+            f"{name} has buffers ({', '.join(buffers[:3])}), which are not parameters and would "
+            "not be averaged; use GroupNorm instead of BatchNorm"
+        )
+
+    for place, module in model.named_modules():
+        if isinstance(module, _DROPPING) and _dropout_rate(module) > 0:
+            raise RequestError(
+                f"{name}.{place} draws from torch's global generator, even when the model is "
+                "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set "
+                "traits = ModelTraits(random=True)"
+            )
+
+    if not list(model.parameters()):
+        raise RequestError(f"{name} has no parameters to train")
+    frozen = [k for k, p in model.named_parameters() if not p.requires_grad]
+    if frozen:
+        raise RequestError(
+            f"{name} has frozen parameters ({', '.join(frozen[:3])}), and no part of a model can "
+            "be fixed here: every parameter is trained and sent; remove requires_grad_(False)"
+        )
+
+
+def _dropout_rate(
+    module: nn.RNNBase | nn.modules.dropout._DropoutNd,
+) -> float:
+    return module.dropout if isinstance(module, nn.RNNBase) else module.p
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -202,12 +246,19 @@ def example_losses(logits: Tensor, y: Tensor, lead: int) -> Tensor:
         lead: Number of leading dimensions of ``y`` that index examples; the others index tokens.
     """
     if logits.shape[-1] < FEW_CLASSES and not logits.is_cuda:
-        losses = torch.logsumexp(logits, -1) - logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+        of_label = logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+        losses = torch.logsumexp(logits, -1) - of_label
     else:
-        losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").view(y.shape)
+        rows = logits.flatten(0, -2)
+        losses = F.cross_entropy(rows, y.flatten(), reduction="none").view(y.shape)
     return over_tokens(losses, lead)
 
 
 def over_tokens(values: Tensor, lead: int) -> Tensor:
-    """Return the mean over the tokens of each example: values [..., L] -> [...] of ``lead`` dimensions."""
-    return values if values.dim() == lead else values.flatten(lead).mean(-1)
+    """Return the mean over the tokens of each example.
+
+    Values [..., L] become [...], with ``lead`` dimensions.
+    """
+    if values.dim() == lead:
+        return values
+    return values.flatten(lead).mean(-1)

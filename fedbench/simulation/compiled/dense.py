@@ -1,4 +1,4 @@
-"""Dense models in compiled code: whole local phases, and losses and gradients on the clients' own examples."""
+"""Dense models in compiled code: whole local phases, and losses and gradients on examples."""
 
 import ctypes
 import math
@@ -26,8 +26,11 @@ SHARE_BYTES = 2**24
 
 def _fields(pointers: str, integers: str, reals: str = "") -> list[tuple[str, Any]]:
     """Return the fields of a structure from their names, in this order."""
-    types = {ctypes.c_void_p: pointers, ctypes.c_int64: integers, ctypes.c_double: reals}
-    return [(name, type_) for type_, names in types.items() for name in names.split()]
+    fields: list[tuple[str, Any]] = []
+    fields += [(name, ctypes.c_void_p) for name in pointers.split()]
+    fields += [(name, ctypes.c_int64) for name in integers.split()]
+    fields += [(name, ctypes.c_double) for name in reals.split()]
+    return fields
 
 
 class Examples(ctypes.Structure):
@@ -53,7 +56,7 @@ class _Measurement(ctypes.Structure):
 
 
 class DenseKernel(DenseOracle):
-    """The compiled kernels for one model, and an oracle by them for local steps that they do not know.
+    """The compiled kernels for one model, and an oracle for steps that they do not know.
 
     Args:
         kernels: The loaded library.
@@ -72,19 +75,24 @@ class DenseKernel(DenseOracle):
         self._sum.argtypes = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * 3
         self._dtype = task.dtype
         self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
-        shapes = task.layout.shapes[::2]  # weights and biases alternate
-        self._sizes = np.array([shapes[0][1], *(shape[0] for shape in shapes)], dtype=np.int64)
+        weights = task.layout.shapes[::2]  # weights and biases alternate
+        inputs = weights[0][1]
+        outputs = [shape[0] for shape in weights]
+        self._sizes = np.array([inputs, *outputs], dtype=np.int64)
 
     def threads(self, examples: int, workers: int) -> int:
-        """Return how many of ``workers`` threads are worth their start for passes over a number of examples."""
+        """Return how many of ``workers`` threads are worth their start for some examples."""
         return 1 if examples * self.task.size <= _LITTLE else workers
 
     def reads(self, data: FederatedDataset) -> bool:
-        """Return whether the kernels can read a data set: numbers of the model's type or bytes, a label per example."""
-        numbers = data.x.dtype == self._dtype or (
-            data.x.dtype == torch.uint8 and data.mean is not None
-        )
-        return numbers and data.tokens is None and data.y.dim() == 1 and data.x.is_contiguous()
+        """Return whether the kernels can read a data set.
+
+        It has numbers of the model's type, or bytes, and one label per example.
+        """
+        if data.tokens is not None or data.y.dim() != 1 or not data.x.is_contiguous():
+            return False
+        pixels = data.x.dtype == torch.uint8 and data.mean is not None
+        return pixels or data.x.dtype == self._dtype
 
     @staticmethod
     def supports(step: Step) -> bool:
@@ -119,7 +127,9 @@ class DenseKernel(DenseOracle):
             info: Facts of the clients, leaves [C, 1].
         """
         assert isinstance(step, Descent) and step.opt.rule is not None
-        rule, train, counts = step.opt.rule, data.train, data.train.counts[ids]
+        rule = step.opt.rule
+        train = data.train
+        counts = train.counts[ids]
         rate = info.lr.double().flatten()
         if step.lr is not None:
             rate = torch.full_like(rate, step.lr)
@@ -169,17 +179,28 @@ class DenseKernel(DenseOracle):
         if isinstance(extra, GradientShift):
             shift = local[extra.name]
         elif isinstance(extra, ProximalTerm):
-            arguments = {"pull": extra.strength, "anchor": msg["w"].to(self._dtype).contiguous()}
-            shift = None if extra.offset is None else extra.strength * local[extra.offset]
+            arguments["pull"] = extra.strength
+            arguments["anchor"] = msg["w"].to(self._dtype).contiguous()
+            if extra.offset is not None:
+                shift = extra.strength * local[extra.offset]
         if shift is not None:
             arguments["shift"] = shift.to(self._dtype).expand_as(local["w"]).contiguous()
         return arguments
 
     def weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
-        """Return Σ ω_k v_k, ω [C] and v [C, P] of the model's type -> [P] float64, added in this order."""
-        weights, values = weights.double().contiguous(), values.contiguous()
+        """Return Σ ω_k v_k [P] in float64, added in the order of the clients.
+
+        The weights ω are [C], the values v [C, P] of the model's type.
+        """
+        weights = weights.double().contiguous()
+        values = values.contiguous()
         total = torch.empty(values.shape[1], dtype=torch.float64)
-        self._sum(*values.shape, weights.data_ptr(), values.data_ptr(), total.data_ptr())
+        self._sum(
+            *values.shape,
+            weights.data_ptr(),
+            values.data_ptr(),
+            total.data_ptr(),
+        )
         return total
 
     def measure(
@@ -235,21 +256,26 @@ class DenseKernel(DenseOracle):
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         clients, width = batch.y.shape
-        x = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous()
-        examples = self.examples(x, batch.y.flatten().contiguous())
+        x = batch.x.flatten(2).flatten(0, 1)
+        x = x.to(self._dtype).contiguous()
+        y = batch.y.flatten().contiguous()
+        weights = batch.weight.to(self._dtype).flatten().contiguous()
         sums, gradients = self.measure(
-            examples,
+            self.examples(x, y),
             torch.arange(len(x)),
             np.arange(clients) * width,
             np.full(clients, width),
             w,
-            weights=batch.weight.to(self._dtype).flatten().contiguous(),
+            weights=weights,
             gradients=True,
         )
         return sums.T.to(w.dtype), gradients
 
     def examples(self, x: Tensor, y: Tensor, data: FederatedDataset | None = None) -> Examples:
-        """Return the examples x [T, ...] with labels y [T]; bytes of ``data`` with factor and offset per channel."""
+        """Return the examples x [T, ...] with labels y [T], as the kernels read them.
+
+        The bytes of ``data`` come with a factor and an offset per channel.
+        """
         channels: dict[str, Any] = {}
         if x.dtype == torch.uint8 and data is not None:
             assert data.mean is not None and data.std is not None
@@ -259,22 +285,32 @@ class DenseKernel(DenseOracle):
                 "plane": x[0].numel() // len(data.mean),
             }
         return _passed(
-            Examples, layers=len(self._sizes) - 1, sizes=self._sizes, x=x, y=y, **channels
+            Examples,
+            layers=len(self._sizes) - 1,
+            sizes=self._sizes,
+            x=x,
+            y=y,
+            **channels,
         )
 
     def _rows(self, tensor: Tensor) -> Tensor:
-        """Return a tensor [C, P] of the model's type whose rows are contiguous, or all the same one."""
+        """Return a tensor [C, P] of the model's type with contiguous rows, or with one repeated."""
         tensor = tensor.to(self._dtype)
         return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
 
 def expressible(task: Task) -> bool:
-    """Return whether the kernels can carry out a task: a dense model in float32 or float64 on a CPU."""
-    on_cpu = task.device.type == "cpu" and not task.bf16
-    return task.traits.dense and on_cpu and task.dtype in (torch.float32, torch.float64)
+    """Return whether the kernels know a task: a dense model in float32 or float64 on a CPU."""
+    on_cpu = task.device.type == "cpu"
+    known_type = task.dtype in (torch.float32, torch.float64) and not task.bf16
+    return task.traits.dense and on_cpu and known_type
 
 
-def _call(function: Callable[..., int], examples: Examples, request: ctypes.Structure) -> None:
+def _call(
+    function: Callable[..., int],
+    examples: Examples,
+    request: ctypes.Structure,
+) -> None:
     """Call a kernel, which lets other threads of Python run meanwhile.
 
     Raises:

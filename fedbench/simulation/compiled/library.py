@@ -1,4 +1,7 @@
-"""The compiled kernels, built with the system's or an installed compiler on first use, kept in the user's cache."""
+"""The compiled kernels, built on first use and kept in the user's cache.
+
+They are built with the system's compiler or an installed one.
+"""
 
 import ctypes
 import hashlib
@@ -29,8 +32,14 @@ _FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
 )
-_PROCESSOR = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo
-_PIPED: dict[str, Any] = {"check": True, "capture_output": True, "text": True, "timeout": 900}
+# lines of /proc/cpuinfo
+_PROCESSOR = ("model name", "flags", "Features", "CPU part")
+_PIPED: dict[str, Any] = {
+    "check": True,
+    "capture_output": True,
+    "text": True,
+    "timeout": 900,
+}
 
 
 class Kernels(NamedTuple):
@@ -42,16 +51,21 @@ class Kernels(NamedTuple):
 
 @cache
 def kernels() -> Kernels:
-    """Return the compiled kernels of this machine; the first call on a machine compiles them, which takes seconds.
+    """Return the compiled kernels of this machine.
 
-    A compilation that fails is one line on stderr; runs then go without.
+    The first call on a machine compiles them, which takes seconds. If that fails, one line on
+    stderr says so, and runs go on without them.
     """
     compiler = _compiler()
     if compiler is None:
         missing = "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)"
-        return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
+        return Kernels(
+            None,
+            f"{missing}; to install one, run: {install_hint('compiler')}",
+        )
     try:
-        version = subprocess.run([*compiler, "--version"], **_PIPED).stdout.partition("\n")[0]
+        printed = subprocess.run([*compiler, "--version"], **_PIPED).stdout
+        version = printed.partition("\n")[0]
         path = _library_path(version)
         with FileLock(path.with_suffix(".lock")):  # another process may be compiling
             library = _built(path) or _build(compiler, path)
@@ -63,13 +77,14 @@ def kernels() -> Kernels:
             lines = [line for line in str(error.stderr).splitlines() if "error" in line]
             reason = ": ".join([f"{error.cmd[0]} failed", *lines[:1]])
         print(
-            f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr
+            f"fedbench: the kernels are not available, runs are slower: {reason}",
+            file=sys.stderr,
         )
         return Kernels(None, reason)
 
 
 def _compiler() -> list[str] | None:
-    """Return the command of a C++ compiler: $CXX, the system's, or the one in the package ziglang; None without one."""
+    """Return the command of a C++ compiler: $CXX, the system's, or ziglang's; None without one."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
         if compiler := shutil.which(name):
@@ -79,20 +94,25 @@ def _compiler() -> list[str] | None:
 
 
 def _library_path(version: str) -> Path:
-    """Return the path of the library without its checksum, in the user's cache, which only the user may enter.
+    """Return the path of the library without its checksum, in the user's cache.
 
-    It is named by all that the library depends on: its source, the flags, the compiler's version
-    and the processor.
+    Only the user may enter its directory. The library is named by everything that it depends on:
+    its source, the flags, the compiler's version and the processor.
     """
-    processor, info = f"{platform.machine()} {platform.processor()}", Path("/proc/cpuinfo")
+    processor = f"{platform.machine()} {platform.processor()}"
+    info = Path("/proc/cpuinfo")
     if info.exists():
         lines = info.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
         processor = "\n".join(line for line in lines if line.startswith(_PROCESSOR))
-    parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, version, processor)
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    directory = (
-        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedbench" / "kernels"
+    parts = (
+        _SOURCE.read_text(encoding="utf-8"),
+        *_FLAGS,
+        version,
+        processor,
     )
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    directory = cache.expanduser() / "fedbench" / "kernels"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if directory.stat().st_uid != os.getuid():
         raise PermissionError(
@@ -103,11 +123,14 @@ def _library_path(version: str) -> Path:
 
 
 def _built(path: Path) -> Path | None:
-    """Return the library whose name has its checksum: one that is cut off would end the process that loads it."""
-    libraries = path.parent.glob(f"{path.name}-*.so")
-    return next(
-        (library for library in libraries if library == _with_checksum(path, library)), None
-    )
+    """Return the library whose name has its checksum, or None.
+
+    A library that is cut off would end the process that loads it.
+    """
+    for library in path.parent.glob(f"{path.name}-*.so"):
+        if library == _with_checksum(path, library):
+            return library
+    return None
 
 
 def _with_checksum(path: Path, library: Path) -> Path:
@@ -115,14 +138,17 @@ def _with_checksum(path: Path, library: Path) -> Path:
 
 
 def _build(compiler: list[str], path: Path) -> Path:
-    # which builds its C++ library first
+    """Compile the library and return its path."""
+    # ziglang builds its C++ library first
     slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""
-    print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
+    print(
+        f"fedbench: compiling the kernels (once per machine{slow})",
+        file=sys.stderr,
+    )
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         library = Path(directory) / "kernels.so"
-        subprocess.run(
-            [*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(library)], **_PIPED
-        )
+        output = ["-shared", "-fPIC", str(_SOURCE), "-o", str(library)]
+        subprocess.run([*compiler, *_FLAGS, *output], **_PIPED)
         library.chmod(0o700)
         to_disk(library)
         return library.replace(_with_checksum(path, library))
