@@ -178,8 +178,8 @@ class Plan:
     """The places of the examples of a chunk in its batches.
 
     They do not depend on the order of the examples, so that a plan is computed once for each set of
-    clients. Batches are packed step by step; the clients
-    are ordered by falling τ, so that those still at work at step t are the first active[t].
+    clients. Batches are packed step by step. The clients are ordered by falling τ, so that those
+    still at work at step t are the first active[t].
 
     Args:
         ids: The clients [c], ordered by falling ``tau``.
@@ -199,10 +199,12 @@ class Plan:
         width = int(work.widths(n).max())
         per_epoch = -(-n // width)
         epochs = -(-tau // per_epoch)  # begun
+
         steps = np.arange(tau.max(initial=0))
         finished = np.searchsorted(tau[::-1], steps, side="right")
         self.active: list[int] = (len(ids) - finished).tolist()
-        starts = np.concatenate([[0], np.cumsum(self.active)])  # of a step, in the packed batches
+        # the first of the packed batches of each step
+        starts = np.concatenate([[0], np.cumsum(self.active)])
         self.shape = (int(starts[-1]), width)
 
         # a segment is an epoch of a client; the arrays below have an entry for each example in it
@@ -210,13 +212,15 @@ class Plan:
         segment = np.repeat(np.arange(len(client)), n[client])
         owner = client[segment]
         epoch = ragged_arange(epochs)[segment]
-        place = ragged_arange(n[client])
+        place = ragged_arange(n[client])  # in the client's shuffled examples
+
         batch, column = np.divmod(place, width)
         step = epoch * per_epoch[owner] + batch
         row = starts[np.minimum(step, len(steps))] + owner
         slot = row * width + column
         # a spare place takes the examples cut off by a limit on steps
-        slot[step >= tau[owner]] = starts[-1] * width
+        cut_off = step >= tau[owner]
+        slot[cut_off] = starts[-1] * width
         in_batch = np.minimum(width, n[owner] - batch * width)
 
         device = data.x.device
@@ -227,16 +231,23 @@ class Plan:
         self.epoch = to_device(epoch, device)
         self.segment = to_device(segment, device)
         self.slot = to_device(slot, device)
+
         first = np.cumsum(n) - n
         order = to_device(first[owner] + place, device)
         self.rows = data.train.of_clients(ids).index_select(0, order)
-        self.weight = self._pack(to_device(1.0 / in_batch, device, data.dtype))
+        weight = to_device(1.0 / in_batch, device, data.dtype)
+        self.weight = self._pack(weight)
+
         # bits of a hash that fit into int64 with a segment's number
         self.bits = 62 - len(client).bit_length()
+
         # examples in the batch of a client that is alone, by step: its short batches are not padded
         batch_of_step = steps % per_epoch[0]
-        self.lone = np.minimum(width, n[0] - batch_of_step * width).tolist()
-        self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch
+        left = n[0] - batch_of_step * width
+        self.lone = np.minimum(width, left).tolist()
+
+        # client and step of every batch
+        self.drawing: tuple[Tensor, Tensor] | None = None
         if work.random:
             clients = np.concatenate([ids[:k] for k in self.active])
             step_of_batch = np.repeat(steps, self.active)
@@ -246,19 +257,28 @@ class Plan:
             )
 
     def batches(
-        self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES
+        self,
+        seed: int,
+        round: int,
+        purpose: Purpose = Purpose.BATCHES,
     ) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, number of clients still at work) for every step of the round."""
-        order = self._shuffle(key(seed, purpose, round)) if self.shuffled else self.rows
+        order = self.rows
+        if self.shuffled:
+            order = self._shuffle(key(seed, purpose, round))
         rows = self._pack(order)
-        views = keys = None
+
+        views = None  # keys of the examples' augmentation
         if self.augment is not None:
             base = key(seed, Purpose.AUGMENT, purpose, round)
             views = self._pack(fold_in(base, self.epoch, order))
+        keys = None  # of the batches' draws in the model
         if self.drawing is not None:
-            keys = fold_in(key(seed, Purpose.MODEL, purpose, round), *self.drawing)
+            base = key(seed, Purpose.MODEL, purpose, round)
+            keys = fold_in(base, *self.drawing)
 
-        start = step = 0
+        start = 0
+        step = 0
         while step < len(self.active):
             active = self._active_at_once(step)
             block = slice(start, start + sum(active))
@@ -268,7 +288,10 @@ class Plan:
             features = self.data.features(rows[block], change).split(active)
             labels = self.data.labels(rows[block]).split(active)
             weights = self.weight[block].split(active)
-            draws = [None] * len(active) if keys is None else keys[block].split(active)
+            draws: Iterable[Tensor | None] = [None] * len(active)
+            if keys is not None:
+                draws = keys[block].split(active)
+
             steps = zip(active, features, labels, weights, draws, strict=True)
             for k, x, y, weight, drawn in steps:
                 if k == 1:
@@ -286,11 +309,13 @@ class Plan:
         The features of a block are gathered at once.
         """
         _, width = self.shape
-        batch_bytes = prod(self.data.shape) * self.data.dtype.itemsize * width
-        most = max(1, _BLOCK_BYTES // (batch_bytes * self.active[step]))
+        example_bytes = prod(self.data.shape) * self.data.dtype.itemsize
+        step_bytes = example_bytes * width * self.active[step]
+        most = max(1, _BLOCK_BYTES // step_bytes)
         return self.active[step : step + most]
 
     def _shuffle(self, base: int) -> Tensor:
+        """Return the rows of each segment in the order of their hashes."""
         hashes = fold_in(base, self.epoch, self.rows)
         keys = (self.segment << self.bits) | (hashes >> (63 - self.bits))
         order = torch.argsort(keys, stable=True)

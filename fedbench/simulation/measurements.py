@@ -212,6 +212,7 @@ class ExamplePlan:
         for model, known in self._known:
             if model() is w and len(known) > hits:
                 return known
+
         kernel = self._kernel
         shared = w.dim() == 1
 
@@ -369,8 +370,11 @@ class ExamplePlan:
                     rows[share] = measured[1]
 
             self.engine.map(measure, shares, store, self._threads)
-        by_client = [np.bincount(owner, values, len(self.ids)) for values in sums]
-        return [torch.from_numpy(values) for values in by_client], rows
+        by_client = []
+        for values in sums:
+            totals = np.bincount(owner, values, len(self.ids))
+            by_client.append(torch.from_numpy(totals))
+        return by_client, rows
 
     @cached_property
     def _pieces(self) -> _Pieces:
@@ -434,6 +438,7 @@ class ExamplePlan:
             length = np.minimum(self.counts[clients] - start, size)
             fitting = self._examples_at_once(_GROUP) // int(length.max())
             most = max(1, min(self.engine.cohort_size, fitting))
+
             for chunk in chunks(clients, np.ones_like(length), length, most):
                 members = clients[chunk]
                 count = length[chunk][:, None]
@@ -457,8 +462,11 @@ def _number_of_blocks(examples: int, most: int) -> int:
     It does not depend on the number of threads, since results depend on it by rounding.
     """
     least = max(1, -(-examples // most))
-    numbers = (-(-least // threads) * threads for threads in (8, 4, 2))
-    return next((n for n in numbers if examples >= n * _FEW_ROWS // 2), least)
+    for threads in (8, 4, 2):
+        number = -(-least // threads) * threads
+        if examples >= number * _FEW_ROWS // 2:
+            return number
+    return least
 
 
 def _per_example(logits: Tensor, y: Tensor, hits: bool, lead: int) -> list[Tensor]:
