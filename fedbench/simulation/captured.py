@@ -59,15 +59,28 @@ class CapturedOracle(Oracle):
 
         return self._run("grad", step, w, batch)[0]
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         losses, grads = self._run("loss_and_grad", self.oracle.loss_and_grad, w, batch)
         return losses, grads
 
-    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+    def descend_(
+        self,
+        w: Tensor,
+        batch: Batch,
+        lr: Tensor,
+    ) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
 
-        def step(w: Tensor, batch: Batch, lr: Tensor) -> Sequence[Tensor]:
+        def step(
+            w: Tensor,
+            batch: Batch,
+            lr: Tensor,
+        ) -> Sequence[Tensor]:
             self.oracle.descend_(w, batch, lr)
             return [w]
 
@@ -119,7 +132,11 @@ class CapturedOracle(Oracle):
                 self.graphs[signature] = Graph(replay, inputs, outputs)
         return results
 
-    def _outputs(self, results: Sequence[Tensor], first: Tensor) -> list[Tensor]:
+    def _outputs(
+        self,
+        results: Sequence[Tensor],
+        first: Tensor,
+    ) -> list[Tensor]:
         """Return shared memory for results; a result that is the first argument has its place."""
         outputs = []
         for k, v in enumerate(results):

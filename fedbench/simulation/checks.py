@@ -51,7 +51,10 @@ def _rules() -> dict[str, list[Rule]]:
     """Return by field the rules for the results of its function, one for each value."""
     path = Path(__file__).with_name("results.yaml")
     fields = from_yaml(path.read_text(encoding="utf-8"))
-    return {field: [Rule(**rule) for rule in rules] for field, rules in fields.items()}
+    rules = {}
+    for field, values in fields.items():
+        rules[field] = [Rule(**value) for value in values]
+    return rules
 
 
 def checked(part: Any, path: str = "") -> Any:

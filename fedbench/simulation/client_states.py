@@ -108,7 +108,12 @@ class StateAllocator:
                 packed[f"{name}/first"] = first
         return packed
 
-    def unpacked(self, packed: State, fresh: State, count: int) -> State:
+    def unpacked(
+        self,
+        packed: State,
+        fresh: State,
+        count: int,
+    ) -> State:
         """Return the states of ``count`` clients from the form of a checkpoint.
 
         Args:

@@ -82,7 +82,12 @@ class CohortResult:
         self._next = 0
         self._lock = threading.Lock()
 
-    def store(self, total: State, rows: Tensor | slice, some: State) -> None:
+    def store(
+        self,
+        total: State,
+        rows: Tensor | slice,
+        some: State,
+    ) -> None:
         """Copy what the clients at ``rows`` have to their places in ``total``."""
         for name, v in some.items():
             if name not in total:
@@ -90,7 +95,11 @@ class CohortResult:
                 total.setdefault(name, place)  # if two threads allocate, one tensor is kept
             total[name][rows] = v
 
-    def add(self, item: tuple[int, Part], result: PartResult) -> None:
+    def add(
+        self,
+        item: tuple[int, Part],
+        result: PartResult,
+    ) -> None:
         """Store the result of a numbered part, and add its sums to those of the parts before."""
         number, part = item
         self.store(self.after, part.rows, result.after)
@@ -161,7 +170,12 @@ class Cohort:
         self.purpose = purpose
         self._parts: tuple[bool, Limits, list[Part]] | None = None
 
-    def info(self, weights: str, round: int, probe: State | None = None) -> ClientInfo:
+    def info(
+        self,
+        weights: str,
+        round: int,
+        probe: State | None = None,
+    ) -> ClientInfo:
         """Return the facts of the cohort, leaves [C].
 
         ``weights``, "size" or "uniform", decides the aggregation weights p.
@@ -270,7 +284,11 @@ class Cohort:
             return kernel.weighted_sum(weights, values)
         return weighted_sum(weights, values)
 
-    def _cut(self, compiled: bool, positions: np.ndarray) -> list[Part]:
+    def _cut(
+        self,
+        compiled: bool,
+        positions: np.ndarray,
+    ) -> list[Part]:
         """Return the clients at ``positions`` in parts; those of the whole cohort are kept.
 
         They are cut again once an allocation error has lowered what is done at once.
@@ -296,7 +314,11 @@ class Cohort:
             self._parts = compiled, limits, parts
         return parts
 
-    def _shares(self, kernel: DenseKernel, cost: np.ndarray) -> list[np.ndarray]:
+    def _shares(
+        self,
+        kernel: DenseKernel,
+        cost: np.ndarray,
+    ) -> list[np.ndarray]:
         """Return the clients of each call of compiled code, given the costs of all clients [C]."""
         most = min(kernel.most_clients, self.engine.limits.clients)
         clients = len(cost)
@@ -327,7 +349,12 @@ class Part:
         rows: The positions, on the device of the data; a slice if they are consecutive.
     """
 
-    def __init__(self, cohort: Cohort, positions: np.ndarray, compiled: bool) -> None:
+    def __init__(
+        self,
+        cohort: Cohort,
+        positions: np.ndarray,
+        compiled: bool,
+    ) -> None:
         self.cohort = cohort
         self.positions = positions
         self.ids = cohort.ids[positions]
@@ -335,16 +362,19 @@ class Part:
         self.kernel = cohort.engine.kernel if compiled else None
         self.rows: Tensor | slice = to_device(positions, cohort.data.x.device)
         if (np.diff(positions) == 1).all():
-            self.rows = slice(int(positions[0]), int(positions[-1]) + 1)
+            first, last = int(positions[0]), int(positions[-1])
+            self.rows = slice(first, last + 1)
 
     @cached_property
     def _plan(self) -> Plan:
-        return Plan(self.ids, self.tau, self.cohort.data, self.cohort.work)
+        cohort = self.cohort
+        return Plan(self.ids, self.tau, cohort.data, cohort.work)
 
     @cached_property
     def _examples(self) -> ExamplePlan:
         """The clients' training examples, on which their own models are measured."""
-        return self.cohort.measurements.new_plan(self.cohort.data, self.ids, threads=False)
+        cohort = self.cohort
+        return cohort.measurements.new_plan(cohort.data, self.ids, threads=False)
 
     def local_phase(
         self,

@@ -24,7 +24,11 @@ class SplitSums(NamedTuple):
     correct: np.ndarray  # correct ones; for sequences the sum of their fractions of correct tokens
     loss: np.ndarray  # sums of losses, in nats
 
-    def metrics(self, split: str, prefix: str) -> dict[str, float]:
+    def metrics(
+        self,
+        split: str,
+        prefix: str,
+    ) -> dict[str, float]:
         """Return the loss of the split, "test" or "val", and its accuracies, prefixed."""
         tested = self.n > 0
         n = self.n[tested]
@@ -130,8 +134,9 @@ def evaluate(
 
     def measure(rows: Rows, clients: np.ndarray) -> SplitSums:
         sums = measurements.plan(data, rows, clients).sums(w, hits=True)
-        loss, correct = [np.broadcast_to(v.cpu().numpy(), len(ids)) for v in sums]
-        return SplitSums(rows.counts[ids], correct, loss)
+        n = rows.counts[ids]
+        loss, correct = [np.broadcast_to(v.cpu().numpy(), n.shape) for v in sums]
+        return SplitSums(n, correct, loss)
 
     validation = None
     if data.validation is not None:
@@ -153,7 +158,11 @@ def evaluate(
     )
 
 
-def weighted_tail(values: np.ndarray, percent: float, weights: np.ndarray) -> float:
+def weighted_tail(
+    values: np.ndarray,
+    percent: float,
+    weights: np.ndarray,
+) -> float:
     """Return the weighted mean of the lowest max(1, floor(p N / 100)) values.
 
     Clients that are tied at the edge of the tail share the places that are left: all of them belong

@@ -384,7 +384,12 @@ def _descend(
     return local
 
 
-def start_local(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
+def start_local(
+    algo: Algorithm,
+    msg: State,
+    clients: State,
+    info: ClientInfo,
+) -> State:
     """Return the local variables before the first step, [C, ...]; leaves of ``info`` are [C, 1]."""
     count = len(info.id)
     variables = algo.start(msg, clients, info)

@@ -63,7 +63,12 @@ def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator
 
 
 @torch.no_grad()
-def run_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
+def run_round(
+    simulation: Simulation,
+    t: int,
+    stage: Stage,
+    snapshot: Snapshot,
+) -> Snapshot:
     """Return the snapshot after round ``t`` of a stage: select, broadcast, train, aggregate."""
     if t == 0:
         snapshot = set_up(simulation, stage, snapshot)
@@ -84,7 +89,9 @@ def run_round(simulation: Simulation, t: int, stage: Stage, snapshot: Snapshot) 
     # where uploads are averaged, they are averages by now
     server = algo.averaging.step(server, uploads, info)
     snapshot = end_round(participants, stage, server)
-    return snapshot if stage.after is None else change_labels(simulation, stage.after, t, snapshot)
+    if stage.after is not None:
+        snapshot = change_labels(simulation, stage.after, t, snapshot)
+    return snapshot
 
 
 class Snapshot(NamedTuple):
@@ -278,7 +285,12 @@ class Participants:
         bytes_down: Bytes that the server has sent to them in it.
     """
 
-    def __init__(self, simulation: Simulation, plan: RoundPlan, before: Snapshot) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        plan: RoundPlan,
+        before: Snapshot,
+    ) -> None:
         self.simulation = simulation
         self.plan = plan
         self.before = before
@@ -314,21 +326,26 @@ class Participants:
         cohort = self.cohort
         measurements = self.simulation.measurements
         probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
-        measured = {k: v for k, v in probe.items() if v.dim() == 1}  # gradients are uploads
-        self.bytes_up += nbytes(measured)
+        numbers = {k: v for k, v in probe.items() if v.dim() == 1}  # gradients are uploads
+        self.bytes_up += nbytes(numbers)
         if "loss_init" in algo.needs:
-            probe["loss_init"] = self.simulation.initial_losses[to_device(cohort.ids, w.device)]
+            ids = to_device(cohort.ids, w.device)
+            probe["loss_init"] = self.simulation.initial_losses[ids]
         probe = self.plan.reported(cohort.ids, probe)
         info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info
 
-        numbers = algo.instruct(self.server, info)
-        of_one_client = nbytes({k: v[:1] for k, v in numbers.items()})
-        self.bytes_down += of_one_client * len(self.plan.receivers)
-        return replace(info, probe=probe | numbers)
+        instructions = algo.instruct(self.server, info)
+        of_one_client = {k: v[:1] for k, v in instructions.items()}
+        self.bytes_down += nbytes(of_one_client) * len(self.plan.receivers)
+        return replace(info, probe=probe | instructions)
 
-    def train(self, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+    def train(
+        self,
+        message: State,
+        info: ClientInfo,
+    ) -> tuple[State, ClientInfo]:
         """Carry out the local work, and write the new client states to their places.
 
         Returns:
@@ -442,7 +459,12 @@ def end_round(participants: Participants, stage: Stage, server: State) -> Snapsh
     )
 
 
-def change_labels(simulation: Simulation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
+def change_labels(
+    simulation: Simulation,
+    after: After,
+    t: int,
+    snapshot: Snapshot,
+) -> Snapshot:
     """Return the snapshot with the states and labels that a stage changes after its round ``t``."""
     data = snapshot.data
     clients = snapshot.clients

@@ -6,7 +6,7 @@ Each of them is carried out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import NamedTuple, TypeVar
 from weakref import ref
@@ -27,7 +27,8 @@ T = TypeVar("T")
 # values of the features in one block: what is computed from them should stay in the cache
 _BLOCK_VALUES = 2**19
 # a block has at least this many examples, unless they take more values than that
-_FEW_ROWS, _MOST_VALUES = 64, 2**25
+_FEW_ROWS = 64
+_MOST_VALUES = 2**25
 _GROUP = 8  # blocks' worth of examples of several clients, each with a model of its own
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 _PIECE = 4096  # examples of a client that one call of compiled code measures
@@ -49,7 +50,12 @@ class Measurements:
         self.engine = engine
         self._plans: list[ExamplePlan] = []
 
-    def plan(self, data: FederatedDataset, rows: Rows, ids: np.ndarray) -> ExamplePlan:
+    def plan(
+        self,
+        data: FederatedDataset,
+        rows: Rows,
+        ids: np.ndarray,
+    ) -> ExamplePlan:
         """Return the plan of the training, test or validation examples of clients [C]."""
         for plan in self._plans:
             if plan.data is data and plan.rows is rows and np.array_equal(plan.ids, ids):
@@ -90,7 +96,12 @@ class Measurements:
             probe |= plan.means(w, hits="accuracy" in needs)
         return {k: v for k, v in probe.items() if k in needs}
 
-    def mean_losses(self, data: FederatedDataset, ids: np.ndarray, w: Tensor) -> Tensor:
+    def mean_losses(
+        self,
+        data: FederatedDataset,
+        ids: np.ndarray,
+        w: Tensor,
+    ) -> Tensor:
         """Return F_k(w), each client's mean loss over its training examples, [C] float64."""
         return self.plan(data, data.train, ids).means(w)["loss"]
 
@@ -196,7 +207,11 @@ class ExamplePlan:
         return {name: v / n for name, v in zip(names, sums, strict=False)}
 
     @torch.no_grad()
-    def sums(self, w: Tensor, hits: bool = False) -> list[Tensor]:
+    def sums(
+        self,
+        w: Tensor,
+        hits: bool = False,
+    ) -> list[Tensor]:
         """Return each client's sum of losses and, with ``hits`` or if known, its correct examples.
 
         They are [C] float64 each. The sums of one model are computed once. It is recognised as an
@@ -251,18 +266,19 @@ class ExamplePlan:
     def logits(self, w: Tensor) -> Tensor:
         """Return the outputs of one model w [P], [M, classes]."""
 
-        def predict(rows: Tensor) -> Tensor:
-            return self.task.predict(w, self.data.features(rows))
-
         def predict_all() -> Tensor:
             blocks = self.index.split(self._examples_at_once(1))
-            return torch.cat(self.engine.map(predict, blocks))
+            logits = self.engine.map(partial(self._predict, w), blocks)
+            return torch.cat(logits)
 
         return self._within_memory(predict_all, 1)
 
+    def _predict(self, w: Tensor, rows: Tensor) -> Tensor:
+        return self.task.predict(w, self.data.features(rows))
+
     def _flat_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
         def measure(rows: Tensor) -> list[Tensor]:
-            logits = self.task.predict(w, self.data.features(rows))
+            logits = self._predict(w, rows)
             return _per_example(logits, self.data.labels(rows), hits, 1)
 
         number = _number_of_blocks(len(self.index), self._examples_at_once(1))
@@ -271,16 +287,14 @@ class ExamplePlan:
         lengths = to_device(self.counts, self.index.device)
         sums = []
         for values in zip(*measured, strict=True):
-            examples = torch.cat(values).double()
-            sums.append(
-                torch.segment_reduce(
-                    examples,
-                    "sum",
-                    lengths=lengths,
-                    initial=0,
-                    unsafe=True,
-                )
+            of_clients = torch.segment_reduce(
+                torch.cat(values).double(),
+                "sum",
+                lengths=lengths,
+                initial=0,
+                unsafe=True,
             )
+            sums.append(of_clients)
         return sums
 
     def _grouped_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
@@ -388,7 +402,11 @@ class ExamplePlan:
         counts = np.minimum(self.counts[owner] - first, _PIECE)
         return _Pieces(owner, self._starts[owner] + first, counts)
 
-    def _within_memory(self, work: Callable[[], T], blocks: int) -> T:
+    def _within_memory(
+        self,
+        work: Callable[[], T],
+        blocks: int,
+    ) -> T:
         """Return ``work()``; if memory runs out, it measures fewer clients or examples at once."""
         kernel = self._kernel
         if not self._threads:
@@ -414,11 +432,8 @@ class ExamplePlan:
     def _examples_at_once(self, blocks: int) -> int:
         """Return the number of examples of some blocks."""
         values = max(1, prod(self.data.shape), self.task.traits.work_values)
-        block = max(
-            1,
-            _BLOCK_VALUES // values,
-            min(_FEW_ROWS, _MOST_VALUES // values),
-        )
+        few = min(_FEW_ROWS, _MOST_VALUES // values)
+        block = max(1, few, _BLOCK_VALUES // values)
         return min(blocks * block, self.engine.limits.examples)
 
     def _groups(self) -> list[_Group]:
@@ -469,7 +484,12 @@ def _number_of_blocks(examples: int, most: int) -> int:
     return least
 
 
-def _per_example(logits: Tensor, y: Tensor, hits: bool, lead: int) -> list[Tensor]:
+def _per_example(
+    logits: Tensor,
+    y: Tensor,
+    hits: bool,
+    lead: int,
+) -> list[Tensor]:
     """Return the loss of each example and, with ``hits``, whether it is correct.
 
     Of a sequence it is the share of correct tokens.

@@ -23,12 +23,22 @@ class VmapOracle(Oracle):
 
     task: Task
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         losses, grads = self._differentiate(w, batch)
-        return losses, torch.cat([g.flatten(1) for g in grads], 1)
+        gradients = torch.cat([g.flatten(1) for g in grads], 1)
+        return losses, gradients
 
-    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+    def descend_(
+        self,
+        w: Tensor,
+        batch: Batch,
+        lr: Tensor,
+    ) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
         _, grads = self._differentiate(w, batch)
         parameters = self.task.layout.views(w)
@@ -41,7 +51,11 @@ class VmapOracle(Oracle):
         """Return the logits [A, B, classes]."""
         return self.task.apply_each(self.task.layout.views(w), x)
 
-    def _differentiate(self, w: Tensor, batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+    def _differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the losses [A, 1] and the gradients of the parameters [A, ...].
 
         Clients do not interact, so the gradient of the sum of their losses contains the gradient of
@@ -62,7 +76,11 @@ class LoopOracle(Oracle):
 
     task: Task
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         losses = []
         gradients = []
@@ -74,7 +92,12 @@ class LoopOracle(Oracle):
 
         return torch.stack(losses).unsqueeze(1), torch.stack(gradients)
 
-    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+    def descend_(
+        self,
+        w: Tensor,
+        batch: Batch,
+        lr: Tensor,
+    ) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
         for k, model in enumerate(w):
             _, grads = self._differentiate(model, batch, k)
@@ -118,13 +141,22 @@ class DenseOracle(Oracle):
         views, inputs, logits = self._forward(w, batch.x)
         return self._gradient(views, inputs, logits, batch)
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         views, inputs, logits = self._forward(w, batch.x)
         losses = _batch_losses(logits, batch)
         return losses, self._gradient(views, inputs, logits, batch)
 
-    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+    def descend_(
+        self,
+        w: Tensor,
+        batch: Batch,
+        lr: Tensor,
+    ) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
 
         The update uses the products that would give the gradient; the gradient itself is not

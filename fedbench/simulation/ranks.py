@@ -126,16 +126,30 @@ class Ranks:
 
             gathered = self._exchange((local, _failure(errors)))
             queues = [iter(part) for part, _ in gathered]
-            for rank, item in batch:
-                result = next(queues[rank])
-                if store is None:
-                    results.append(result)
-                elif result is not None and rank != self.rank:
-                    store(item, result)
+            ordered = [next(queues[rank]) for rank, _ in batch]
+            if store is None:
+                results += ordered
+            else:
+                self._store_others(batch, ordered, store)
             self._raise_first([failure for _, failure in gathered], errors)
         return results
 
-    def _raise_first(self, failures: list[Failure | None], errors: list[Exception]) -> None:
+    def _store_others(
+        self,
+        batch: list[tuple[int, T]],
+        results: list[U | None],
+        store: Callable[[T, U], object],
+    ) -> None:
+        """Store the results of items that other processes have finished."""
+        for (rank, item), result in zip(batch, results, strict=True):
+            if result is not None and rank != self.rank:
+                store(item, result)
+
+    def _raise_first(
+        self,
+        failures: list[Failure | None],
+        errors: list[Exception],
+    ) -> None:
         """Raise the first error of any process, if there is one.
 
         Args:
@@ -189,7 +203,12 @@ class Ranks:
             dist.all_gather_object(values, value)
         return values
 
-    def agreed(self, round: int, w: Tensor, signal: int | None) -> int | None:
+    def agreed(
+        self,
+        round: int,
+        w: Tensor,
+        signal: int | None,
+    ) -> int | None:
         """Return a signal that has come to any of the processes after a round, or None.
 
         Args:

@@ -123,7 +123,11 @@ class Scenario:
         """Return the method with the states that the scenario keeps of server and clients."""
         return algo
 
-    def reachable(self, round: int, able: np.ndarray) -> np.ndarray:
+    def reachable(
+        self,
+        round: int,
+        able: np.ndarray,
+    ) -> np.ndarray:
         """Return ``able`` [N], numbers of training examples, with 0 for unreachable clients."""
         return able
 

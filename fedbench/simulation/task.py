@@ -129,7 +129,8 @@ class Task:
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
-        return self.apply(self.layout.views(w), self.images(x))
+        parameters = self.layout.views(w)
+        return self.apply(parameters, self.images(x))
 
     def apply(
         self,

@@ -24,7 +24,11 @@ _LITTLE = 2**23
 SHARE_BYTES = 2**24
 
 
-def _fields(pointers: str, integers: str, reals: str = "") -> list[tuple[str, Any]]:
+def _fields(
+    pointers: str,
+    integers: str,
+    reals: str = "",
+) -> list[tuple[str, Any]]:
     """Return the fields of a structure from their names, in this order."""
     fields: list[tuple[str, Any]] = []
     fields += [(name, ctypes.c_void_p) for name in pointers.split()]
@@ -89,7 +93,8 @@ class DenseKernel(DenseOracle):
 
         It has numbers of the model's type, or bytes, and one label per example.
         """
-        if data.tokens is not None or data.y.dim() != 1 or not data.x.is_contiguous():
+        one_label = data.tokens is None and data.y.dim() == 1
+        if not one_label or not data.x.is_contiguous():
             return False
         pixels = data.x.dtype == torch.uint8 and data.mean is not None
         return pixels or data.x.dtype == self._dtype
@@ -172,7 +177,12 @@ class DenseKernel(DenseOracle):
         _call(self._descend, self.examples(data.x, data.y, data), phase)
         return local | last
 
-    def _extra(self, extra: Extra | None, msg: State, local: State) -> dict[str, Any]:
+    def _extra(
+        self,
+        extra: Extra | None,
+        msg: State,
+        local: State,
+    ) -> dict[str, Any]:
         """Return the arguments for a term that is added to the gradient."""
         arguments: dict[str, Any] = {}
         shift = None
@@ -253,7 +263,11 @@ class DenseKernel(DenseOracle):
 
     grad = Oracle.grad
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         clients, width = batch.y.shape
         x = batch.x.flatten(2).flatten(0, 1)
@@ -271,7 +285,12 @@ class DenseKernel(DenseOracle):
         )
         return sums.T.to(w.dtype), gradients
 
-    def examples(self, x: Tensor, y: Tensor, data: FederatedDataset | None = None) -> Examples:
+    def examples(
+        self,
+        x: Tensor,
+        y: Tensor,
+        data: FederatedDataset | None = None,
+    ) -> Examples:
         """Return the examples x [T, ...] with labels y [T], as the kernels read them.
 
         The bytes of ``data`` come with a factor and an offset per channel.
