@@ -1,9 +1,7 @@
 """FedAdagrad, FedAdam, FedYogi and FedAMS: worked steps, and torch's Adam, in float64."""
 
-from itertools import pairwise
-
 import torch
-from tools import close, federation, make, snapshots
+from tools import close, federation, make
 from toy_problems import apart, cohort, start_of, trained, updated
 
 from fedbench.simulation.local_work import LocalWork
@@ -26,13 +24,6 @@ def test_fedams_begins_as_fedadam():
     shared = {"beta2": 0.99, "tau": 1e-3, "weights": "size"}
     ours = ("fedams", {"option": 2, **shared})
     assert apart(ours, ("fedadam", {"v0": 0.0, **shared}), rounds=1) < 1e-10
-
-
-def test_the_denominator_of_fedams_never_falls():
-    servers = [s.server for s in snapshots(make("fedams", beta2=0.1), federation(), rounds=10)]
-    assert any((b["v"] < a["v"]).any() for a, b in pairwise(servers[1:]))
-    assert all((b["v_max"] >= a["v_max"]).all() for a, b in pairwise(servers))
-    assert all((s["v_max"] >= 1e-3).all() for s in servers[1:])
 
 
 def test_fedyogi_keeps_v_where_it_equals_the_square():

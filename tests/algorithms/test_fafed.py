@@ -14,7 +14,6 @@ from toy_problems import (
     cohort,
     distance,
     models,
-    on_linear_losses,
     run_on,
     trained,
     updated,
@@ -103,12 +102,3 @@ def test_the_mean_momentum_is_the_mean_gradient(name):
             for w, (x, y) in zip(s.clients["prev"].numpy(), clients, strict=True)
         ]
         assert close(s.server["m"], torch.from_numpy(np.mean(gradients, 0)), 1e-10)
-
-
-def test_the_rate_decays_with_the_steps():
-    """η_t = η/(w + t)^(1/3), t over all steps: with α = 1 and a constant gradient the path is their sum."""
-    work = LocalWork(lr=0.3, batch_size=None, steps=3)
-    algo = make("stem", alpha=1.0, decay_w=1.0)
-    seen = models(on_linear_losses(algo, work, [[2.0], [2.0]], rounds=2))
-    rates = 0.3 / (1 + np.arange(7)) ** (1 / 3)  # t = 0 is the first exchange
-    assert seen == pytest.approx([0, -2 * rates[:4].sum(), -2 * rates.sum()], rel=1e-12)

@@ -1,9 +1,8 @@
 """FedAvg, and the settings in which other methods are FedAvg, in float64."""
 
 import pytest
-import torch
-from tools import any_solver, close, federation, make, share, task_for
-from toy_problems import BATCHES, DRAWN, UNIFORM, apart, on_linear_losses, start_of, trained
+from tools import any_solver, close, federation, make, share
+from toy_problems import BATCHES, DRAWN, UNIFORM, apart, on_linear_losses
 
 from fedbench.core.optim import sgd
 from fedbench.simulation.local_work import LocalWork
@@ -81,22 +80,6 @@ def test_qfedavg_without_fairness_is_uniform_fedavg_for_any_lipschitz_constant(s
         method = ("qfedavg", {"q": 0.0, "L": constant})
         assert apart(method, ("fedavg", UNIFORM), **how) < 1e-10
         assert apart(method, "fedavg", **how) > 1e-3
-
-
-def test_fedavg_with_one_full_batch_step_is_gradient_descent():
-    data = federation()
-    task = task_for(data)
-    w = start_of(data).requires_grad_()
-    rows = data.train.index
-
-    for _ in range(7):  # Σ p_k F_k is the mean over all examples
-        logits = task.predict(w, data.x[rows])
-        loss = torch.nn.functional.cross_entropy(logits, data.y[rows])
-        gradient = torch.autograd.grad(loss, w)[0]
-        w = (w - 0.3 * gradient).detach().requires_grad_()
-
-    ours = trained("fedavg", data, work=LocalWork(0.3, None), rounds=7)
-    assert close(ours, w.detach(), 1e-12)
 
 
 def test_fedavgm_has_a_stationary_step_of_ten_times_fedavgs():

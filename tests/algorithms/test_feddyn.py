@@ -5,7 +5,6 @@ import pytest
 import torch
 from tools import close, deployed, federation, make, snapshots
 from toy_problems import (
-    DRAWN,
     FEDAVG,
     FULL,
     QUADRATIC,
@@ -25,15 +24,6 @@ def test_three_rounds_by_hand():
     """F = w²/2 and (w-4)²/2 from w = 1, one step of rate 1/2, α = 1/2."""
     run = on_quadratics(make("feddyn", alpha=0.5), [[1.0, 0.0], [1.0, 4.0]], 3, [1.0])
     assert models(run) == pytest.approx([1.0, 2.0, 2.25, 2.1875], abs=1e-14)
-
-
-@pytest.mark.parametrize("alpha", [1e-3, 0.5, 5.0])
-def test_the_first_step_is_twice_the_mean_update(alpha):
-    data = federation()
-    algo = make("feddyn", alpha=alpha, deploy="mean")
-    first = snapshots(algo, data, rounds=1, work=DRAWN)[-1].server
-    start = start_of(data)
-    assert close(first["w"] - start, 2 * (first["mean"] - start), 1e-12)
 
 
 def test_a_vanishing_alpha_adds_up_all_updates():

@@ -47,18 +47,6 @@ def test_weights_of_accuracies_0_and_of_a_single_client():
     assert weights([0.3], [4.0]) == pytest.approx([1.0])
 
 
-def test_momentum_grows_in_every_round_and_moves_in_some():
-    """b = 3: rounds 1 and 2 are plain averages; round 3 steps back along m by η; m sums all three."""
-    algo = make("fedfa", b=3, server_lr=0.5, gamma_s=0.5)
-    info = cohort(1, accuracy_after=[1.0])
-    server, seen = None, []
-    for count in (1.0, 2.0, 3.0):
-        uploads = {"delta": vector([-1.0]), "count": vector([count])}
-        server = updated(algo, uploads, info, server)
-        seen += [server["w"].item(), server["m"].item()]
-    assert seen == pytest.approx([1.0, 0.5, 2.0, 0.75, 3 - 0.5 * 0.875, 0.875])
-
-
 def test_counts_only_rounds_taken_part_in():
     seen = snapshots(
         make("fedfa"),

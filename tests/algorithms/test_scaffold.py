@@ -1,9 +1,12 @@
 """SCAFFOLD: identities and invariances, in float64."""
 
+from itertools import pairwise
+
 import pytest
 from tools import close, federation, make, snapshots
 from toy_problems import FEDAVG, QUADRATIC, apart, run_on
 
+from fedbench.core.options import Schedule
 from fedbench.simulation.local_work import LocalWork
 
 
@@ -39,3 +42,12 @@ def test_c_is_the_mean_of_all_control_variates(option):
     for s in snapshots(algo, federation(), rounds=8, participation=3):
         mean = s.clients["c"].mean(0)
         assert close(s.server["c"], mean, 1e-12)
+
+
+def test_the_control_variate_is_a_gradient_whatever_the_rate():
+    """With one step of a full batch c_k is ∇F_k(w), since Δ_k is divided by the rate that it was made with."""
+    work = LocalWork(lr=0.4, batch_size=None, schedule=Schedule("decay", decay_factor=0.5))
+    run = run_on(QUADRATIC, [[1.0, 0.0], [3.0, 0.0]], make("scaffold"), work, 3, [2.0])
+    for before, after in pairwise(run):
+        mean_gradient = 2 * before.server["w"].item()  # of w and 3 w
+        assert after.server["c"] == pytest.approx(mean_gradient, rel=1e-12)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from tools import (
     CASES,
     ROOT,
     SOLVERS,
+    UNEQUAL,
     any_solver,
     case_id,
     close,
     deployed,
+    everyone,
     factory,
     federation,
     final,
@@ -229,6 +232,15 @@ def test_going_on_from_any_round_is_bit_identical(case, at):
         assert all(torch.equal(a.clients[k], b.clients[k]) for k in b.clients)
         for count in ("bytes_up", "bytes_down", "client_steps"):
             assert getattr(a, count) == getattr(b, count)
+
+
+@pytest.mark.parametrize("case", [c for c in FIRST if not everyone(c)], ids=case_id)
+def test_absent_clients_keep_their_states(case):
+    _, seen = run_of(case, drawn=True)
+    for before, after in pairwise(seen):
+        absent = np.setdiff1d(np.arange(len(UNEQUAL)), after.cohort)
+        for key, states in after.clients.items():
+            assert torch.equal(before.clients[key][absent], states[absent])
 
 
 @cases
