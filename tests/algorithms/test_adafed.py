@@ -26,14 +26,23 @@ def test_every_client_descends_in_proportion(updates, gamma):
     g, f = updates
     s = f**gamma
     d = direction(g, f, gamma=gamma)
-    assert torch.allclose(g @ d / s, (d @ d).expand(5), rtol=1e-8, atol=0)
+    assert torch.allclose(
+        g @ d / s,
+        (d @ d).expand(5),
+        rtol=1e-8,
+        atol=0,
+    )
 
     a = torch.linalg.solve(gram(g), s)
     assert close(d, g.T @ a / (s @ a), 1e-8)
 
     assert close(direction(3 * g, f, gamma=gamma), 3 * d, 1e-8)
     assert close(direction(g, 2 * f, gamma=gamma), d / 2**gamma, 1e-8)
-    assert close(direction(g.flip(0), f.flip(0), gamma=gamma), d, 1e-8)
+    assert close(
+        direction(g.flip(0), f.flip(0), gamma=gamma),
+        d,
+        1e-8,
+    )
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
@@ -65,7 +74,11 @@ def test_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
 
 def test_a_single_client_is_not_fedavg(updates):
     g, f = updates
-    assert close(direction(g[:1], f[:1], gamma=2.0), g[0] / f[0] ** 2, 1e-8)
+    assert close(
+        direction(g[:1], f[:1], gamma=2.0),
+        g[0] / f[0] ** 2,
+        1e-8,
+    )
 
 
 def test_without_losses_it_is_mgda_where_that_is_interior():
@@ -78,8 +91,16 @@ def test_a_silent_or_repeated_client_changes_nothing(updates):
     g, f = updates
     d = direction(g, f)
     with_one_more = torch.cat([f, f[:1]])
-    assert close(direction(torch.cat([g, 0 * g[:1]]), with_one_more), d, 1e-8)
-    assert close(direction(torch.cat([g, g[:1]]), with_one_more), d, 1e-7)
+    assert close(
+        direction(torch.cat([g, 0 * g[:1]]), with_one_more),
+        d,
+        1e-8,
+    )
+    assert close(
+        direction(torch.cat([g, g[:1]]), with_one_more),
+        d,
+        1e-7,
+    )
 
 
 def test_a_client_without_loss_is_left_as_it_is(updates):
@@ -94,4 +115,13 @@ def test_normalised_losses_change_the_length_only(updates):
     d = direction(g, f, gamma=5.0)
     n = direction(g, f, gamma=5.0, normalize_loss="mean")
     assert close(d / d.norm(), n / n.norm(), 1e-10)
-    assert close(n, direction(g, 100 * f, gamma=5.0, normalize_loss="mean"), 1e-10)
+    assert close(
+        n,
+        direction(
+            g,
+            100 * f,
+            gamma=5.0,
+            normalize_loss="mean",
+        ),
+        1e-10,
+    )

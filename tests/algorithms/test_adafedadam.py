@@ -3,8 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from tools import close, federation, make, snapshots, task_for
-from toy_problems import D, cohort, start_of, updated
+from tools import (
+    close,
+    federation,
+    make,
+    snapshots,
+    task_for,
+)
+from toy_problems import (
+    D,
+    cohort,
+    start_of,
+    updated,
+)
 
 from fedbench.simulation.local_work import LocalWork
 
@@ -31,7 +42,12 @@ def test_one_full_batch_step_is_adam(alpha):
 
     algo = make("adafedadam", alpha=alpha, server_lr=1e-2)
     for lr in (0.01, 3.0):
-        last = snapshots(algo, data, work=LocalWork(lr, None), rounds=10)[-1].server
+        last = snapshots(
+            algo,
+            data,
+            work=LocalWork(lr, None),
+            rounds=10,
+        )[-1].server
         assert close(last["w"], w.detach(), 1e-9)
         assert last["c_m"] == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
 
@@ -45,7 +61,12 @@ def test_the_length_over_all_data_is_not_minibatch_adam():
     lr = 1e-2
     algo = make("adafedadam", alpha=0.0, server_lr=lr)
     data = federation(sizes=(40,))
-    before, after = snapshots(algo, data, work=LocalWork(0.05, 4, steps=1), rounds=1)
+    before, after = snapshots(
+        algo,
+        data,
+        work=LocalWork(0.05, 4, steps=1),
+        rounds=1,
+    )
     step = (after.server["w"] - before.server["w"]).abs()
     chi = step.max().item() / lr
     assert abs(chi - 1) > 0.05
@@ -57,7 +78,12 @@ def uploads_of(algo, updates, gradients):
     """The uploads of clients with these updates and full gradients, at rate 0.1."""
     info = cohort(len(updates), lr=0.1, grad=gradients).columns()
     w = torch.zeros(2, dtype=D)
-    return algo.finish({"w": w}, {}, {"w": -torch.tensor(updates, dtype=D)}, info)[0]
+    return algo.finish(
+        {"w": w},
+        {},
+        {"w": -torch.tensor(updates, dtype=D)},
+        info,
+    )[0]
 
 
 def test_a_client_that_did_not_move_or_has_no_gradient_uploads_zeros():
@@ -90,11 +116,18 @@ def test_the_certainty_has_a_floor():
         (1.0, [0.0, 0.0], 0.25),  # all losses 0: weights n_k
         (2.0, [2.0, 4.0], 0.25 * 4 / (0.25 * 4 + 0.75 * 16)),
         # F + 1e-10 before a fractional power
-        (0.5, [0.0, 1.0], 1e-5 / (1e-5 + 3 * (1 + 1e-10) ** 0.5)),
+        (
+            0.5,
+            [0.0, 1.0],
+            1e-5 / (1e-5 + 3 * (1 + 1e-10) ** 0.5),
+        ),
     ],
 )
 def test_weights_by_hand(alpha, losses, share):
-    uploads = {"update": torch.eye(2, dtype=D), "certainty": torch.ones(2, 1, dtype=D)}
+    uploads = {
+        "update": torch.eye(2, dtype=D),
+        "certainty": torch.ones(2, 1, dtype=D),
+    }
     algo = make("adafedadam", alpha=alpha, beta1=0.0)
     after = updated(algo, uploads, cohort([1.0, 3.0], loss=losses))
     assert after["m"] == pytest.approx([share, 1 - share], rel=1e-9)

@@ -2,7 +2,13 @@
 
 import torch
 from tools import close, federation, make
-from toy_problems import apart, cohort, start_of, trained, updated
+from toy_problems import (
+    apart,
+    cohort,
+    start_of,
+    trained,
+    updated,
+)
 
 from fedbench.simulation.local_work import LocalWork
 
@@ -11,10 +17,20 @@ def test_fedadam_in_torchs_form_is_torchs_adam_on_the_pseudo_gradient():
     options = {"beta2": 0.999, "tau": 1e-8, "v0": 0.0, "bias_correction": True, "server_lr": 1e-2}
     work = LocalWork(lr=0.1, batch_size=None, epochs=(2, 2))
     w = torch.nn.Parameter(start_of(federation()))
-    adam = torch.optim.Adam([w], lr=1e-2, betas=(0.9, 0.999), eps=1e-8)
+    adam = torch.optim.Adam(
+        [w],
+        lr=1e-2,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+    )
     for _ in range(12):
         before = w.detach().clone()
-        w.grad = before - trained("fedavg", work=work, rounds=1, w=before)
+        w.grad = before - trained(
+            "fedavg",
+            work=work,
+            rounds=1,
+            w=before,
+        )
         adam.step()
     ours = trained(("fedadam", options), work=work, rounds=12)
     assert close(ours, w.detach(), 1e-10)

@@ -2,7 +2,12 @@
 
 import pytest
 import torch
-from tools import close, federation, make, snapshots
+from tools import (
+    close,
+    federation,
+    make,
+    snapshots,
+)
 from toy_problems import cohort, updated, vector
 
 
@@ -14,7 +19,12 @@ def test_the_mixture_stays_on_the_simplex_and_the_average_finds_the_minimax_poin
         w = server["w"]
         losses = torch.cat([w**2 / 2, (w - 1) ** 2 / 2 + 0.2])
         updates = 0.05 * torch.stack([w, w - 1])
-        server = updated(algo, updates, cohort(2, loss=losses), server)
+        server = updated(
+            algo,
+            updates,
+            cohort(2, loss=losses),
+            server,
+        )
         assert server["lambda"].min() >= 0
         assert server["lambda"].sum() == pytest.approx(1, abs=1e-9)
     assert algo.deploy(server, {}) == pytest.approx(0.7, abs=5e-3)
@@ -25,7 +35,11 @@ def test_the_average_is_of_the_models_after_each_round():
     seen = [s.server for s in snapshots(algo, federation(), rounds=5)]
     models = torch.stack([server["w"] for server in seen])
     assert torch.equal(algo.deploy(seen[0], {}), models[0])
-    assert close(algo.deploy(seen[-1], {}), models[1:].mean(0), 1e-12)
+    assert close(
+        algo.deploy(seen[-1], {}),
+        models[1:].mean(0),
+        1e-12,
+    )
 
 
 def test_partial_participation_touches_the_cohort_before_the_projection():
@@ -40,4 +54,9 @@ def test_partial_participation_touches_the_cohort_before_the_projection():
 
     # all λ of the cohort are 0: uniform
     server["lambda"] = vector(1.0, 0.0, 0.0, 0.0)
-    assert updated(algo, torch.eye(2), info, server)["w"].tolist() == [-0.5, -0.5]
+    assert updated(
+        algo,
+        torch.eye(2),
+        info,
+        server,
+    )["w"].tolist() == [-0.5, -0.5]

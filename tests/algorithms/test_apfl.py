@@ -1,7 +1,13 @@
 """APFL: identities and worked numbers, in float64."""
 
 import pytest
-from tools import close, deployed, federation, make, snapshots
+from tools import (
+    close,
+    deployed,
+    federation,
+    make,
+    snapshots,
+)
 from toy_problems import on_quadratics, trained, vector
 
 from fedbench.simulation.local_work import LocalWork
@@ -15,7 +21,12 @@ def test_the_share_is_learned_as_by_hand():
     Round 1: v = x, so α stays; x = .5, v = 1 - .25 = .75. Round 2: y = .625, α = .5 - .5 · .25 ·
     .625 = .421875; then y = .421875 · .75 + .578125 · .5, v = .75 - .5 α y, w = .25.
     """
-    _, first, second = on_quadratics(ADAPTIVE, [[1.0, 0.0]], 2, [1.0])
+    _, first, second = on_quadratics(
+        ADAPTIVE,
+        [[1.0, 0.0]],
+        2,
+        [1.0],
+    )
     assert first.round == 1
     alpha, w = 0.421875, 0.25
     y = alpha * 0.75 + (1 - alpha) * 0.5
@@ -28,7 +39,15 @@ def test_the_share_is_learned_as_by_hand():
 def test_the_share_is_adapted_once_per_round_on_the_first_batch():
     rows = [[1.0, 0.0], [2.0, 3.0]]
     one, two = (
-        on_quadratics(ADAPTIVE, rows, rounds, [1.0], lr=0.1, steps=3)[-1] for rounds in (1, 2)
+        on_quadratics(
+            ADAPTIVE,
+            rows,
+            rounds,
+            [1.0],
+            lr=0.1,
+            steps=3,
+        )[-1]
+        for rounds in (1, 2)
     )
     a, b = vector(*rows).split(1, 1)
     before, own, w = one.clients["alpha"], one.clients["personal"], one.server["w"]
@@ -53,7 +72,11 @@ def test_without_and_with_only_the_own_model_it_is_fedavg_and_separate_training(
     how = {"rounds": 4, "work": LocalWork(0.1, None, epochs=(2, 2))}
     common, alone, apart = (
         deployed(algo, snapshots(algo, federation(), **how)[-1])
-        for algo in (make("apfl", alpha=0.0), make("apfl", alpha=1.0), make("ditto", lam=0.0))
+        for algo in (
+            make("apfl", alpha=0.0),
+            make("apfl", alpha=1.0),
+            make("ditto", lam=0.0),
+        )
     )
     plain = trained("fedavg", **how)
     assert all(close(w, plain, 1e-12) for w in common)

@@ -6,7 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import close, factory, federation, make, snapshots
+from tools import (
+    close,
+    factory,
+    federation,
+    make,
+    snapshots,
+)
 from toy_problems import (
     cohort,
     on_quadratics,
@@ -33,7 +39,13 @@ TWO = [[1.0, 0.0], [1.0, 4.0]]  # F = w²/2 and (w-4)²/2
 )
 def test_a_round_by_hand(options, mixture):
     """From w = 1, two steps of rate 1/2, γ = .05: w = 1.75."""
-    last = on_quadratics(make("drfa", gamma=0.05, **options), TWO, 1, [1.0], steps=2)[-1]
+    last = on_quadratics(
+        make("drfa", gamma=0.05, **options),
+        TWO,
+        1,
+        [1.0],
+        steps=2,
+    )[-1]
     assert last.server["w"] == pytest.approx([1.75], abs=1e-12)
     assert last.server["lambda"] == pytest.approx(mixture, abs=1e-12)
 
@@ -53,7 +65,11 @@ def test_losses_at_the_end_are_measured_in_the_next_round():
     assert late[1].server["lambda"].tolist() == [1 / 3] * 3
     for t in range(1, 6):
         assert close(late[t].server["w"], at_once[t].server["w"], 1e-12)
-        assert close(late[t + 1].server["lambda"], at_once[t].server["lambda"], 1e-12)
+        assert close(
+            late[t + 1].server["lambda"],
+            at_once[t].server["lambda"],
+            1e-12,
+        )
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -68,7 +84,16 @@ def test_losses_at_the_start_make_it_afl(steps):
     )
     assert close(ours["w"], afl["w"], 1e-10)
     assert close(ours["lambda"], afl["lambda"], 1e-10)
-    assert torch.equal(ours["w"], trained(("drfa", {"gamma": 0.3, "snapshot": 0}), **how))
+    assert torch.equal(
+        ours["w"],
+        trained(
+            (
+                "drfa",
+                {"gamma": 0.3, "snapshot": 0},
+            ),
+            **how,
+        ),
+    )
 
 
 def test_one_step_is_drawn_for_all():
@@ -76,7 +101,18 @@ def test_one_step_is_drawn_for_all():
     algo = make("drfa", snapshot="random")
     seen = set()
     for t in range(60):
-        keys = torch.tensor([key(5, Purpose.LOCAL, t) >> 2, 7, 1000 - t])
+        keys = torch.tensor(
+            [
+                key(
+                    5,
+                    Purpose.LOCAL,
+                    t,
+                )
+                >> 2,
+                7,
+                1000 - t,
+            ]
+        )
         info = replace(cohort(3, steps=[2.0, 4.0, 3.0]), key=keys)
         stop = algo.instruct({}, info)["stop"]
         permuted = algo.instruct({}, info.take(torch.tensor([2, 0, 1])))["stop"]
@@ -93,7 +129,12 @@ def test_with_partial_participation_losses_count_n_over_c_fold():
         **algo.server_init(torch.zeros(2).double(), 4),
         "lambda": vector(0.1, 0.2, 0.3, 0.4),
     }
-    after = updated(algo, torch.eye(2), cohort(2, ids=[1, 3], loss=[1.0, 3.0]), server)
+    after = updated(
+        algo,
+        torch.eye(2),
+        cohort(2, ids=[1, 3], loss=[1.0, 3.0]),
+        server,
+    )
     raised = np.array([0.1, 0.22, 0.3, 0.46])
     assert -after["w"] == pytest.approx([1 / 3, 2 / 3])
     assert after["lambda"] == pytest.approx(raised - 0.02, abs=1e-12)
@@ -101,7 +142,12 @@ def test_with_partial_participation_losses_count_n_over_c_fold():
 
 def test_losses_are_measured_on_a_second_cohort_drawn_uniformly():
     data = federation()
-    run = snapshots(make("drfa", snapshot=1, gamma=1e-3), data, rounds=8, participation=3)
+    run = snapshots(
+        make("drfa", snapshot=1, gamma=1e-3),
+        data,
+        rounds=8,
+        participation=3,
+    )
     others = 0
     for before, after in pairwise(run):
         drawn = without_replacement(key(0, Purpose.TRIALS, before.round), 3, data.train.counts)
@@ -114,7 +160,12 @@ def test_losses_are_measured_on_a_second_cohort_drawn_uniformly():
 
 def test_the_mixture_has_a_floor_and_may_begin_by_size():
     algo = make("drfa", gamma=5.0, floor=0.1, snapshot="start")
-    last = on_quadratics(algo, [[1.0, 0.0], [1.0, 9.0]], 1, [0.0])[-1]  # Π gives (0, 1)
+    last = on_quadratics(
+        algo,
+        [[1.0, 0.0], [1.0, 9.0]],
+        1,
+        [0.0],
+    )[-1]  # Π gives (0, 1)
     assert last.server["lambda"] == pytest.approx([0.1 / 1.1, 1 / 1.1])
 
     by_size = factory("drfa")(SGD, init="size", examples=[1, 3, 4])
@@ -136,5 +187,10 @@ def test_clients_without_training_examples_are_left_out(init):
     )
     server = algo.server_init(torch.zeros(2).double(), 3)
     assert server["lambda"].tolist() == [0.5, 0.0, 0.5]
-    after = updated(algo, torch.eye(2), cohort(2, ids=[0, 2], loss=[1.0, 3.0]), server)
+    after = updated(
+        algo,
+        torch.eye(2),
+        cohort(2, ids=[0, 2], loss=[1.0, 3.0]),
+        server,
+    )
     assert after["lambda"] == pytest.approx([0.49, 0.0, 0.51], abs=1e-12)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 from reference import loss_and_grad
-from tools import close, federation, make, snapshots
+from tools import (
+    close,
+    federation,
+    make,
+    snapshots,
+)
 from toy_problems import (
     FEDAVG,
     D,
@@ -28,10 +33,27 @@ SLOPES = Given(lambda w, r: r * w.abs(), lambda w, r: r * w.sign())
 def walk(algo, rate):
     """Return the models of 20 rounds of one step from x = 10."""
     work = LocalWork(lr=rate, batch_size=None, steps=1)
-    return models(run_on(SLOPES, [[6.0], [-2.0], [-2.0]], algo, work, 20, [10.0]))
+    return models(
+        run_on(
+            SLOPES,
+            [[6.0], [-2.0], [-2.0]],
+            algo,
+            work,
+            20,
+            [10.0],
+        )
+    )
 
 
-@pytest.mark.parametrize(("rate", "beta"), [(0.1, 0.5), (1e-3, 0.5), (1.0, 0.1), (0.1, 0.999)])
+@pytest.mark.parametrize(
+    ("rate", "beta"),
+    [
+        (0.1, 0.5),
+        (1e-3, 0.5),
+        (1.0, 0.1),
+        (0.1, 0.999),
+    ],
+)
 def test_naive_adaptation_walks_away_whatever_the_rate_and_the_decay(rate, beta):
     """Round t adds η / (3 √(1-β^t)), which is above 0 for every η and β: the optimum at 0 is left for good."""
     steps = np.diff(walk(make("naive_adaptive", beta=beta), rate))
@@ -85,8 +107,19 @@ def test_stem_with_alpha_one_is_local_sgd():
 
 @pytest.mark.parametrize("name", ["stem", "fafed"])
 def test_iterations_are_the_mean_of_unequal_steps(name):
-    uploads = {k: torch.ones(2, 1, dtype=D) for k in ("delta", "m", "v")}
-    after = updated(make(name, decay_w=1.0), uploads, cohort(2, steps=[1.0, 4.0]))
+    uploads = {
+        k: torch.ones(
+            2,
+            1,
+            dtype=D,
+        )
+        for k in ("delta", "m", "v")
+    }
+    after = updated(
+        make(name, decay_w=1.0),
+        uploads,
+        cohort(2, steps=[1.0, 4.0]),
+    )
     assert after["t"] == 2.5
 
 
@@ -96,9 +129,22 @@ def test_the_mean_momentum_is_the_mean_gradient(name):
     data = federation()
     clients = clients_of(data)
     work = LocalWork(lr=0.01, batch_size=None, steps=4)
-    for s in snapshots(make(name), data, rounds=5, work=work)[1:]:
+    for s in snapshots(
+        make(name),
+        data,
+        rounds=5,
+        work=work,
+    )[1:]:
         gradients = [
             loss_and_grad(w, x, y)[1]
-            for w, (x, y) in zip(s.clients["prev"].numpy(), clients, strict=True)
+            for w, (x, y) in zip(
+                s.clients["prev"].numpy(),
+                clients,
+                strict=True,
+            )
         ]
-        assert close(s.server["m"], torch.from_numpy(np.mean(gradients, 0)), 1e-10)
+        assert close(
+            s.server["m"],
+            torch.from_numpy(np.mean(gradients, 0)),
+            1e-10,
+        )

@@ -1,8 +1,20 @@
 """FedAvg, and the settings in which other methods are FedAvg, in float64."""
 
 import pytest
-from tools import any_solver, close, federation, make, share
-from toy_problems import BATCHES, DRAWN, UNIFORM, apart, on_linear_losses
+from tools import (
+    any_solver,
+    close,
+    federation,
+    make,
+    share,
+)
+from toy_problems import (
+    BATCHES,
+    DRAWN,
+    UNIFORM,
+    apart,
+    on_linear_losses,
+)
 
 from fedbench.core.optim import sgd
 from fedbench.simulation.local_work import LocalWork
@@ -70,7 +82,16 @@ def test_a_method_reduces_to_fedavg(method, weights):
 )
 def test_one_client_is_fedavg(method):
     data = federation(sizes=(23,))
-    assert apart(method, "fedavg", data=data, rounds=4, work=BATCHES) < 1e-10
+    assert (
+        apart(
+            method,
+            "fedavg",
+            data=data,
+            rounds=4,
+            work=BATCHES,
+        )
+        < 1e-10
+    )
 
 
 @pytest.mark.parametrize("solver", [{}, {"momentum": 0.5}])
@@ -87,8 +108,19 @@ def test_fedavgm_has_a_stationary_step_of_ten_times_fedavgs():
     rows, counts = [[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]], [10, 20]
     work = LocalWork(lr=0.1, batch_size=10)
 
-    plain = on_linear_losses(make("fedavg"), work, rows, counts)[-1]
-    *_, before, last = on_linear_losses(make("fedavgm"), work, rows, counts, rounds=200)
+    plain = on_linear_losses(
+        make("fedavg"),
+        work,
+        rows,
+        counts,
+    )[-1]
+    *_, before, last = on_linear_losses(
+        make("fedavgm"),
+        work,
+        rows,
+        counts,
+        rounds=200,
+    )
 
     step = last.server["w"] - before.server["w"]
     assert close(step, 10 * plain.server["w"], 1e-8)

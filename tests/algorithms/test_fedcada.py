@@ -3,8 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from tools import close, federation, make, task_for
-from toy_problems import QUADRATIC, models, on_linear_losses, run_on, start_of, trained
+from tools import (
+    close,
+    federation,
+    make,
+    task_for,
+)
+from toy_problems import (
+    QUADRATIC,
+    models,
+    on_linear_losses,
+    run_on,
+    start_of,
+    trained,
+)
 
 from fedbench.simulation.local_work import LocalWork
 
@@ -22,7 +34,12 @@ def test_one_client_is_adam(method):
         adam.zero_grad()
         torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows]).backward()
         adam.step()
-    ours = trained(method, data, rounds=5, work=LocalWork(0.05, None, epochs=(3, 3)))
+    ours = trained(
+        method,
+        data,
+        rounds=5,
+        work=LocalWork(0.05, None, epochs=(3, 3)),
+    )
     assert close(ours, w.detach(), 1e-9)
 
 
@@ -60,6 +77,12 @@ def test_the_adjustment_fades():
 )
 def test_adjustments_by_hand(adjust, value):
     """β1 = ½, β2 = 0, t = 1, g = 1: m = ½, v = 1, D(0) = 1; the step is η (½/D(½))."""
-    algo = make("fedcada", adjust=adjust, beta1=0.5, beta2=0.0, eps=1e-12)
+    algo = make(
+        "fedcada",
+        adjust=adjust,
+        beta1=0.5,
+        beta2=0.0,
+        eps=1e-12,
+    )
     _, w = models(on_linear_losses(algo, LocalWork(0.1, None), [[1.0]]))
     assert w == pytest.approx(-0.1 * 0.5 / value, rel=1e-9)

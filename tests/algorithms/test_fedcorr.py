@@ -12,8 +12,19 @@ import torch.nn.functional as F
 from reference import local_sgd
 from scipy.special import logsumexp, softmax
 from sklearn.mixture import GaussianMixture
-from tools import close, federation, make, snapshots, task_for
-from toy_problems import D, apart, cohort, vector
+from tools import (
+    close,
+    federation,
+    make,
+    snapshots,
+    task_for,
+)
+from toy_problems import (
+    D,
+    apart,
+    cohort,
+    vector,
+)
 
 from fedbench.algorithms.fedcorr import pulled_gradient
 from fedbench.algorithms.shared.label_noise_estimation import (
@@ -39,13 +50,22 @@ KEYS = torch.tensor([[5], [6], [7]])
 
 def noisy_federation():
     """Clients 1 and 4 with most labels wrong."""
-    data = federation(sizes=SIZES, features=5, classes=3, seed=1)
+    data = federation(
+        sizes=SIZES,
+        features=5,
+        classes=3,
+        seed=1,
+    )
     y = data.y.clone()
     rng = np.random.default_rng(0)
     for k in (1, 4):
         rows = data.train.of_clients(np.array([k]))
         wrong = torch.from_numpy(rng.random(len(rows)) < 0.7)
-        y[rows] = torch.where(wrong, (y[rows] + 1) % 3, y[rows])
+        y[rows] = torch.where(
+            wrong,
+            (y[rows] + 1) % 3,
+            y[rows],
+        )
     return data.relabelled(y)
 
 
@@ -67,7 +87,14 @@ def lid_by_loops(p, neighbours):
     return np.mean(scores)
 
 
-@pytest.mark.parametrize(("n", "k"), [(50, 20), (3, 20), (120, 5)])
+@pytest.mark.parametrize(
+    ("n", "k"),
+    [
+        (50, 20),
+        (3, 20),
+        (120, 5),
+    ],
+)
 def test_lid_is_the_one_by_loops(n, k, monkeypatch):
     monkeypatch.setattr("fedbench.algorithms.shared.label_noise_estimation._ROWS", 17)
     p = np.random.default_rng(0).dirichlet(np.ones(4), n)
@@ -110,7 +137,16 @@ def test_everybody_is_drawn_when_nobody_is_clean(level, drawn):
 def test_everybody_is_visited_once_an_iteration_in_changing_order():
     n = np.array([3, 0, 5, 1, 9])
     iterations = [
-        tuple(int(one_by_one(t, n, 7)[0]) for t in range(first, first + 4))
+        tuple(
+            int(
+                one_by_one(
+                    t,
+                    n,
+                    7,
+                )[0]
+            )
+            for t in range(first, first + 4)
+        )
         for first in range(0, 40, 4)
     ]
     assert {tuple(sorted(visits)) for visits in iterations} == {(0, 2, 3, 4)}
@@ -121,10 +157,31 @@ def short_batch():
     """Batches of three clients, of which the last has two rows of padding."""
     gen = torch.Generator().manual_seed(0)
     weight = torch.full((3, 6), 1 / 6, dtype=D)
-    weight[2] = vector(1, 1, 1, 1, 0, 0) / 4
+    weight[2] = (
+        vector(
+            1,
+            1,
+            1,
+            1,
+            0,
+            0,
+        )
+        / 4
+    )
     return Batch(
-        x=torch.randn(3, 6, 4, generator=gen, dtype=D),
-        y=torch.randint(0, 3, (3, 6), generator=gen),
+        x=torch.randn(
+            3,
+            6,
+            4,
+            generator=gen,
+            dtype=D,
+        ),
+        y=torch.randint(
+            0,
+            3,
+            (3, 6),
+            generator=gen,
+        ),
         weight=weight,
     )
 
@@ -134,7 +191,12 @@ def test_mixup_is_cross_entropy_with_mixed_labels():
     task = task_for(federation(features=4))
     batch = short_batch()
     oracle = MixupOracle(make_oracle(task, "stacked"), KEYS)
-    w = torch.randn(3, task.size, dtype=D, generator=torch.Generator().manual_seed(1))
+    w = torch.randn(
+        3,
+        task.size,
+        dtype=D,
+        generator=torch.Generator().manual_seed(1),
+    )
     loss, gradient = oracle.loss_and_grad(w, batch)
     assert torch.equal(oracle.grad(w, batch), gradient)
 
@@ -142,7 +204,11 @@ def test_mixup_is_cross_entropy_with_mixed_labels():
     for k in range(3):
         wk = w[k].clone().requires_grad_()
         labels = share[k] * F.one_hot(one.y[k], 3) + (1 - share[k]) * F.one_hot(other.y[k], 3)
-        each = F.cross_entropy(task.predict(wk, one.x[k]), labels.to(D), reduction="none")
+        each = F.cross_entropy(
+            task.predict(wk, one.x[k]),
+            labels.to(D),
+            reduction="none",
+        )
         value = each @ batch.weight[k]
         assert loss[k] == pytest.approx(value.item(), rel=1e-12)
         assert close(gradient[k], torch.autograd.grad(value, wk)[0], 1e-12)
@@ -171,11 +237,24 @@ def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
     """β μ (w - w^t)/||w - w^t||, not squared: by hand with a gradient of 0 and two batches an epoch."""
     descent = Descent(SGD, pulled_gradient(5.0))
     flat = SimpleNamespace(grad=lambda w, batch: torch.zeros_like(w))
-    info = replace(cohort(1, lr=0.1, steps=4), per_epoch=vector(2.0)).columns()
+    info = replace(
+        cohort(
+            1,
+            lr=0.1,
+            steps=4,
+        ),
+        per_epoch=vector(2.0),
+    ).columns()
     message = {"w": vector(0.0, 0.0)}
 
     def step(local, t):
-        return descent(flat, message, local, short_batch()._replace(step=t), info)
+        return descent(
+            flat,
+            message,
+            local,
+            short_batch()._replace(step=t),
+            info,
+        )
 
     local = {"mu": vector([0.3]), "w": vector([3.0, 4.0])}
     path = [local["w"]]
@@ -186,7 +265,13 @@ def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
     pull = -0.1 * 5 * 0.3 * vector([0.6, 0.8])
     moves = torch.cat([b - a for a, b in pairwise(path)])
     assert torch.allclose(moves, torch.cat([0 * pull, pull, 0 * pull, pull]))
-    assert not step({**local, "w": vector([0.0, 0.0])}, 1)["w"].any()
+    assert not step(
+        {
+            **local,
+            "w": vector([0.0, 0.0]),
+        },
+        1,
+    )["w"].any()
 
 
 @pytest.mark.parametrize(
@@ -201,14 +286,24 @@ def test_correction_takes_confident_examples_of_the_largest_losses(ratio, labels
     """Level ½ of 4 examples: the ratio's share of the two largest losses; then every confident example."""
     data = federation(sizes=(4, 4), features=2, classes=3)
     rows = data.train.of_clients(np.array([1]))
-    data.x[rows] = vector([9.0, 0.0], [0.0, 9.0], [9.0, 0.0], [0.01, 0.0])
+    data.x[rows] = vector(
+        [9.0, 0.0],
+        [0.0, 9.0],
+        [9.0, 0.0],
+        [0.01, 0.0],
+    )
     y = data.y.clone()
     y[rows] = 2
     loss = torch.zeros(len(y), dtype=D)
     loss[rows] = vector(1.0, 3.0, 2.0, 4.0)
     weight = vector([1.0, 0.0], [0.0, 1.0], [0.0, 0.0])
     server = {
-        "w": task_for(data).layout.flatten({"weight": weight, "bias": torch.zeros(3, dtype=D)}),
+        "w": task_for(data).layout.flatten(
+            {
+                "weight": weight,
+                "bias": torch.zeros(3, dtype=D),
+            }
+        ),
         "level": vector(0.0, 0.5),
         "loss": loss,
     }
@@ -233,7 +328,13 @@ class ByDefinition:
 
     def trained(self, k):
         rows = self.owned[k]
-        return local_sgd(self.w, self.x[rows], self.y[rows], self.lr, 1)
+        return local_sgd(
+            self.w,
+            self.x[rows],
+            self.y[rows],
+            self.lr,
+            1,
+        )
 
     def outputs(self, k):
         weight, bias = np.split(self.w, [3 * self.x.shape[1]])
@@ -285,7 +386,12 @@ def test_the_three_stages_are_the_definition(iterations):
     data = noisy_federation()
     first = iterations * len(SIZES)
     algo = make("fedcorr", iterations=iterations, rounds1=4, mixup=False)
-    start, *seen = snapshots(algo, data, rounds=first + 9, work=LocalWork(0.3, None))
+    start, *seen = snapshots(
+        algo,
+        data,
+        rounds=first + 9,
+        work=LocalWork(0.3, None),
+    )
 
     theirs = ByDefinition(data, start.server["w"].numpy())
     for i in range(iterations):
@@ -344,7 +450,12 @@ def test_the_later_stages_may_have_another_server():
     method = ("fedcorr", {"iterations": 0, "mixup": False, "server": adafed})
     assert apart(method, ("adafed", {"gamma": 1.0}), data=noisy_federation()) < 1e-12
 
-    scaffold = make("fedcorr", iterations=1, mixup=False, server=make("scaffold"))
+    scaffold = make(
+        "fedcorr",
+        iterations=1,
+        mixup=False,
+        server=make("scaffold"),
+    )
     last = snapshots(scaffold, noisy_federation(), rounds=12)[-1]
     assert close(last.server["c"], last.clients["c"].mean(0), 1e-12)
 

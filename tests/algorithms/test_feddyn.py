@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tools import close, deployed, federation, make, snapshots
+from tools import (
+    close,
+    deployed,
+    federation,
+    make,
+    snapshots,
+)
 from toy_problems import (
     FEDAVG,
     FULL,
@@ -22,7 +28,12 @@ from fedbench.simulation.local_work import LocalWork
 
 def test_three_rounds_by_hand():
     """F = w²/2 and (w-4)²/2 from w = 1, one step of rate 1/2, α = 1/2."""
-    run = on_quadratics(make("feddyn", alpha=0.5), [[1.0, 0.0], [1.0, 4.0]], 3, [1.0])
+    run = on_quadratics(
+        make("feddyn", alpha=0.5),
+        [[1.0, 0.0], [1.0, 4.0]],
+        3,
+        [1.0],
+    )
     assert models(run) == pytest.approx([1.0, 2.0, 2.25, 2.1875], abs=1e-14)
 
 
@@ -30,13 +41,28 @@ def test_a_vanishing_alpha_adds_up_all_updates():
     """w^{t+1} = w^t - D_t - Σ_{s<=t} D_s, D_t the mean update of plain local training from w^t."""
     w, total = start_of(federation()), 0.0
     for _ in range(4):
-        d = w - trained(FEDAVG, rounds=1, work=FULL, w=w)
+        d = w - trained(
+            FEDAVG,
+            rounds=1,
+            work=FULL,
+            w=w,
+        )
         total = total + d
         w = w - d - total
-    assert close(trained(("feddyn", {"alpha": 1e-13}), rounds=4, work=FULL), w, 1e-10)
+    assert close(
+        trained(("feddyn", {"alpha": 1e-13}), rounds=4, work=FULL),
+        w,
+        1e-10,
+    )
 
 
-@pytest.mark.parametrize(("participation", "rounds"), [(1.0, 100), (2, 150)])
+@pytest.mark.parametrize(
+    ("participation", "rounds"),
+    [
+        (1.0, 100),
+        (2, 150),
+    ],
+)
 @pytest.mark.parametrize("weights", ["uniform", "size"])
 def test_finds_the_optimum_where_fedavg_does_not(weights, participation, rounds):
     """With many local steps on the minimum of Σ F_k, or of Σ n_k F_k."""
@@ -47,9 +73,27 @@ def test_finds_the_optimum_where_fedavg_does_not(weights, participation, rounds)
     optimum = n @ (a * b) / (n @ a)
 
     ours, plain = (
-        run_on(QUADRATIC, rows, algo, work, how[0], [9.0], counts, how[1])[-1].server["w"]
+        run_on(
+            QUADRATIC,
+            rows,
+            algo,
+            work,
+            how[0],
+            [9.0],
+            counts,
+            how[1],
+        )[-1].server["w"]
         for algo, *how in (
-            (make("feddyn", alpha=0.5, weights=weights, examples=counts), rounds, participation),
+            (
+                make(
+                    "feddyn",
+                    alpha=0.5,
+                    weights=weights,
+                    examples=counts,
+                ),
+                rounds,
+                participation,
+            ),
             (make("fedavg", weights=weights), 100, 1.0),
         )
     )
@@ -61,13 +105,25 @@ def test_by_size_alpha_is_scaled_and_the_mean_is_uniform():
     """α_k = α/(N p_k): equal sizes are the uniform form; the mean of the cohort is the plain one."""
     equal = federation(sizes=(9, 9, 9))
     by_size, uniform = (
-        trained(("feddyn", {"alpha": 0.4, "weights": weights, "examples": [9] * 3}), equal)
+        trained(
+            (
+                "feddyn",
+                {"alpha": 0.4, "weights": weights, "examples": [9] * 3},
+            ),
+            equal,
+        )
         for weights in ("size", "uniform")
     )
     assert distance(by_size, uniform) < 1e-12
 
     unequal = federation(sizes=(4, 12))
-    algo = make("feddyn", alpha=1e-13, weights="size", examples=[4, 12], deploy="mean")
+    algo = make(
+        "feddyn",
+        alpha=1e-13,
+        weights="size",
+        examples=[4, 12],
+        deploy="mean",
+    )
     mean = snapshots(algo, unequal, rounds=1)[-1].server["mean"]
     assert close(mean, trained(FEDAVG, unequal, rounds=1), 1e-10)
 
@@ -80,5 +136,9 @@ def test_the_mean_model_is_deployed_if_asked_for():
     algo = make("feddyn", deploy="mean")
     first, *_, last = snapshots(algo, federation(), rounds=3)
     assert torch.equal(deployed(algo, first), first.server["w"])
-    assert close(deployed(algo, last), last.server["w"] - last.server["drift"], 1e-12)
+    assert close(
+        deployed(algo, last),
+        last.server["w"] - last.server["drift"],
+        1e-12,
+    )
     assert torch.equal(deployed(make("feddyn"), last), last.server["w"])

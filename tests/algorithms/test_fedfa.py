@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 from tools import federation, make, snapshots
-from toy_problems import FEDAVG, D, apart, cohort, updated, vector
+from toy_problems import (
+    FEDAVG,
+    D,
+    apart,
+    cohort,
+    updated,
+    vector,
+)
 
 from fedbench.core.errors import RequestError
 

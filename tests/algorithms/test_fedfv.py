@@ -5,7 +5,13 @@ import pytest
 import torch
 from reference_fair import fedfv_step
 from tools import close, make
-from toy_problems import D, apart, cohort, moved, updated
+from toy_problems import (
+    D,
+    apart,
+    cohort,
+    moved,
+    updated,
+)
 
 # half as long as (-1, 3), the worst client kept
 KEPT = np.array([-0.25, 0.75]) / np.hypot(0.25, 0.75) / 2
@@ -24,7 +30,11 @@ KEPT = np.array([-0.25, 0.75]) / np.hypot(0.25, 0.75) / 2
     ],
 )
 def test_a_step_by_hand(options, expected):
-    g = moved(make("fedfv", **options), [[1.0, 0.0], [-1.0, 1.0]], loss=[1.0, 2.0])
+    g = moved(
+        make("fedfv", **options),
+        [[1.0, 0.0], [-1.0, 1.0]],
+        loss=[1.0, 2.0],
+    )
     assert g == pytest.approx(expected, abs=1e-12)
 
 
@@ -45,7 +55,12 @@ def test_equals_the_printed_loops_with_sampled_cohorts(alpha, history):
             for k, update in zip(ids, delta, strict=True):
                 seen[k] = (t, update)
 
-            after = updated(algo, delta, cohort(4, ids, loss=losses), server)
+            after = updated(
+                algo,
+                delta,
+                cohort(4, ids, loss=losses),
+                server,
+            )
             step = fedfv_step(delta, losses, options, seen, t)
             assert close(server["w"] - after["w"], torch.from_numpy(step), 1e-10)
             server = after
@@ -54,22 +69,51 @@ def test_equals_the_printed_loops_with_sampled_cohorts(alpha, history):
 @pytest.mark.parametrize(
     ("options", "updates", "step"),
     [
-        ({"tau": 0}, [[1.0, 0.0], [0.0, 0.0]], [0.5, 0.0]),
-        ({"alpha": 0.0, "tau": 0}, [[1.0, 0.0], [-2.0, 0.0]], [0.0, 0.0]),
+        (
+            {"tau": 0},
+            [[1.0, 0.0], [0.0, 0.0]],
+            [0.5, 0.0],
+        ),
+        (
+            {"alpha": 0.0, "tau": 0},
+            [[1.0, 0.0], [-2.0, 0.0]],
+            [0.0, 0.0],
+        ),
         ({}, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0]),
     ],
 )
 def test_zero_updates_are_skipped_and_a_zero_direction_leaves_the_model(options, updates, step):
-    assert moved(make("fedfv", **options), updates, loss=[1.0, 2.0]).tolist() == step
+    assert (
+        moved(
+            make("fedfv", **options),
+            updates,
+            loss=[1.0, 2.0],
+        ).tolist()
+        == step
+    )
 
 
 def test_ties_follow_the_numbers_of_the_clients():
     algo, g = make("fedfv", tau=0), torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
-    a = updated(algo, g, cohort(2, ids=[0, 1], loss=[1.0, 1.0]))
-    b = updated(algo, g.flip(0), cohort(2, ids=[1, 0], loss=[1.0, 1.0]))
+    a = updated(
+        algo,
+        g,
+        cohort(2, ids=[0, 1], loss=[1.0, 1.0]),
+    )
+    b = updated(
+        algo,
+        g.flip(0),
+        cohort(2, ids=[1, 0], loss=[1.0, 1.0]),
+    )
     assert torch.equal(a["w"], b["w"])
 
 
 def test_a_history_of_absent_clients_needs_absent_clients():
-    without, with_history = (("fedfv", {"tau": tau, "history": "paper"}) for tau in (0, 3))
+    without, with_history = (
+        (
+            "fedfv",
+            {"tau": tau, "history": "paper"},
+        )
+        for tau in (0, 3)
+    )
     assert apart(without, with_history, rounds=4) < 1e-12

@@ -21,7 +21,12 @@ def sent(*rows):
 
 def test_a_threshold_above_every_share_freezes_the_model():
     first, second, *_, last = (
-        s.server["w"] for s in snapshots(make("fedheal", threshold=1.0), federation(), rounds=4)
+        s.server["w"]
+        for s in snapshots(
+            make("fedheal", threshold=1.0),
+            federation(),
+            rounds=4,
+        )
     )
     assert torch.equal(second, last)
     assert not torch.equal(first, second)
@@ -37,7 +42,12 @@ def test_masks_and_shares_by_hand():
         ([-1.0, 2.0, 3.0], [0, 2, 0], [False, True, False], [0.5, 1, 0.5]),
         ([-1.0, -2.0, 3.0], [-1, 0, 3], [True, False, True], [1 / 3, 2 / 3, 2 / 3]),
     ):
-        uploads, state = algo.finish(message, state, {"w": -vector(delta)}, None)
+        uploads, state = algo.finish(
+            message,
+            state,
+            {"w": -vector(delta)},
+            None,
+        )
         assert uploads["delta"].tolist() == [uploaded]
         assert unpacked(uploads["mask"], 3).tolist() == [mask]
         assert state["share"][0] == pytest.approx(share)
@@ -75,7 +85,12 @@ def test_distances_by_tensor_need_the_tensors():
 def test_every_client_counts_its_own_participations():
     """An absent client keeps its weight; the first mask of a client is full whenever that is."""
     data = federation()
-    run = snapshots(make("fedheal"), data, rounds=6, participation=3)
+    run = snapshots(
+        make("fedheal"),
+        data,
+        rounds=6,
+        participation=3,
+    )
     taken = np.zeros(data.num_clients)
     for before, after in pairwise(run):
         taken[after.cohort] += 1

@@ -33,7 +33,11 @@ def aimed(g, losses, kept=None, theta=11.25, forced=False):
     ],
 )
 def test_directions_by_hand(losses, options, d):
-    assert aimed(np.eye(2), losses, **options)["d"] == pytest.approx(d, abs=1e-6)
+    assert aimed(
+        np.eye(2),
+        losses,
+        **options,
+    )["d"] == pytest.approx(d, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,13 @@ def test_the_direction_is_that_of_the_definition_and_scales(seed):
     kept = rng.normal(size=(2, 9)) + 0.4
 
     ours = aimed(g, losses, kept, theta=5.0)
-    d, _, unit, active = guided_direction(g, losses, 5.0, False, kept)
+    d, _, unit, active = guided_direction(
+        g,
+        losses,
+        5.0,
+        False,
+        kept,
+    )
     assert active == bool(ours["fair"])
     assert close(ours["d"], torch.from_numpy(d), 1e-9)
     assert ours["slope"] == pytest.approx(unit @ d, rel=1e-9)
@@ -65,16 +75,35 @@ def test_the_direction_is_that_of_the_definition_and_scales(seed):
     scaled = aimed(3 * g, losses, 3 * kept, theta=5.0)
     assert close(scaled["d"], 3 * ours["d"], 1e-9)
     order = rng.permutation(5)
-    assert close(aimed(g[order], losses[order], kept, theta=5.0)["d"], ours["d"], 1e-9)
+    assert close(
+        aimed(
+            g[order],
+            losses[order],
+            kept,
+            theta=5.0,
+        )["d"],
+        ours["d"],
+        1e-9,
+    )
 
 
 def test_a_client_that_did_not_move_is_left_out_with_its_loss():
     g = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
     losses = [1.0, 3.0, 50.0]
-    assert close(aimed(g, losses)["d"], aimed(g[:2], losses[:2])["d"], 1e-12)
+    assert close(
+        aimed(g, losses)["d"],
+        aimed(g[:2], losses[:2])["d"],
+        1e-12,
+    )
 
 
-@pytest.mark.parametrize("updates", [[[1.0, 0.0], [-1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [[1.0, 0.0], [-1.0, 0.0]],
+        [[0.0, 0.0], [0.0, 0.0]],
+    ],
+)
 def test_opposite_or_still_clients_leave_the_model(updates):
     assert not moved(make("fedmdfg"), updates, loss=[1.0, 1.0]).any()
 
@@ -93,7 +122,12 @@ def test_guidance_is_forced_if_some_losses_rose():
     assert first["expected"].tolist() == [1.0, 1.0]
 
     def guided(losses, algo=algo):
-        after = updated(algo, g, cohort(2, loss=losses), first)
+        after = updated(
+            algo,
+            g,
+            cohort(2, loss=losses),
+            first,
+        )
         return distance(first["w"] - after["w"], g.mean(0)) > 1e-3
 
     assert guided([0.8, 1.2])
@@ -107,7 +141,12 @@ def test_expected_losses_are_means_of_those_that_did_not_rise():
     algo = make("fedmdfg", theta=90.0)
     server, expected = None, []
     for losses in ([1.0, 1.0], [0.8, 1.2], [0.6, 1.2]):
-        server = updated(algo, np.eye(2), cohort(2, loss=losses), server)
+        server = updated(
+            algo,
+            np.eye(2),
+            cohort(2, loss=losses),
+            server,
+        )
         expected += server["expected"].tolist()
     assert expected == pytest.approx([1.0, 1.0, 0.9, 1.0, 0.8, 1.0])
     assert server["count"].tolist() == [3, 3]
@@ -133,10 +172,25 @@ def test_vectors_of_absent_clients_are_kept_for_one_round(clients):
 
 
 def test_step_sizes_by_hand():
-    assert step_sizes(0.5, 2, 1.0, changed=False).tolist() == [2, 1, 0.5, 0.25, 0.125]
-    assert step_sizes(0.5, 2, 1.0, changed=True).tolist() == [0.5, 0.25, 0.125]
+    assert step_sizes(
+        0.5,
+        2,
+        1.0,
+        changed=False,
+    ).tolist() == [2, 1, 0.5, 0.25, 0.125]
+    assert step_sizes(
+        0.5,
+        2,
+        1.0,
+        changed=True,
+    ).tolist() == [0.5, 0.25, 0.125]
     # down to 1/2 · 1/2 / 2.5 = 0.1
-    assert step_sizes(0.5, 1, 2.5, changed=False).tolist() == [1, 0.5, 0.25, 0.125]
+    assert step_sizes(
+        0.5,
+        1,
+        2.5,
+        changed=False,
+    ).tolist() == [1, 0.5, 0.25, 0.125]
 
 
 @pytest.mark.parametrize(
@@ -157,4 +211,14 @@ def test_the_chosen_step_by_hand(trials, guided, best):
     """Losses (2, 1) before; every loss has to fall by 0.1, and become more even where the step is guided."""
     least = torch.full((2, 3), 0.1, dtype=D)
     losses = vector(*trials).T
-    assert int(chosen(vector(2.0, 1.0), losses, least, torch.tensor(guided))) == best
+    assert (
+        int(
+            chosen(
+                vector(2.0, 1.0),
+                losses,
+                least,
+                torch.tensor(guided),
+            )
+        )
+        == best
+    )

@@ -12,7 +12,14 @@ from fedbench.simulation.local_work import LocalWork
 WORK = LocalWork(lr=0.1, batch_size=10)
 
 
-@pytest.mark.parametrize("solver", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True},
+    ],
+)
 def test_with_equal_steps_it_is_fedavg(solver):
     how = {"solver": sgd(**solver), "rounds": 5}
     equal = federation(sizes=(21, 30, 24, 28))  # three steps of 10 each, whatever the size
@@ -20,7 +27,14 @@ def test_with_equal_steps_it_is_fedavg(solver):
     assert apart("fednova", "fedavg", **how) > 1e-3
 
 
-@pytest.mark.parametrize("solver", [{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.5, "nesterov": True},
+    ],
+)
 def test_the_direction_is_the_weighted_mean_gradient_whatever_the_local_work(solver):
     """FedAvg's is not."""
     sizes = [5, 31, 12, 80]  # 1, 4, 2 and 8 steps
@@ -29,7 +43,12 @@ def test_the_direction_is_the_weighted_mean_gradient_whatever_the_local_work(sol
 
     cosines = {}
     for name in ("fednova", "fedavg"):
-        last = on_linear_losses(make(name, sgd(**solver)), WORK, rows, sizes)[-1]
+        last = on_linear_losses(
+            make(name, sgd(**solver)),
+            WORK,
+            rows,
+            sizes,
+        )[-1]
         cosine = torch.nn.functional.cosine_similarity(-last.server["w"], mean, dim=0)
         cosines[name] = cosine.item()
 
@@ -39,7 +58,12 @@ def test_the_direction_is_the_weighted_mean_gradient_whatever_the_local_work(sol
 
 def test_the_step_has_the_length_tau_eff():
     """By hand: sizes 10 and 30 with batch 10 take 1 and 3 steps; τ_eff = (10·1 + 30·3)/40 = 2.5; step 2.5 η Σ p g."""
-    last = on_linear_losses(make("fednova"), WORK, [[1.0, 2.0], [3.0, -1.0]], [10, 30])[-1]
+    last = on_linear_losses(
+        make("fednova"),
+        WORK,
+        [[1.0, 2.0], [3.0, -1.0]],
+        [10, 30],
+    )[-1]
     mean = np.array([0.25 * 1 + 0.75 * 3, 0.25 * 2 - 0.75 * 1])
     assert last.server["w"] == pytest.approx(-2.5 * 0.1 * mean, abs=1e-14)
 

@@ -2,7 +2,14 @@
 
 import pytest
 from tools import make
-from toy_problems import FEDAVG, FULL, QUADRATIC, distance, run_on, trained
+from toy_problems import (
+    FEDAVG,
+    FULL,
+    QUADRATIC,
+    distance,
+    run_on,
+    trained,
+)
 
 from fedbench.simulation.local_work import LocalWork
 
@@ -17,11 +24,31 @@ def test_a_tiny_bound_makes_it_fedavg_at_that_rate():
 def test_a_quadratic_is_solved_in_one_step():
     """F = a/2 ||w - b||², c = ½: γ = F / (½ ||a (w - b)||²) = 1/a."""
     rows = [[4.0, 1.0, -2.0], [4.0, 1.0, -2.0]]
-    last = run_on(QUADRATIC, rows, make("fedsps", c=0.5), FULL, 1, [7.0, 3.0])[-1]
+    last = run_on(
+        QUADRATIC,
+        rows,
+        make("fedsps", c=0.5),
+        FULL,
+        1,
+        [7.0, 3.0],
+    )[-1]
     assert last.server["w"] == pytest.approx([1.0, -2.0], abs=1e-12)
 
 
-@pytest.mark.parametrize(("row", "bound"), [([4.0, 7.0], 0.0), ([4.0, 1.0], 1e6)])
+@pytest.mark.parametrize(
+    ("row", "bound"),
+    [
+        ([4.0, 7.0], 0.0),
+        ([4.0, 1.0], 1e6),
+    ],
+)
 def test_no_gradient_or_a_loss_below_the_bound_is_no_step(row, bound):
-    last = run_on(QUADRATIC, [row], make("fedsps", l_star=bound), FULL, 3, [7.0])[-1]
+    last = run_on(
+        QUADRATIC,
+        [row],
+        make("fedsps", l_star=bound),
+        FULL,
+        3,
+        [7.0],
+    )[-1]
     assert last.server["w"] == 7.0

@@ -29,7 +29,12 @@ from fedbench.simulation.local_work import LocalWork
 )
 def test_weights_by_hand(losses, weights):
     """p = (.5, .3, .2), share 1/2: λ = .05, and r = (-2, 0, 2) for three different losses."""
-    step = moved(make("gifair"), torch.eye(3), [5, 3, 2], loss=losses)
+    step = moved(
+        make("gifair"),
+        torch.eye(3),
+        [5, 3, 2],
+        loss=losses,
+    )
     assert step == pytest.approx(weights, abs=1e-14)
 
 
@@ -46,7 +51,12 @@ def test_weights_are_positive_and_sum_to_one(count):
     rng = np.random.default_rng(count)
     losses = rng.integers(0, 6, count) / 3
     n = rng.integers(1, 100, count).tolist()
-    weights = moved(make("gifair", share=0.99), torch.eye(count), n, loss=losses)
+    weights = moved(
+        make("gifair", share=0.99),
+        torch.eye(count),
+        n,
+        loss=losses,
+    )
     assert weights.min() > 0
     assert weights.sum() == pytest.approx(1, abs=1e-12)
 
@@ -71,11 +81,25 @@ def test_one_full_batch_step_descends_the_objective():
     lam = 0.7 * p.min() / (len(p) - 1)
 
     def objective(w):
-        f = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
+        f = np.array(
+            [
+                loss_and_grad(
+                    w,
+                    x,
+                    y,
+                )[0]
+                for x, y in clients
+            ]
+        )
         return p @ f + lam * np.abs(f[:, None] - f).sum() / 2
 
     start = start_of(data)
-    step = start - trained(("gifair", {"share": 0.7}), data, rounds=1, work=FULL)
+    step = start - trained(
+        ("gifair", {"share": 0.7}),
+        data,
+        rounds=1,
+        work=FULL,
+    )
     assert close(step / 0.1, slope_of(objective, start.numpy()), 1e-7)
 
 
@@ -84,6 +108,16 @@ def test_losses_of_the_last_participation_are_ranked():
     algo = make("gifair", rank_at="last", weights="uniform")
     server = algo.server_init(torch.zeros(3).double(), 3)
     info = cohort(2, ids=[0, 2], loss=[5.0, 1.0])
-    server = updated(algo, torch.zeros(2, 3), info, server)
-    after = updated(algo, torch.eye(3), cohort(3, loss=[1.0, 2.0, 3.0]), server)
+    server = updated(
+        algo,
+        torch.zeros(2, 3),
+        info,
+        server,
+    )
+    after = updated(
+        algo,
+        torch.eye(3),
+        cohort(3, loss=[1.0, 2.0, 3.0]),
+        server,
+    )
     assert -after["w"] == pytest.approx([1 / 3 + 1 / 12, 1 / 3, 1 / 3 - 1 / 12], abs=1e-14)

@@ -13,14 +13,23 @@ from fedbench.algorithms.shared.gram import gram, shortest_combination, shortest
 from fedbench.algorithms.shared.mixtures import normalized, project_simplex
 
 
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))
+@given(
+    st.lists(st.floats(-5, 5), min_size=1, max_size=20),
+)
 def test_the_projection_is_the_one_found_by_bisection(values):
     projected = project_simplex(vector(*values))
     assert projected == pytest.approx(onto_simplex(np.array(values)), abs=1e-12)
     assert projected.sum() == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("values", [[0.5, np.nan, 0.2], [0.5, np.inf, 0.2], [np.inf, np.inf]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.5, np.nan, 0.2],
+        [0.5, np.inf, 0.2],
+        [np.inf, np.inf],
+    ],
+)
 def test_the_projection_of_values_that_are_not_finite_is_not_a_number(values):
     """So that a run with such losses counts as diverged."""
     assert project_simplex(vector(*values)).isnan().any()
@@ -29,10 +38,20 @@ def test_the_projection_of_values_that_are_not_finite_is_not_a_number(values):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gram_matrix_is_summed_in_blocks_in_float64(monkeypatch, dtype):
     monkeypatch.setattr("fedbench.algorithms.shared.gram._COLUMNS", 30)
-    g = torch.randn(4, 101, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    g = torch.randn(
+        4,
+        101,
+        dtype=dtype,
+        generator=torch.Generator().manual_seed(0),
+    )
     k = gram(g)
     assert k.dtype == torch.float64
-    assert torch.allclose(k, g.double() @ g.double().T, rtol=0, atol=1e-12)
+    assert torch.allclose(
+        k,
+        g.double() @ g.double().T,
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 def combination(k, low, high):
@@ -48,7 +67,11 @@ def residual(k, x, low, high):
     gain = 0.0
     if len(can_fall) and len(can_rise):
         gain = max(can_fall.max() - can_rise.min(), 0) / np.trace(k) * len(k)
-    outside = max((low - x).max(), (x - high).max(), 0)
+    outside = max(
+        (low - x).max(),
+        (x - high).max(),
+        0,
+    )
     return max(gain, abs(x.sum() - 1), outside)
 
 
@@ -114,7 +137,11 @@ def test_more_vectors_than_dimensions_around_the_origin(seed):
 def test_bounds_that_leave_no_choice_are_the_prior(eps):
     prior = np.array([0.2, 0.3, 0.5])
     g = np.random.default_rng(0).normal(size=(3, 5))
-    assert combination(g @ g.T, prior - eps, prior + eps) == pytest.approx(prior, abs=2e-9)
+    assert combination(
+        g @ g.T,
+        prior - eps,
+        prior + eps,
+    ) == pytest.approx(prior, abs=2e-9)
 
 
 def test_bounds_that_leave_nothing_are_an_error():

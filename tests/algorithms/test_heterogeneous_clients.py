@@ -3,8 +3,21 @@
 from dataclasses import replace
 
 import pytest
-from tools import close, factory, federation, final, make, snapshots
-from toy_problems import DRAWN, FEDAVG, FULL, UNIFORM, apart
+from tools import (
+    close,
+    factory,
+    federation,
+    final,
+    make,
+    snapshots,
+)
+from toy_problems import (
+    DRAWN,
+    FEDAVG,
+    FULL,
+    UNIFORM,
+    apart,
+)
 
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, sgd
@@ -17,10 +30,22 @@ from fedbench.simulation.local_work import LocalWork
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (("mofedsam", {"rho": 0.0, "alpha": 0.3}), ("fedcm", {"alpha": 0.3})),
-        (("mofedsam", {"rho": 0.4, "alpha": 1.0}), ("fedsam", {"rho": 0.4})),
-        (("fedspeed", {"rho": 0.0, "prox": 0.3, "server": "all"}), ("feddyn", {"alpha": 0.3})),
-        (("fedspeed", {"alpha": 0.0, "prox": 0.3, "server": "all"}), ("feddyn", {"alpha": 0.3})),
+        (
+            ("mofedsam", {"rho": 0.0, "alpha": 0.3}),
+            ("fedcm", {"alpha": 0.3}),
+        ),
+        (
+            ("mofedsam", {"rho": 0.4, "alpha": 1.0}),
+            ("fedsam", {"rho": 0.4}),
+        ),
+        (
+            ("fedspeed", {"rho": 0.0, "prox": 0.3, "server": "all"}),
+            ("feddyn", {"alpha": 0.3}),
+        ),
+        (
+            ("fedspeed", {"alpha": 0.0, "prox": 0.3, "server": "all"}),
+            ("feddyn", {"alpha": 0.3}),
+        ),
     ],
 )
 def test_reduces_to_another_method(one, other, participation):
@@ -40,15 +65,43 @@ def test_reduces_to_another_method(one, other, participation):
 def test_one_step_per_round_makes_it_fedavgm(method):
     momentum = ("fedavgm", {"beta": 0.7, "server_lr": 0.3, **UNIFORM})
     how = {"rounds": 6, "participation": 0.6}
-    assert apart(method, momentum, work=LocalWork(0.1, None, steps=1), **how) < 1e-10
-    assert apart(method, momentum, work=LocalWork(0.1, None, steps=3), **how) > 1e-4
+    assert (
+        apart(
+            method,
+            momentum,
+            work=LocalWork(0.1, None, steps=1),
+            **how,
+        )
+        < 1e-10
+    )
+    assert (
+        apart(
+            method,
+            momentum,
+            work=LocalWork(0.1, None, steps=3),
+            **how,
+        )
+        > 1e-4
+    )
 
 
-@pytest.mark.parametrize(("name", "options"), [("feddyn", {}), ("fedspeed", {"server": "all"})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("feddyn", {}),
+        ("fedspeed", {"server": "all"}),
+    ],
+)
 def test_the_server_keeps_the_mean_of_all_drifts(name, options):
     """Also of clients that are absent."""
     algo = make(name, **options)
-    for s in snapshots(algo, federation(), rounds=6, work=DRAWN, participation=0.6):
+    for s in snapshots(
+        algo,
+        federation(),
+        rounds=6,
+        work=DRAWN,
+        participation=0.6,
+    ):
         assert close(s.server["drift"], s.clients["drift"].mean(0), 1e-12)
 
 
@@ -108,7 +161,10 @@ def test_local_steps_that_compiled_code_takes(name, options, known):
         (sgd(momentum=0.1), "momentum"),
         (sgd(weight_decay=0.1), "weight decay"),
         (sgd(clip_norm=10.0), "clipping"),
-        (Optimizer(lambda w: {}, lambda g, s: (g, {}), parts=("adaptive steps",)), "adaptive"),
+        (
+            Optimizer(lambda w: {}, lambda g, s: (g, {}), parts=("adaptive steps",)),
+            "adaptive",
+        ),
     ],
 )
 def test_rules_that_are_stated_for_plain_steps_take_no_other(name, solver, part):

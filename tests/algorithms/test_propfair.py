@@ -28,15 +28,35 @@ def test_one_client_is_not_fedavg():
     assert close(step, torch.from_numpy(0.1 / (2 - loss) * gradient), 1e-12)
 
 
-@pytest.mark.parametrize(("tail", "rate"), [("huber", 0.1 / 60), ("scaled", 0.1 / 50)])
+@pytest.mark.parametrize(
+    ("tail", "rate"),
+    [
+        ("huber", 0.1 / 60),
+        ("scaled", 0.1 / 50),
+    ],
+)
 def test_in_its_tail_it_is_fedavg_at_another_rate(tail, rate):
     how = {"solver": sgd(momentum=0.5), "rounds": 4, "participation": 0.6}
-    ours = trained(("propfair", {"M": 50.0, "eps": 60.0, "tail": tail}), work=BATCHES, **how)
-    plain = trained("fedavg", work=LocalWork(lr=rate, batch_size=10, epochs=(2, 2)), **how)
+    ours = trained(
+        ("propfair", {"M": 50.0, "eps": 60.0, "tail": tail}),
+        work=BATCHES,
+        **how,
+    )
+    plain = trained(
+        "fedavg",
+        work=LocalWork(lr=rate, batch_size=10, epochs=(2, 2)),
+        **how,
+    )
     assert distance(ours, plain) < 1e-10
 
 
-@pytest.mark.parametrize(("M", "eps"), [(2.0, 0.2), (1.6, 0.9)])
+@pytest.mark.parametrize(
+    ("M", "eps"),
+    [
+        (2.0, 0.2),
+        (1.6, 0.9),
+    ],
+)
 def test_one_full_batch_step_descends_the_objective(M, eps):
     """Σ p_k φ(F_k), φ = -log(M - F), continued with slope 1/ε; finite differences."""
     data = federation()
@@ -52,5 +72,10 @@ def test_one_full_batch_step_descends_the_objective(M, eps):
         return p @ [phi(loss_and_grad(w, x, y)[0]) for x, y in clients]
 
     start = start_of(data)
-    step = start - trained(("propfair", {"M": M, "eps": eps}), data, rounds=1, work=FULL)
+    step = start - trained(
+        ("propfair", {"M": M, "eps": eps}),
+        data,
+        rounds=1,
+        work=FULL,
+    )
     assert close(step / 0.1, slope_of(objective, start.numpy()), 1e-7)

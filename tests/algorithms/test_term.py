@@ -4,11 +4,25 @@ import numpy as np
 import pytest
 from reference import loss_and_grad
 from tools import federation
-from toy_problems import FEDAVG, apart, clients_of, distance, start_of, trained
+from toy_problems import (
+    FEDAVG,
+    apart,
+    clients_of,
+    distance,
+    start_of,
+    trained,
+)
 
 
 def test_tends_to_fedavg_in_proportion_to_t():
-    far, near = (apart(("term", {"t": t}), FEDAVG, rounds=1) for t in (1e-4, 1e-5))
+    far, near = (
+        apart(
+            ("term", {"t": t}),
+            FEDAVG,
+            rounds=1,
+        )
+        for t in (1e-4, 1e-5)
+    )
     assert far / near == pytest.approx(10, rel=1e-3)
 
 
@@ -17,5 +31,20 @@ def test_tends_to_the_worst_client():
     start = start_of(data).numpy()
     losses = [loss_and_grad(start, x, y)[0] for x, y in clients_of(data)]
     worst = np.array([np.argmax(losses)])
-    alone = trained("fedavg", data, rounds=1, sampler=lambda *_: worst)
-    assert distance(trained(("term", {"t": 1e4}), data, rounds=1), alone) < 1e-10
+    alone = trained(
+        "fedavg",
+        data,
+        rounds=1,
+        sampler=lambda *_: worst,
+    )
+    assert (
+        distance(
+            trained(
+                ("term", {"t": 1e4}),
+                data,
+                rounds=1,
+            ),
+            alone,
+        )
+        < 1e-10
+    )

@@ -43,7 +43,12 @@ from fedbench.simulation.oracles import DenseOracle
 
 ROUNDS = 4
 # short batches, drawn epochs, another rate in every round
-DRAWN = LocalWork(0.1, 10, (1, 3), schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS))
+DRAWN = LocalWork(
+    0.1,
+    10,
+    (1, 3),
+    schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS),
+)
 
 FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its defaults
 
@@ -51,7 +56,11 @@ FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its d
 def fast_and_slow(fast, cases):
     """Parameters (case, other): those of ``cases`` that ``fast`` selects always run, the rest with make test-all."""
     return [
-        pytest.param(*c, marks=[] if fast(*c) else [pytest.mark.slow], id=f"{c[1]}-{case_id(c[0])}")
+        pytest.param(
+            *c,
+            marks=[] if fast(*c) else [pytest.mark.slow],
+            id=f"{c[1]}-{case_id(c[0])}",
+        )
         for c in cases
     ]
 
@@ -63,7 +72,14 @@ def at_defaults(others):
 
 cases = pytest.mark.parametrize(
     "case",
-    [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES],
+    [
+        pytest.param(
+            c,
+            marks=[] if c in FIRST else [pytest.mark.slow],
+            id=case_id(c),
+        )
+        for c in CASES
+    ],
 )
 
 
@@ -74,7 +90,13 @@ def _run(index, solver, mode, drawn):
     options = {}
     if drawn:
         options = {"work": DRAWN, "participation": share(CASES[index])}
-    return algo, snapshots(algo, federation(), rounds=ROUNDS, mode=mode, **options)
+    return algo, snapshots(
+        algo,
+        federation(),
+        rounds=ROUNDS,
+        mode=mode,
+        **options,
+    )
 
 
 def run_of(case, solver=None, mode="stacked", drawn=False):
@@ -101,7 +123,12 @@ def agrees_with_the_definition(case, rounds, work, rate, solver="sgd"):
 
     data = federation()
     algo = make(name, sgd(**SOLVERS[solver]), **options)
-    first, *_, last = snapshots(algo, data, rounds=rounds, work=work)
+    first, *_, last = snapshots(
+        algo,
+        data,
+        rounds=rounds,
+        work=work,
+    )
 
     names = {"weight_decay": "decay", "clip_norm": "clip"}
     theirs = reference.run(
@@ -116,7 +143,11 @@ def agrees_with_the_definition(case, rounds, work, rate, solver="sgd"):
     )
     if isinstance(theirs, tuple):  # clients with models of their own
         theirs, personal = theirs
-        assert close(deployed(algo, last).flatten(), torch.from_numpy(personal).flatten(), 1e-9)
+        assert close(
+            deployed(algo, last).flatten(),
+            torch.from_numpy(personal).flatten(),
+            1e-9,
+        )
         ours = last.server["w"]
     else:
         ours = deployed(algo, last)
@@ -159,10 +190,22 @@ MODES = fast_and_slow(
 @pytest.mark.parametrize(("case", "solver"), MODES)
 def test_the_modes_agree(case, solver, mode):
     """Unequal clients, short batches, drawn epochs, a schedule, a part of the clients: modes change rounding only."""
-    a, b = (run_of(case, solver, m, drawn=True)[1][-1] for m in (mode, "loop"))
+    a, b = (
+        run_of(
+            case,
+            solver,
+            m,
+            drawn=True,
+        )[1][-1]
+        for m in (mode, "loop")
+    )
     assert close(a.server["w"], b.server["w"], 1e-10)
     for key in a.clients:
-        assert close(a.clients[key].flatten(), b.clients[key].flatten(), 1e-10)
+        assert close(
+            a.clients[key].flatten(),
+            b.clients[key].flatten(),
+            1e-10,
+        )
 
 
 WAYS = {
@@ -180,7 +223,13 @@ CHUNKS = fast_and_slow(
 def test_chunks_and_workers_change_nothing(case, way):
     size, workers = WAYS[way]
     algo, seen = run_of(case)
-    other = final(algo, federation(), rounds=ROUNDS, cohort_size=size, workers=workers)
+    other = final(
+        algo,
+        federation(),
+        rounds=ROUNDS,
+        cohort_size=size,
+        workers=workers,
+    )
     assert close(other, seen[-1].server["w"], 1e-10)
 
 
@@ -210,7 +259,16 @@ def test_same_seed_is_bit_identical_and_others_differ(case, dtype):
     data = federation(dtype=dtype)
     algo = make(name, **options)
     for mode in ("stacked", "compiled"):
-        once, again, other = (final(algo, data, seed=s, rounds=2, mode=mode) for s in (1, 1, 2))
+        once, again, other = (
+            final(
+                algo,
+                data,
+                seed=s,
+                rounds=2,
+                mode=mode,
+            )
+            for s in (1, 1, 2)
+        )
         assert torch.equal(once, again)
         assert not torch.equal(once, other)
     assert once.dtype == dtype
@@ -234,7 +292,11 @@ def test_going_on_from_any_round_is_bit_identical(case, at):
             assert getattr(a, count) == getattr(b, count)
 
 
-@pytest.mark.parametrize("case", [c for c in FIRST if not everyone(c)], ids=case_id)
+@pytest.mark.parametrize(
+    "case",
+    [c for c in FIRST if not everyone(c)],
+    ids=case_id,
+)
 def test_absent_clients_keep_their_states(case):
     _, seen = run_of(case, drawn=True)
     for before, after in pairwise(seen):
@@ -259,21 +321,36 @@ def test_nothing_that_is_handed_over_is_changed(case):
 def test_a_client_at_its_optimum_and_tiny_clients(case):
     """Loss and gradient exactly 0, a single example, no test example: the numbers stay finite."""
     name, options = case
-    data = federation(sizes=(12, 1, 7), tests=(2, 0, 1), dtype=torch.float32)
+    data = federation(
+        sizes=(12, 1, 7),
+        tests=(2, 0, 1),
+        dtype=torch.float32,
+    )
     mine = data.train.index[:12]
     data.x[mine], data.y[mine] = 0.0, 0
     task = task_for(data)
     w = torch.zeros(task.size)
     w[-data.classes] = 200.0  # label 0 for an input of zeros, with a probability that rounds to 1
 
-    batch = Batch(data.x[mine][None], data.y[mine][None], torch.full((1, 12), 1 / 12))
+    batch = Batch(
+        data.x[mine][None],
+        data.y[mine][None],
+        torch.full((1, 12), 1 / 12),
+    )
     loss, gradient = DenseOracle(task).loss_and_grad(w[None], batch)
     assert loss.item() == 0
     assert not gradient.any()
 
     algo = make(name, any_solver(case), **options)
     for mode, rounds in (("stacked", 10), ("loop", 3)):
-        for s in snapshots(algo, data, task=task, rounds=rounds, w=w, mode=mode):
+        for s in snapshots(
+            algo,
+            data,
+            task=task,
+            rounds=rounds,
+            w=w,
+            mode=mode,
+        ):
             assert all(torch.isfinite(v).all() for v in s.server.values())
 
 
@@ -282,7 +359,12 @@ def test_cohort_of_one(case):
     name, options = case
     data = federation(sizes=(9,))
     loop, *others = (
-        final(make(name, **options), data, mode=m, rounds=3)
+        final(
+            make(name, **options),
+            data,
+            mode=m,
+            rounds=3,
+        )
         for m in ("loop", "stacked", "compiled")
     )
     assert torch.isfinite(loop).all()
@@ -292,7 +374,11 @@ def test_cohort_of_one(case):
 OTHER_MODELS = {
     "mlp": (MLP, {"hidden": [7, 5]}, "stacked"),
     "compiled mlp": (MLP, {"hidden": [7, 5]}, "compiled"),
-    "cnn": (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5}, "stacked"),
+    "cnn": (
+        ConvNet,
+        {"channels": [3, 2], "kernel": 3, "hidden": 5},
+        "stacked",
+    ),
 }
 # one of each way to ask for gradients: plain, twice on a batch, with probes, in search of a step,
 # for models of clients
@@ -305,13 +391,26 @@ WITH_MODELS = fast_and_slow(
 
 @pytest.mark.parametrize(("case", "model"), WITH_MODELS)
 def test_the_modes_agree_for_other_models(case, model):
-    data = federation(sizes=(5, 12, 3), features=64, shape=(1, 8, 8))
+    data = federation(
+        sizes=(5, 12, 3),
+        features=64,
+        shape=(1, 8, 8),
+    )
     module, options, mode = OTHER_MODELS[model]
     task = task_for(data, module, **options)
     algo = make(case[0], **case[1])
     how = {"task": task, "rounds": 2, "work": LocalWork(0.1, 4)}
     ours = final(algo, data, mode=mode, **how)
-    assert close(ours, final(algo, data, mode="loop", **how), 1e-9)
+    assert close(
+        ours,
+        final(
+            algo,
+            data,
+            mode="loop",
+            **how,
+        ),
+        1e-9,
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -14,5 +14,10 @@ def test_batches_have_the_number_of_their_step():
         return local
 
     work = LocalWork(lr=0.1, batch_size=10)
-    snapshots(Algorithm(step=step), federation([40, 12]), rounds=1, work=work)
+    snapshots(
+        Algorithm(step=step),
+        federation([40, 12]),
+        rounds=1,
+        work=work,
+    )
     assert numbers == [(0, 2), (1, 2), (2, 1), (3, 1)]

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.core.atomic_files import NotWritten, replace_file, replaced_folder, replacing, writing
-from fedbench.core.checksums import check_files, file_checksum, read_with_checksum, with_checksum
+from fedbench.core.atomic_files import (
+    NotWritten,
+    replace_file,
+    replaced_folder,
+    replacing,
+    writing,
+)
+from fedbench.core.checksums import (
+    check_files,
+    file_checksum,
+    read_with_checksum,
+    with_checksum,
+)
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

@@ -30,7 +30,12 @@ def torch_walk(make, w, gradients):
 
 @pytest.fixture
 def problem():
-    w, *gradients = torch.randn(13, 9, generator=torch.Generator().manual_seed(0), dtype=D)
+    w, *gradients = torch.randn(
+        13,
+        9,
+        generator=torch.Generator().manual_seed(0),
+        dtype=D,
+    )
     return w, gradients
 
 
@@ -44,13 +49,41 @@ def problem():
     ],
 )
 def test_sgd_is_torchs(problem, options):
-    theirs = torch_walk(lambda w, lr: torch.optim.SGD(w, lr, **options), *problem)
-    assert torch.allclose(walk(sgd(**options), *problem), theirs, rtol=0, atol=1e-13)
+    theirs = torch_walk(
+        lambda w, lr: torch.optim.SGD(
+            w,
+            lr,
+            **options,
+        ),
+        *problem,
+    )
+    assert torch.allclose(
+        walk(sgd(**options), *problem),
+        theirs,
+        rtol=0,
+        atol=1e-13,
+    )
 
 
 def test_adam_is_torchs(problem):
-    theirs = torch_walk(lambda w, lr: torch.optim.Adam(w, lr, (0.8, 0.95), 1e-6), *problem)
-    ours = walk(adam(0.8, 0.95, 1e-6, bias_correction=True), *problem)
+    theirs = torch_walk(
+        lambda w, lr: torch.optim.Adam(
+            w,
+            lr,
+            (0.8, 0.95),
+            1e-6,
+        ),
+        *problem,
+    )
+    ours = walk(
+        adam(
+            0.8,
+            0.95,
+            1e-6,
+            bias_correction=True,
+        ),
+        *problem,
+    )
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -64,22 +97,44 @@ def test_clipping_is_per_client_comes_first_and_leaves_zero_alone():
 
 def test_a_cohort_is_its_clients_one_by_one(problem):
     stack = torch.stack(problem[1])  # twelve clients
-    solver = sgd(momentum=0.9, nesterov=True, weight_decay=0.1, clip_norm=2.0)
+    solver = sgd(
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=0.1,
+        clip_norm=2.0,
+    )
     together = walk(solver, torch.zeros_like(stack), [stack, stack.flip(0)])
     alone = [
         walk(solver, torch.zeros(9, dtype=D), [a, b])
         for a, b in zip(stack, stack.flip(0), strict=True)
     ]
-    assert torch.allclose(together, torch.stack(alone), rtol=0, atol=1e-14)
+    assert torch.allclose(
+        together,
+        torch.stack(alone),
+        rtol=0,
+        atol=1e-14,
+    )
 
 
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.5, "nesterov": True},
+    ],
+)
 @pytest.mark.parametrize("steps", [1, 2, 57])
 def test_passes_counts_a_constant_gradient(options, steps):
     """FedNova's a_k: the distance walked under a gradient of 1 with rate 1, for any number of steps."""
     solver = sgd(**options)
     one = torch.ones(1, dtype=D)
-    walked = -walk(solver, 0 * one, [one] * steps, lr=1.0)
+    walked = -walk(
+        solver,
+        0 * one,
+        [one] * steps,
+        lr=1.0,
+    )
     assert solver.passes(steps * one) == pytest.approx(walked.tolist(), rel=1e-12)
 
 

@@ -10,7 +10,13 @@ from pydantic import Field
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Count, NonNegative, Positive, Schedule, UnitInterval
+from fedbench.core.options import (
+    Count,
+    NonNegative,
+    Positive,
+    Schedule,
+    UnitInterval,
+)
 from fedbench.core.validation import checked
 
 COSINE = [1, (2 + math.sqrt(3)) / 4, 0.75, 0.5, 0.25, (2 - math.sqrt(3)) / 4]
@@ -20,7 +26,10 @@ COSINE = [1, (2 + math.sqrt(3)) / 4, 0.75, 0.5, 0.25, (2 - math.sqrt(3)) / 4]
     ("options", "factors"),
     [
         ({}, [1] * 6),
-        ({"schedule": "decay", "decay_factor": 0.5}, [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32]),
+        (
+            {"schedule": "decay", "decay_factor": 0.5},
+            [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32],
+        ),
         (
             {"schedule": "decay", "decay_factor": 0.5, "decay_every": 4},
             [1, 1, 1, 1, 1 / 2, 1 / 2],
@@ -66,7 +75,12 @@ def test_schedules_that_are_refused(typed, message):
 def test_a_run_has_the_schedule_that_was_typed():
     keys = ("schedule=step", "decay_factor=0.1", "decay_at=[4,6]")
     local = compose_run(["rounds=8", *(f"local.{key}" for key in keys)]).local
-    assert local.schedule == Schedule("step", decay_factor=0.1, decay_at=(4, 6), rounds=8)
+    assert local.schedule == Schedule(
+        "step",
+        decay_factor=0.1,
+        decay_at=(4, 6),
+        rounds=8,
+    )
 
 
 def test_a_schedule_is_part_of_the_identity_and_a_constant_rate_is_not():
@@ -145,7 +159,11 @@ def test_annotations_that_cannot_be_read_declare_nothing_and_the_others_do():
     def f(x: Positive = 1, y: "Sequences[int]" = (), z: "the strength" = 1):  # noqa: F821, F722
         """Annotations for other readers."""
 
-    assert checked(f, {"x": 2, "y": 3, "z": {}}) == {"x": 2.0, "y": 3, "z": {}}
+    assert checked(f, {"x": 2, "y": 3, "z": {}}) == {
+        "x": 2.0,
+        "y": 3,
+        "z": {},
+    }
     with pytest.raises(RequestError, match="x must be > 0"):
         checked(f, {"x": -1})
     assert checked(functools.partial(f, 1), {"y": 3}) == {"y": 3}

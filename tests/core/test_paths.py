@@ -31,7 +31,13 @@ def test_shown_is_short_whatever_the_value():
     deep = []
     for _ in range(5000):
         deep = [deep]
-    for value in ("x" * 10**6, [1] * 10**6, deep, {str(k): k for k in range(10**4)}, 10**5000):
+    for value in (
+        "x" * 10**6,
+        [1] * 10**6,
+        deep,
+        {str(k): k for k in range(10**4)},
+        10**5000,
+    ):
         assert len(shown(value)) < 1000
     assert shown("ab") == "'ab'"
     assert shown([1, "b"]) == "[1, 'b']"

@@ -29,9 +29,21 @@ def test_hashes_of_tensors_and_arrays_are_those_of_whole_numbers():
         return mix((base + 0x9E3779B97F4A7C15 * (number + 1)) % 2**64)
 
     ids = [0, 1, 2, 12345, 2**31, 2**40, 2**62]
-    for base in (0, 2**63, 2**64 - 1, key(931231, Purpose.BATCHES, 17)):
+    for base in (
+        0,
+        2**63,
+        2**64 - 1,
+        key(931231, Purpose.BATCHES, 17),
+    ):
         want = [folded(folded(base, k), 7) >> 1 for k in ids]
-        assert fold_in(base, torch.tensor(ids), torch.full((7,), 7)).tolist() == want
+        assert (
+            fold_in(
+                base,
+                torch.tensor(ids),
+                torch.full((7,), 7),
+            ).tolist()
+            == want
+        )
         once = [folded(base, k) >> 1 for k in ids]
         assert fold_in(base, np.array(ids)).tolist() == once
 
@@ -42,7 +54,16 @@ def test_the_finaliser_is_splitmix64s():
 
 
 def test_seed_purpose_round_and_their_order_matter():
-    keys = {key(s, p, r) for s in range(5) for p in Purpose for r in range(5)}
+    keys = {
+        key(
+            s,
+            p,
+            r,
+        )
+        for s in range(5)
+        for p in Purpose
+        for r in range(5)
+    }
     assert len(keys) == 5 * len(Purpose) * 5
     assert key(1, 2) != key(2, 1)
 
@@ -61,20 +82,43 @@ def test_sampling_is_without_replacement_and_skips_weight_zero():
         assert len(set(ids)) == 3
         assert (n[ids] > 0).all()
         assert (np.diff(ids) > 0).all()
-    assert without_replacement(key(0), 4, n).tolist() == [0, 2, 3, 5]
+    assert without_replacement(
+        key(0),
+        4,
+        n,
+    ).tolist() == [0, 2, 3, 5]
 
 
-@pytest.mark.parametrize(("uniform", "shares"), [(False, [0.1, 0.2, 0.3, 0.4]), (True, [0.25] * 4)])
+@pytest.mark.parametrize(
+    ("uniform", "shares"),
+    [
+        (False, [0.1, 0.2, 0.3, 0.4]),
+        (True, [0.25] * 4),
+    ],
+)
 def test_sampling_by_size_and_uniformly(uniform, shares):
     """The shares of 2 000 draws of one client, to four standard errors."""
     n = np.array([1, 2, 3, 4])
-    draws = [without_replacement(key(0, t), 1, n, uniform=uniform)[0] for t in range(2_000)]
+    draws = [
+        without_replacement(
+            key(0, t),
+            1,
+            n,
+            uniform=uniform,
+        )[0]
+        for t in range(2_000)
+    ]
     drawn = np.bincount(draws, minlength=4) / 2_000
     assert np.abs(drawn - shares).max() < 4 * np.sqrt(0.25 / 2_000)
 
 
 def test_integers_fill_the_range_evenly():
-    draws = integers(key(0), np.arange(30_000), 2, 4)
+    draws = integers(
+        key(0),
+        np.arange(30_000),
+        2,
+        4,
+    )
     counts = np.bincount(draws)
     assert counts[:2].sum() == 0
     assert np.abs(counts[2:] - 10_000).max() < 4 * np.sqrt(30_000 * 2 / 9)
@@ -112,7 +156,14 @@ def test_a_few_of_very_many_are_drawn_alike_and_without_replacement():
     count, size = 40_000, 60
     n = np.ones(count, dtype=np.int64)
     n[::4] = 0
-    draws = [without_replacement(key(0, Purpose.SAMPLING, t), size, n) for t in range(400)]
+    draws = [
+        without_replacement(
+            key(0, Purpose.SAMPLING, t),
+            size,
+            n,
+        )
+        for t in range(400)
+    ]
     for ids in draws:
         assert len(ids) == size
         assert (np.diff(ids) > 0).all()
@@ -131,7 +182,13 @@ def test_where_most_of_very_many_are_not_able_all_are_looked_at(size):
     assert set(ids) <= set(able)
 
 
-@pytest.mark.parametrize(("clients", "fraction", "number"), [(50, 0.02, 1), (50_000, 0.002, 100)])
+@pytest.mark.parametrize(
+    ("clients", "fraction", "number"),
+    [
+        (50, 0.02, 1),
+        (50_000, 0.002, 100),
+    ],
+)
 def test_a_cohort_of_a_fraction_and_of_a_number_are_the_same(clients, fraction, number):
     n = np.ones(clients, dtype=np.int64)
     one, other = (sample_cohort(participation)(3, n, 7) for participation in (fraction, number))
@@ -139,4 +196,8 @@ def test_a_cohort_of_a_fraction_and_of_a_number_are_the_same(clients, fraction, 
 
 
 def test_a_cohort_has_at_most_the_able_clients():
-    assert sample_cohort(9)(0, np.array([1, 0, 2, 3]), 0).tolist() == [0, 2, 3]
+    assert sample_cohort(9)(
+        0,
+        np.array([1, 0, 2, 3]),
+        0,
+    ).tolist() == [0, 2, 3]

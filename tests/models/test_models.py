@@ -5,7 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import close, federation, final, task_for
+from tools import (
+    close,
+    federation,
+    final,
+    task_for,
+)
 from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
@@ -50,11 +55,23 @@ def task_of(make, dtype=D, **options):
 
 def lstm(length=6, classes=7, tokens=7, vectors=None, **options):
     small = {"embedding": 3, "hidden": 5, "layers": 2}
-    return LSTM((length,), classes, tokens, vectors, **{**small, **options})
+    return LSTM(
+        (length,),
+        classes,
+        tokens,
+        vectors,
+        **{**small, **options},
+    )
 
 
 def lenet(shape=(3, 32, 32)):
-    return LeNet(shape, 10, [6, 16], 5, [120, 84])
+    return LeNet(
+        shape,
+        10,
+        [6, 16],
+        5,
+        [120, 84],
+    )
 
 
 def gates(inputs, hidden):
@@ -72,7 +89,13 @@ SIZES = {
         linear(3072, 200) + linear(200, 200) + linear(200, 10),
     ),
     "cnn": (
-        lambda: ConvNet((1, 28, 28), 62, [32, 64], 5, 512),
+        lambda: ConvNet(
+            (1, 28, 28),
+            62,
+            [32, 64],
+            5,
+            512,
+        ),
         linear(25, 32) + linear(32 * 25, 64) + linear(7 * 7 * 64, 512) + linear(512, 62),
     ),
     # 28 -> 24 -> 12 -> 8 -> 4 pixels a side
@@ -92,11 +115,23 @@ SIZES = {
         11_689_512 - linear(512, 1000) + linear(512, 10) - 64 * 3 * 49 + 64 * 3 * 9,
     ),
     "resnet50_gn": (
-        lambda: resnet((3, 64, 64), 14, depth=50, stem="7x7", groups=32),
+        lambda: resnet(
+            (3, 64, 64),
+            14,
+            depth=50,
+            stem="7x7",
+            groups=32,
+        ),
         25_557_032 - linear(2048, 1000) + linear(2048, 14),
     ),
     "lstm_char": (
-        lambda: lstm(80, 80, 80, embedding=8, hidden=256),
+        lambda: lstm(
+            80,
+            80,
+            80,
+            embedding=8,
+            hidden=256,
+        ),
         80 * 8 + gates(8, 256) + gates(256, 256) + linear(256, 80),
     ),
 }
@@ -149,24 +184,46 @@ def test_vgg_is_torchvisions_features_and_a_linear_layer():
     filled(ours.to_empty(device="cpu"))
     theirs.load_state_dict(ours.features.state_dict(), assign=True)
     x = torch.randn(2, 3, 32, 64, dtype=D)
-    assert torch.allclose(ours(x), ours.classifier(theirs(x).flatten(1)), rtol=1e-12)
+    assert torch.allclose(
+        ours(x),
+        ours.classifier(theirs(x).flatten(1)),
+        rtol=1e-12,
+    )
 
 
-@pytest.mark.parametrize(("stem", "side"), [("3x3", 4), ("7x7", 1)])
+@pytest.mark.parametrize(
+    ("stem", "side"),
+    [
+        ("3x3", 4),
+        ("7x7", 1),
+    ],
+)
 def test_resnet_strides(stem, side):
     """32 pixels a side: three halvings, and two more by the original stem."""
     shapes = []
     with torch.device("meta"):
         model = resnet((1, 32, 32), 5, stem=stem)
         model.layer4.register_forward_hook(lambda module, x, y: shapes.append(y.shape))
-        assert model(torch.empty(2, 1, 32, 32)).shape == (2, 5)
+        assert model(
+            torch.empty(
+                2,
+                1,
+                32,
+                32,
+            )
+        ).shape == (2, 5)
     assert shapes == [(2, 512, side, side)]
     assert not list(model.buffers())
 
 
 def test_lstm_is_torchs_lstm():
     ours = filled(lstm(dense=[4]))
-    theirs = nn.LSTM(3, 5, 2, batch_first=True).double()
+    theirs = nn.LSTM(
+        3,
+        5,
+        2,
+        batch_first=True,
+    ).double()
     for k, layer in enumerate(ours.lstms):
         for name, p in layer.named_parameters():
             getattr(theirs, name.replace("l0", f"l{k}")).data = p.data
@@ -174,7 +231,11 @@ def test_lstm_is_torchs_lstm():
     x = torch.randint(0, 7, (4, 6))
     hidden = theirs(ours.embedding(x))[0][:, -1]
     first, second = ours.dense
-    assert torch.allclose(ours(x), second(torch.relu(first(hidden))), rtol=1e-12)
+    assert torch.allclose(
+        ours(x),
+        second(torch.relu(first(hidden))),
+        rtol=1e-12,
+    )
 
     each = filled(lstm(every=True))
     last = filled(lstm())
@@ -203,7 +264,15 @@ def test_dropout_is_a_function_of_its_key():
     # four deviations of 100000 draws
     dropped = once == 0
     assert dropped.double().mean() == pytest.approx(0.3, abs=0.006)
-    for other in (dropout(x, 0.3, key + 1, 1), dropout(x, 0.3, key, 2)):
+    for other in (
+        dropout(
+            x,
+            0.3,
+            key + 1,
+            1,
+        ),
+        dropout(x, 0.3, key, 2),
+    ):
         both = (other == 0) & dropped
         assert both.double().mean() == pytest.approx(0.09, abs=0.004)  # independent
 
@@ -223,16 +292,67 @@ def test_dropout_in_the_network_by_hand():
 
 # makes of models, the shape of an example, and of its labels where the example is text
 DEEP = {
-    "cnn, one channel": (lambda: ConvNet((1, 8, 8), 5, [3, 4], 3, 6), (1, 8, 8), None),
-    "cnn, three channels": (lambda: ConvNet((3, 8, 8), 5, [3, 4], 3, 6), (3, 8, 8), None),
-    "lenet": (lambda: LeNet((1, 8, 10), 5, [3], 3, [6, 4]), (1, 8, 10), None),
-    "vgg11": (lambda: VGG11((1, 32, 32), 5), (1, 32, 32), None),
-    "resnet18_gn": (lambda: resnet((1, 8, 8), 5), (1, 8, 8), None),
+    "cnn, one channel": (
+        lambda: ConvNet(
+            (1, 8, 8),
+            5,
+            [3, 4],
+            3,
+            6,
+        ),
+        (1, 8, 8),
+        None,
+    ),
+    "cnn, three channels": (
+        lambda: ConvNet(
+            (3, 8, 8),
+            5,
+            [3, 4],
+            3,
+            6,
+        ),
+        (3, 8, 8),
+        None,
+    ),
+    "lenet": (
+        lambda: LeNet(
+            (1, 8, 10),
+            5,
+            [3],
+            3,
+            [6, 4],
+        ),
+        (1, 8, 10),
+        None,
+    ),
+    "vgg11": (
+        lambda: VGG11((1, 32, 32), 5),
+        (1, 32, 32),
+        None,
+    ),
+    "resnet18_gn": (
+        lambda: resnet((1, 8, 8), 5),
+        (1, 8, 8),
+        None,
+    ),
     "lstm": (lambda: lstm(6, 5), (6,), ()),
     "lstm with dropout": (lambda: lstm(6, 5, dropout=0.5), (6,), ()),
-    "lstm, every token": (lambda: lstm(6, 5, dropout=0.25, every=True), (6,), (6,)),
+    "lstm, every token": (
+        lambda: lstm(
+            6,
+            5,
+            dropout=0.25,
+            every=True,
+        ),
+        (6,),
+        (6,),
+    ),
     "linear": (lambda: Linear((6,), 5), (6,), None),
-    "mlp": (lambda: MLP((6,), 5, [4, 3]), (6,), None),
+    "mlp": (
+        lambda: MLP((6,), 5, [4, 3]),
+        (6,),
+        None,
+    ),
 }
 
 LARGE = ("vgg11", "resnet18_gn")  # ten million parameters each
@@ -248,10 +368,25 @@ def case(name):
     whole = (len(counts), 4)
 
     if labels is None:
-        x = torch.randn(*whole, *shape, generator=gen, dtype=D)
+        x = torch.randn(
+            *whole,
+            *shape,
+            generator=gen,
+            dtype=D,
+        )
     else:
-        x = torch.randint(0, 7, (*whole, *shape), generator=gen)
-    y = torch.randint(0, 5, (*whole, *(labels or ())), generator=gen)
+        x = torch.randint(
+            0,
+            7,
+            (*whole, *shape),
+            generator=gen,
+        )
+    y = torch.randint(
+        0,
+        5,
+        (*whole, *(labels or ())),
+        generator=gen,
+    )
     real = torch.arange(4) < counts[:, None]
     weight = real.double() / counts[:, None]
     key = torch.tensor([5, 6, 7])[: len(counts)] if task.traits.random else None
@@ -283,16 +418,32 @@ def test_a_plain_step_of_the_oracle_is_minus_rate_times_gradient(name, mode):
     oracle.descend_(whole[: len(w)], batch, lr)
 
     want = w - lr * oracle.grad(w, batch)
-    assert torch.allclose(whole[: len(w)], want, rtol=1e-10, atol=1e-13)
+    assert torch.allclose(
+        whole[: len(w)],
+        want,
+        rtol=1e-10,
+        atol=1e-13,
+    )
     assert torch.equal(whole[len(w) :], w)
 
 
 def test_the_loss_of_tokens_is_their_mean():
     logits = torch.randn(2, 3, 4, 20)
     y = torch.randint(0, 20, (2, 3, 4))
-    each = nn.functional.cross_entropy(logits.flatten(0, 2), y.flatten(), reduction="none")
+    each = nn.functional.cross_entropy(
+        logits.flatten(0, 2),
+        y.flatten(),
+        reduction="none",
+    )
     assert torch.allclose(example_losses(logits, y, 3).flatten(), each)
-    assert torch.allclose(example_losses(logits, y, 2), each.view(2, 3, 4).mean(-1))
+    assert torch.allclose(
+        example_losses(
+            logits,
+            y,
+            2,
+        ),
+        each.view(2, 3, 4).mean(-1),
+    )
 
 
 # ---- whole rounds
@@ -315,19 +466,45 @@ def texts(every):
     rng = np.random.default_rng(0)
     owners = np.repeat(np.arange(4), [7, 25, 12, 1])
     y = rng.integers(0, 5, (45, 6) if every else 45)
-    return assembled(Examples(rng.integers(0, 7, (45, 6)), y, 5, owners, tuple("abcd")))
+    return assembled(
+        Examples(
+            rng.integers(0, 7, (45, 6)),
+            y,
+            5,
+            owners,
+            tuple("abcd"),
+        )
+    )
 
 
-@pytest.mark.parametrize(("algo", "every"), [(fedavg, True), (scaffold, False)])
+@pytest.mark.parametrize(
+    ("algo", "every"),
+    [
+        (fedavg, True),
+        (scaffold, False),
+    ],
+)
 def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
-    task = task_of(lambda: lstm(6, 5, dropout=0.5, every=every))
+    task = task_of(
+        lambda: lstm(
+            6,
+            5,
+            dropout=0.5,
+            every=every,
+        )
+    )
 
     def run(mode, cohort_size, workers, seed=0):
         return final(
             algo(SGD),
             texts(every),
             task=task,
-            work=LocalWork(0.5, 4, (1, 2), random=True),
+            work=LocalWork(
+                0.5,
+                4,
+                (1, 2),
+                random=True,
+            ),
             mode=mode,
             cohort_size=cohort_size,
             workers=workers,
@@ -339,7 +516,16 @@ def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
     for other in (threads, run("stacked", 2, 1), run("stacked", 9, 2)):
         assert torch.allclose(other, one, rtol=1e-9, atol=1e-12)
     assert torch.equal(run("loop", 1, 2), threads)
-    assert not torch.allclose(run("loop", 1, 1, seed=1), one, rtol=1e-3)
+    assert not torch.allclose(
+        run(
+            "loop",
+            1,
+            1,
+            seed=1,
+        ),
+        one,
+        rtol=1e-3,
+    )
 
 
 def test_the_accuracy_of_a_label_per_token():
@@ -356,7 +542,14 @@ def test_the_accuracy_of_a_label_per_token():
         assert record.train_loss[k] / len(rows) == pytest.approx(loss.item(), rel=1e-12)
 
     x, y = data.x.numpy(), data.y.numpy()
-    one = Examples(x, y, 5, np.zeros(45, dtype=int), ("a",), np.arange(45) >= 40)
+    one = Examples(
+        x,
+        y,
+        5,
+        np.zeros(45, dtype=int),
+        ("a",),
+        np.arange(45) >= 40,
+    )
     record = evaluate(measurements, assembled(one, split=0.8, local_test="auto"), w)
     hits = task.predict(w, data.x[40:].long()).argmax(-1) == data.y[40:]
     right = hits.double().mean(1)
@@ -370,10 +563,21 @@ def test_the_accuracy_of_a_label_per_token():
 def test_bfloat16_rounds_the_products_and_not_the_parameters(name, mode):
     """Eight bits of mantissa: gradients differ by about 2^-8, and not by nothing."""
     make, shape, _ = DEEP[name]
-    plain, rounded = (task_of(make, torch.float32, bf16=bf16) for bf16 in (False, True))
+    plain, rounded = (
+        task_of(
+            make,
+            torch.float32,
+            bf16=bf16,
+        )
+        for bf16 in (False, True)
+    )
     w = plain.init(seeded(1)).expand(2, -1)
     x = torch.randn(2, 4, *shape)
-    batch = Batch(x, torch.randint(0, 5, (2, 4)), torch.full((2, 4), 0.25))
+    batch = Batch(
+        x,
+        torch.randint(0, 5, (2, 4)),
+        torch.full((2, 4), 0.25),
+    )
     g, g_rounded = (make_oracle(task, mode).grad(w, batch) for task in (plain, rounded))
     assert g_rounded.dtype == torch.float32
     assert 1e-4 < (g_rounded - g).norm() / g.norm() < 0.03
@@ -412,12 +616,27 @@ def test_given_vectors_are_frozen_or_trained():
     assert torch.equal(frozen(vectors[x]), trained(x))
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.LSTM(3, 3, 2, dropout=0.5)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Dropout(0.5),
+        nn.LSTM(
+            3,
+            3,
+            2,
+            dropout=0.5,
+        ),
+    ],
+)
 def test_layers_that_draw_by_themselves_are_refused(layer):
     message = r"Sequential.1 draws from torch's global generator, .* set traits = ModelTraits"
     with pytest.raises(RequestError, match=message):
         Task(nn.Sequential(nn.Linear(3, 3), layer), CPU, torch.float32)
-    Task(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)), CPU, torch.float32)
+    Task(
+        nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)),
+        CPU,
+        torch.float32,
+    )
 
 
 class Tied(nn.Module):
@@ -453,12 +672,29 @@ class Declared(Scaled):
 
 def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
     """The engine must not write out the pass of the parent."""
-    dense = [traits_of(model((4,), 3, [2])).dense for model in (MLP, Scaled, Declared)]
+    dense = [
+        traits_of(
+            model(
+                (4,),
+                3,
+                [2],
+            )
+        ).dense
+        for model in (MLP, Scaled, Declared)
+    ]
     assert dense == [True, False, True]
 
     data = federation(features=4)
     task = task_for(data, Scaled, hidden=[2])
-    stacked, loop = (final(fedavg(SGD), data, task=task, mode=mode) for mode in ("stacked", "loop"))
+    stacked, loop = (
+        final(
+            fedavg(SGD),
+            data,
+            task=task,
+            mode=mode,
+        )
+        for mode in ("stacked", "loop")
+    )
     assert close(stacked, loop, 1e-12)
 
 
@@ -485,12 +721,48 @@ def test_the_table_of_a_model_is_taken_once():
     [
         (lambda: lstm(tokens=None), "needs tokens, got examples of shape"),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
-        (lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]), "nothing of images of 10 x 28 pixels"),
+        (
+            lambda: LeNet(
+                (1, 10, 28),
+                5,
+                [6, 16],
+                5,
+                [9],
+            ),
+            "nothing of images of 10 x 28 pixels",
+        ),
         (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
         (lambda: resnet((60,), 10), "this model needs images"),
-        (lambda: ConvNet((60,), 5, [4], 3, 6), "needs images"),
-        (lambda: ConvNet((1, 8, 8), 5, [4], 4, 6), "must be odd, got 4"),
-        (lambda: ConvNet((1, 8, 8), 5, [4] * 4, 3, 6), "nothing of images of 8 x 8 pixels"),
+        (
+            lambda: ConvNet(
+                (60,),
+                5,
+                [4],
+                3,
+                6,
+            ),
+            "needs images",
+        ),
+        (
+            lambda: ConvNet(
+                (1, 8, 8),
+                5,
+                [4],
+                4,
+                6,
+            ),
+            "must be odd, got 4",
+        ),
+        (
+            lambda: ConvNet(
+                (1, 8, 8),
+                5,
+                [4] * 4,
+                3,
+                6,
+            ),
+            "nothing of images of 8 x 8 pixels",
+        ),
         (lambda: MLP((8,), 5, []), "model=linear"),
         (lambda: checked(MLP, {"hidden": [0]}), "hidden must be >= 1, got 0"),
     ],
