@@ -7,7 +7,7 @@ Matplotlib, Optuna and pandas take seconds together.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
@@ -22,7 +22,11 @@ from fedbench.runs.run import Run
 Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 
 
-def run(overrides: Overrides = "", *, config_dir: str | Path | None = None) -> Run:
+def run(
+    overrides: Overrides = "",
+    *,
+    config_dir: str | Path | None = None,
+) -> Run:
     """Run one experiment and return it; a run that is done already is read from disk.
 
     Args:
@@ -40,11 +44,15 @@ def run(overrides: Overrides = "", *, config_dir: str | Path | None = None) -> R
         Exception: Any error that ended the training; calling ``run`` again resumes it.
     """
     with _user_code(config_dir) as folder:
-        return cached_run(Composer(folder).config(to_overrides(overrides))).run
+        config = Composer(folder).config(to_overrides(overrides))
+        return cached_run(config).run
 
 
 def sweep(
-    overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
+    overrides: Overrides,
+    *,
+    jobs: int = 1,
+    config_dir: str | Path | None = None,
 ) -> list[Run]:
     """Run every combination, as ``fedbench -m``, and return the complete runs in their order.
 
@@ -65,7 +73,10 @@ def sweep(
 
 
 def tune(
-    overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
+    overrides: Overrides,
+    *,
+    jobs: int = 1,
+    config_dir: str | Path | None = None,
 ) -> CommandResult:
     """Choose values of a method's keys on validation data, as ``fedbench tune``.
 
@@ -80,14 +91,14 @@ def tune(
     Raises:
         RequestError: If the request is wrong.
     """
-    from fedbench.commands.tune import execute
-
-    with _user_code(config_dir) as folder:
-        return execute("tune", _axes(overrides), make_executor(jobs), folder)
+    return _search("tune", overrides, jobs, config_dir)
 
 
 def compare(
-    overrides: Overrides, *, jobs: int = 1, config_dir: str | Path | None = None
+    overrides: Overrides,
+    *,
+    jobs: int = 1,
+    config_dir: str | Path | None = None,
 ) -> CommandResult:
     """Tune methods with one budget, run and test them, as ``fedbench compare``.
 
@@ -102,10 +113,19 @@ def compare(
     Raises:
         RequestError: If the request is wrong.
     """
+    return _search("compare", overrides, jobs, config_dir)
+
+
+def _search(
+    command: Literal["tune", "compare"],
+    overrides: Overrides,
+    jobs: int,
+    config_dir: str | Path | None,
+) -> CommandResult:
     from fedbench.commands.tune import execute
 
     with _user_code(config_dir) as folder:
-        return execute("compare", _axes(overrides), make_executor(jobs), folder)
+        return execute(command, _axes(overrides), make_executor(jobs), folder)
 
 
 @contextmanager

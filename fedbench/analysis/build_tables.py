@@ -165,7 +165,10 @@ def _weighted(column: Column) -> bool:
 # ---- rows of any runs
 
 
-def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> list[TableData]:
+def run_tables(
+    runs: Iterable[Run],
+    already_shown: Iterable[TableData] = (),
+) -> list[TableData]:
     """Return tables with a row per setting of any runs, one per experiment or data set, by name.
 
     Args:
@@ -310,11 +313,7 @@ def summary_tables(runs: Sequence[Run]) -> list[TableData]:
         if home is None or home.table is None:
             continue
         evidence = Evidence(home.paper, same_split)
-        table = paper_table(
-            home.table,
-            evidence,
-            [home.setup.id],
-        )
+        table = paper_table(home.table, evidence, [home.setup.id])
         lines = [line for line in table.lines if line.matched.every]
         if lines:
             block = RowGroup(home.setup, tuple(lines))

@@ -174,13 +174,12 @@ def compare(
     names = sorted(rows, key=lambda name: (rank(rows[name].value), name))
     against = None if baseline is None else _baseline(baseline, rows)
     numbers: list[Numbers] = []
+    compared: list[ComparedBlock] = []
     for block in shown:
         present = [name for name in names if name in block.rows]
-        numbers.append({name: block.rows[name].numbers(entry) for name in present})
-    compared = [
-        _compared(block, by_method, entry, against, alpha)
-        for block, by_method in zip(shown, numbers, strict=True)
-    ]
+        by_method = {name: block.rows[name].numbers(entry) for name in present}
+        numbers.append(by_method)
+        compared.append(_compared(block, by_method, entry, against, alpha))
     over_blocks = None
     if len(shown) > 1:
         over_blocks = _over_blocks(numbers, names, entry, alpha)
@@ -245,20 +244,15 @@ def _compared(
 
     adjusted = holm([test.two_sided for test in tested.values()])
     differences = []
-    for ((first, second), test), p in zip(tested.items(), adjusted, strict=True):
+    for pair, p in zip(tested, adjusted, strict=True):
+        first, second = pair
+        test = tested[pair]
         ahead = None if p > alpha else metric.sign * test.mean > 0
-        differences.append(
-            Difference(
-                first,
-                second,
-                test,
-                p,
-                ahead,
-            )
-        )
+        differences.append(Difference(first, second, test, p, ahead))
 
     counts = [test.n for test in tested.values()]
     least = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of the adjusted p
+    short = [n for n, p in zip(counts, least, strict=True) if p > alpha]
     cells = {}
     for name, by_seed in numbers.items():
         finite = filter(isfinite, by_seed.values())
@@ -270,7 +264,7 @@ def _compared(
         numbers=cells,
         differences=tuple(differences),
         unpaired=tuple(pair for pair in pairs if pair not in tested),
-        short=tuple(n for n, p in zip(counts, least, strict=True) if p > alpha),
+        short=tuple(short),
         without_baseline=baseline is not None and baseline not in numbers,
         unequal=_unequal(block.rows) if block.key == "algo" else {},
     )
@@ -302,11 +296,7 @@ def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
             fitting.append(name)
     if len(fitting) == 1:
         return fitting[0]
-    return choice(
-        "baseline",
-        given,
-        sorted(fitting) or list(rows),
-    )
+    return choice("baseline", given, sorted(fitting) or list(rows))
 
 
 def _difference(
@@ -351,14 +341,7 @@ def _over_blocks(
         tests = []
         for numbers in blocks:
             if {a, b} <= numbers.keys():
-                tests.append(
-                    _difference(
-                        numbers,
-                        a,
-                        b,
-                        metric,
-                    )
-                )
+                tests.append(_difference(numbers, a, b, metric))
         known = [test for test in tests if test is not None]
         if not known:
             continue

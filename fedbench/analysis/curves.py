@@ -55,7 +55,10 @@ def best_of(curve: pd.Series, field: str) -> tuple[int, float]:
     return int(curve.index[best]), float(values[best])
 
 
-def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
+def best_rounds(
+    run: Run,
+    names: Iterable[str],
+) -> dict[str, tuple[int, float]]:
     """Return the best round and value of each metric that was measured, as ``best_of``."""
     rounds = run.rounds()
     best = {}
@@ -100,7 +103,7 @@ _POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl tha
 
 
 def position(x: str) -> tuple[str, tuple[str, ...], float]:
-    """Return the label of an axis, the keys of ``rounds.jsonl`` that are added for it, and a factor.
+    """Return the label of an axis, the keys of ``rounds.jsonl`` that it adds, and a factor.
 
     Args:
         x: ``round``, ``bytes`` (up and down), ``seconds`` or a key of ``rounds.jsonl``.
@@ -219,11 +222,12 @@ def _not_measured(
 
 def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:
     """Return the training losses of clients that have one in all kept rounds [rounds, clients]."""
-    return clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
+    losses = clients.pivot(index="round", columns="client", values="train_loss")
+    return losses.dropna(axis=1)
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return the training losses over rounds of the clients whose first loss is the lowest and the highest."""
+    """Return the training losses of the clients that start with the lowest and the highest."""
     table = loss_curves(clients)
     first = table.iloc[0]
     return table[first.idxmin()], table[first.idxmax()]

@@ -29,7 +29,7 @@ def data_facts(run: Run) -> Tree:
 
 
 def data_text(facts: Tree, experiment: str | None = None) -> str:
-    """Return a title: a paper's experiment, or the data, preceded by the experiment if it is not a paper's.
+    """Return a title: a paper's experiment, or the data after an experiment of no paper.
 
     The data are 'CIFAR-10, shards (shards_per_client=2), 100 clients, participation 0.1', say.
 
@@ -52,7 +52,8 @@ def data_text(facts: Tree, experiment: str | None = None) -> str:
 
 def title_of(runs: Sequence[Run]) -> str:
     """Return a title of runs of one experiment: what their data and cohorts have in common."""
-    common = set.intersection(*(set(data_facts(run).items()) for run in runs))
+    facts = [set(data_facts(run).items()) for run in runs]
+    common = set.intersection(*facts)
     return data_text(dict(common), runs[0].meta["experiment"])
 
 

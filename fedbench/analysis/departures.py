@@ -1,4 +1,4 @@
-"""Units of runs, which of them count, and in what they differ from the paper or from the publisher's data."""
+"""Units of runs, the runs that count, and departures from the paper and from published data."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -35,15 +35,19 @@ def unit_of(run: Run) -> Unit:
     return Unit(seed if split is None else int(split), seed)
 
 
-def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tuple[Unit, str], ...]]:
-    """Return the runs of a setting that count, by unit (the first of each), and the others as (unit, outcome)."""
+Others: TypeAlias = tuple[tuple[Unit, str], ...]  # runs that do not count, as (unit, outcome)
+
+
+def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], Others]:
+    """Return the runs of a setting that count, by unit (the first of each), and the others."""
     done: dict[Unit, Run] = {}
     others = []
     for run in sorted(runs, key=unit_of):
+        unit = unit_of(run)
         if run.counts:
-            done.setdefault(unit_of(run), run)
+            done.setdefault(unit, run)
         else:
-            others.append((unit_of(run), run.outcome))
+            others.append((unit, run.outcome))
     return done, tuple(others)
 
 
@@ -100,17 +104,18 @@ def seed_departures(
     others: Iterable[tuple[Unit, str]],
     wanted: int,
 ) -> list[str]:
-    """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
+    """Return the departures in the seeds of a row: too few of them, and seeds that diverged."""
     if not done:
         return []
     texts = []
     seeds = {unit.seed for unit in done}
     if len(seeds) < wanted:
         texts.append(f"seeds {len(seeds)} (paper {wanted})")
-    lost = dict.fromkeys(str(unit.seed) for unit, outcome in others if outcome == "diverged")
+    diverged = [unit for unit, outcome in others if outcome == "diverged"]
+    lost = dict.fromkeys(str(unit.seed) for unit in diverged)
     if lost:
-        rate = rate_of(next(iter(done.values())))
-        texts.append(f"without seed {', '.join(lost)}{rate}, which diverged")
+        first = next(iter(done.values()))
+        texts.append(f"without seed {', '.join(lost)}{rate_of(first)}, which diverged")
     return texts
 
 
@@ -129,13 +134,14 @@ def data_departures(runs: Iterable[Run]) -> list[str]:
 
 @cache
 def _printed_keys(experiment: str, algo: str) -> list[Tree]:
-    """Return the keys that the rows of a paper's tables and figures set for a method of an experiment."""
+    """Return the keys that the rows of a paper set for a method of an experiment."""
     home = home_of(experiment)
     assert home is not None
     paper = home.paper
     printed = []
     for part in (*paper.tables, *paper.figures):
         for row in paper.rows(part):
-            if row.setup == home.setup.id and paper.methods[row.algo].algo == algo:
+            method = paper.methods[row.algo]
+            if row.setup == home.setup.id and method.algo == algo:
                 printed.append(paper.overrides(row))
     return printed

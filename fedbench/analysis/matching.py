@@ -127,7 +127,11 @@ class MatchedRuns:
             return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
         return {unit: best_of(curve, field)[1] for unit, curve in curves.items()}
 
-    def values(self, metric: PrintedMetric, which: str = "") -> PerUnit:
+    def values(
+        self,
+        metric: PrintedMetric,
+        which: str = "",
+    ) -> PerUnit:
         """Return the value of a metric per unit in the printed unit, as it is read.
 
         Args:
@@ -215,7 +219,11 @@ class Evidence:
         runs: The runs, which are read as fedbench adopts; ``under`` gives other readings.
     """
 
-    def __init__(self, paper: Paper, runs: Iterable[Run]) -> None:
+    def __init__(
+        self,
+        paper: Paper,
+        runs: Iterable[Run],
+    ) -> None:
         self.paper = paper
         self.reading = ADOPTED
         # runs by setting, for each experiment and algorithm

@@ -41,8 +41,9 @@ def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in map(str, table):
-        types = {float if type(value) is int else type(value) for value in table[name].dropna()}
-        if types not in ({float}, {bool}, {str}):
+        types = set(map(type, table[name].dropna()))
+        is_number = bool(types) and types <= {int, float}
+        if not is_number and types not in ({bool}, {str}):
             table[name] = table[name].map(_text, na_action="ignore")
     return table
 

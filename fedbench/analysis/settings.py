@@ -31,7 +31,11 @@ _BESIDES_DATA = ("model", *SCENARIOS)
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     """Return the runs of each method and setting, in the order of their seeds."""
     groups: dict[Key, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: (run.meta["seed"], str(run.path))):
+
+    def order(run: Run) -> tuple[int, str]:
+        return run.meta["seed"], str(run.path)
+
+    for run in sorted(runs, key=order):
         key = run.meta["algo"], run.meta["hash"]
         groups.setdefault(key, []).append(run)
     return groups
@@ -57,7 +61,8 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
 
     @cache
     def differing_in(section: str, choice: str | None) -> set[str]:
-        return differing([tree for tree in trees.values() if tree.get(section) == choice])
+        alike = [tree for tree in trees.values() if tree.get(section) == choice]
+        return differing(alike)
 
     keys: dict[Key, Tree] = {}
     for key, tree in trees.items():
@@ -69,11 +74,14 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
             if name != "algo" and name in differing_in(section, tree.get(section)):
                 keys[key][name] = value
 
-    names = {(algo, digest): f"{algo} {keys_text(tree)}" for (algo, digest), tree in keys.items()}
-    counts = Counter(names.values())
-    for key, name in names.items():
-        if counts[name] > 1:
-            _, keys[key]["hash"] = key
+    by_name: dict[str, list[Key]] = {}
+    for key, tree in keys.items():
+        algo, _ = key
+        by_name.setdefault(f"{algo} {keys_text(tree)}", []).append(key)
+    for alike in by_name.values():
+        if len(alike) > 1:
+            for key in alike:
+                _, keys[key]["hash"] = key
     return keys
 
 
@@ -91,7 +99,7 @@ def differing(trees: Collection[Tree]) -> set[str]:
 
 
 def rank(value: Any) -> tuple[int, float, str]:
-    """Return a sort key for a value: none, then numbers in ascending order, then lists and texts."""
+    """Return a sort key for a value: none, then numbers, then lists and texts."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):
@@ -101,8 +109,13 @@ def rank(value: Any) -> tuple[int, float, str]:
 
 def _without_repeats(flat: Tree) -> Tree:
     """Return keys without those of ``data.source`` that repeat one of ``data``."""
-    data = {f"data.source{key.removeprefix('data')}": config_value(flat[key]) for key in flat}
-    return {key: value for key, value in flat.items() if data.get(key) != config_value(value)}
+    texts = {key: config_value(value) for key, value in flat.items()}
+    kept = {}
+    for key, value in flat.items():
+        of_data = texts.get(key.replace("data.source.", "data.", 1))
+        if not key.startswith("data.source.") or of_data != texts[key]:
+            kept[key] = value
+    return kept
 
 
 # ---- blocks
@@ -306,7 +319,8 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
                 keys.add("hash")
             named.setdefault(base, set()).update(keys)
     for s in chain.from_iterable(groups):
-        keys_of_name = {key: s.facts[key] for key in sorted(named[s.base]) if key in s.facts}
+        known = sorted(named[s.base] & s.facts.keys())
+        keys_of_name = {key: s.facts[key] for key in known}
         s.name = f"{s.base} {keys_text(keys_of_name)}".rstrip()
 
 

@@ -55,7 +55,10 @@ class Paired:
         return min(1.0, 2 * min(self.greater, self.less))
 
 
-def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float] | None:
+def interval(
+    values: Iterable[float],
+    level: float = 0.95,
+) -> tuple[float, float] | None:
     """Return Student's t interval of the mean, or None for fewer than two values.
 
     Args:
@@ -181,7 +184,7 @@ def least_p(n: int) -> float:
 
 
 def least_blocks(tests: int, alpha: float) -> int | None:
-    """Return the least number of pairs at which a one-sided p, times a number of tests, can be at most alpha.
+    """Return the least number of pairs at which a one-sided p, times some tests, can be alpha.
 
     A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, as
     every comparison is tested by itself; one of m comparisons is sure to refute it, by leads of one
@@ -210,7 +213,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def kendall(values: Sequence[float]) -> float:
-    """Return the rank correlation of values [n] with their order (Kendall, 1938, tau-a), in [-1, 1].
+    """Return the rank correlation of values [n] with their order, in [-1, 1].
+
+    It is tau-a (Kendall, 1938).
 
     It is the share of the pairs in which the later value is larger, minus the share in which it is
     smaller. Infinite values count as the largest or the smallest. n is at least 2.

@@ -62,7 +62,11 @@ class _Flips:
         ahead: As for ``adjusted``.
     """
 
-    def __init__(self, tests: Sequence[Comparison], ahead: bool) -> None:
+    def __init__(
+        self,
+        tests: Sequence[Comparison],
+        ahead: bool,
+    ) -> None:
         blocks = sorted({block for test in tests for block in test.every_block})
         self._columns = {block: i for i, block in enumerate(blocks)}
         self._signs = _assignments(len(blocks))
@@ -91,11 +95,7 @@ class _Flips:
         columns = [self._columns[block] for block in test.differences]
         sums = self._signs[:, columns] @ leads
         slack = ROUNDING * float(np.abs(leads).sum())  # by which equal sums may differ
-        smaller = np.searchsorted(
-            np.sort(sums),
-            sums - slack,
-            side="left",
-        )
+        smaller = np.searchsorted(np.sort(sums), sums - slack)
         # the largest sum that leads with this Σd² can have; 1 if all are 0
         scale = sqrt(len(self._columns) * float(np.sum(leads**2))) or 1.0
         ranks = self.number - smaller - _TIE * sums / scale

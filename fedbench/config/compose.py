@@ -72,7 +72,7 @@ class Composer:
     Hydra's global state is the same after every call, also inside another program that uses Hydra.
 
     Args:
-        config_dir: A config tree in addition to fedbench's own. Its files are read once.
+        config_dir: A config tree in addition to fedbench's own.
 
     Raises:
         RequestError: If a file of the user's would never be read, since fedbench has another under
@@ -81,32 +81,25 @@ class Composer:
 
     def __init__(self, config_dir: Path | None = None) -> None:
         self.config_dir = config_dir
-        self._search = (
-            []
-            if config_dir is None
-            else [f"hydra.searchpath=[{quoted(f'file://{config_dir.resolve()}')}]"]
-        )
-        self._composed = _composed if config_dir is None else {}
-        self._files: _Files | None = None
+        self._composed = _composed
+        self._search: list[str] = []
         self._resolved: dict[str, Tree] = {}
         self._baselines: dict[tuple[str, str], Tree] = {}
-        if config_dir is None:
-            return
-        for file in sorted(
-            path for group in GROUPS for path in (config_dir / group).rglob("*.yaml")
-        ):
-            twin = CONFIG_DIR / file.relative_to(config_dir)
-            if twin.is_file() and twin.read_bytes() != file.read_bytes():
-                raise RequestError(
-                    f"{file} is hidden by fedbench's own {file.relative_to(config_dir)}; "
-                    "give it another name"
-                )
+        if config_dir is not None:
+            _refuse_hidden_files(config_dir)
+            self._composed = {}
+            location = quoted(f"file://{config_dir.resolve()}")
+            self._search = [f"hydra.searchpath=[{location}]"]
 
     def __reduce__(self) -> tuple[type[Composer], tuple[Path | None]]:
-        """Travel to other processes without the files and compositions that it has read."""
+        """Travel to other processes without the compositions that it has made."""
         return Composer, (self.config_dir,)
 
-    def config(self, texts: Sequence[str], departures: bool = True) -> RunConfig:
+    def config(
+        self,
+        texts: Sequence[str],
+        departures: bool = True,
+    ) -> RunConfig:
         """Return the configuration that overrides make.
 
         Args:
@@ -117,30 +110,24 @@ class Composer:
             RequestError: If a key is unknown or a value is out of range.
         """
         overrides = parse_overrides(texts)
-        for o in overrides:
-            if o.key.startswith(("hydra.", "hydra/")):
-                raise RequestError(
-                    f"{o.text} configures sweeps, which -m makes; "
-                    "results_dir=DIR is where runs are written"
-                )
+        _refuse_hydra_keys(overrides)
         with explained(lambda: self._known(overrides)):
             written, choices = self._written(overrides)
             tree = resolved(written, self._resolved)
-        config = parse(tree, choices, [o.text for o in overrides])
-        config = replace(config, stored_tree=stored(written, config.tree))
+
+        parsed = parse(tree, choices, [o.text for o in overrides])
+        config = replace(parsed, stored_tree=stored(written, parsed.tree))
         if config.names.experiment is None:
-            # with an experiment they may be those of a paper's row and of a reduced profile
-            given = _set_keys(overrides)
-            if config.local.steps and {"local.epochs", "local.steps"} <= given:
-                raise RequestError(
-                    "local.epochs and local.steps are both given; steps replace epochs: remove one"
-                )
-            return config
-        if departures:
-            return replace(config, departures=self._departures(config.names, written))
+            _refuse_epochs_and_steps(config, _set_keys(overrides))
+        elif departures:
+            config = replace(config, departures=self._departures(config.names, written))
         return config
 
-    def composed(self, texts: Sequence[str], resolve: bool = False) -> Composed:
+    def composed(
+        self,
+        texts: Sequence[str],
+        resolve: bool = False,
+    ) -> Composed:
         """Return the configuration with presets merged in, with or without interpolations resolved.
 
         The second value is the choice of each config group, also of groups within groups such as
@@ -154,7 +141,11 @@ class Composer:
             tree, choices = self._written(overrides)
             return copy.deepcopy(resolved(tree) if resolve else tree), choices
 
-    def multirun(self, task: Callable[[Any], Any], texts: Sequence[str]) -> Any:
+    def multirun(
+        self,
+        task: Callable[[Any], Any],
+        texts: Sequence[str],
+    ) -> Any:
         """Return the batches of jobs of a sweep of Hydra, each job with the task's return value.
 
         Raises:
@@ -162,9 +153,18 @@ class Composer:
         """
         typed = [*texts, *self._search, "hydra.mode=MULTIRUN"]
         with explained(), _hydra() as hydra:
-            return hydra.multirun(None, task, typed, with_log_configuration=False)
+            return hydra.multirun(
+                None,
+                task,
+                typed,
+                with_log_configuration=False,
+            )
 
-    def _departures(self, names: Choices, written: Tree) -> dict[str, list[Any]]:
+    def _departures(
+        self,
+        names: Choices,
+        written: Tree,
+    ) -> dict[str, list[Any]]:
         """Return the keys that differ from the experiment, each with [value there, value here]."""
         texts = (f"experiment={names.experiment}", f"algo={names.algo}")
         if texts not in self._baselines:
@@ -187,20 +187,7 @@ class Composer:
         Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that
         cannot be set.
         """
-        for o in overrides:
-            if o.sweeps:
-                values = f" ({', '.join(o.values)})" if o.values else ""
-                raise RequestError(
-                    f"{o.key} has several values{values}; "
-                    "to run each of them, add -m; a list is [A,B]"
-                )
-            is_closed = o.key.startswith("data.") and not o.key.startswith(_OPEN)
-            if o.added and is_closed:
-                raise RequestError(
-                    f"unknown key {o.key}; "
-                    "`fedbench --cfg job data=NAME` shows the keys of a data set"
-                )
-
+        _check_values_and_keys(overrides)
         chosen = tuple(o.text for o in overrides if o.chooses)
         try:
             tree, choices = self._of_groups(chosen)
@@ -232,21 +219,22 @@ class Composer:
         section = OmegaConf.to_container(OmegaConf.merge(method["algo"], tree["algo"]))
         return tree | {"algo": section}, choices | chosen
 
-    def _by_hydra(self, name: str | None, texts: tuple[str, ...]) -> Composed:
+    def _by_hydra(
+        self,
+        name: str | None,
+        texts: tuple[str, ...],
+    ) -> Composed:
         """Return what Hydra composes, without its own section, and the choice of each group."""
         if (name, *texts) not in self._composed:
             from hydra import compose
 
             unused = () if any("hydra" in text for text in texts) else _HYDRAS
-            with _hydra() as hydra:
-                loader = hydra.config_loader
-                self._files = loader.repository = self._files or _Files(loader.repository)
+            with _hydra():
                 cfg = compose(name, [*texts, *self._search, *unused], return_hydra_config=True)
-            choices = {
-                group: c
-                for group, c in cfg.hydra.runtime.choices.items()
-                if not group.startswith("hydra/")
-            }
+            choices = {}
+            for group, choice in cfg.hydra.runtime.choices.items():
+                if not group.startswith("hydra/"):
+                    choices[group] = choice
             with open_dict(cfg):
                 del cfg["hydra"]
             tree: Any = OmegaConf.to_container(cfg)
@@ -261,6 +249,54 @@ class Composer:
                 chosen.append(o.text)
         tree, _ = self._by_hydra("config", tuple(chosen))
         return list(leaves(tree))
+
+
+def _refuse_hidden_files(config_dir: Path) -> None:
+    """Raise a RequestError for a file that fedbench has under the same name."""
+    for group in GROUPS:
+        for file in sorted((config_dir / group).rglob("*.yaml")):
+            name = file.relative_to(config_dir)
+            twin = CONFIG_DIR / name
+            if twin.is_file() and twin.read_bytes() != file.read_bytes():
+                raise RequestError(
+                    f"{file} is hidden by fedbench's own {name}; give it another name"
+                )
+
+
+def _refuse_hydra_keys(overrides: Sequence[Override]) -> None:
+    """Raise a RequestError for a key of Hydra itself, which no single run has."""
+    for o in overrides:
+        if o.key.startswith(("hydra.", "hydra/")):
+            raise RequestError(
+                f"{o.text} configures sweeps, which -m makes; "
+                "results_dir=DIR is where runs are written"
+            )
+
+
+def _refuse_epochs_and_steps(config: RunConfig, given: set[str]) -> None:
+    """Raise a RequestError if both local epochs and local steps are given.
+
+    With an experiment they may be those of a paper's row and of a reduced profile.
+    """
+    if config.local.steps and {"local.epochs", "local.steps"} <= given:
+        raise RequestError(
+            "local.epochs and local.steps are both given; steps replace epochs: remove one"
+        )
+
+
+def _check_values_and_keys(overrides: Sequence[Override]) -> None:
+    """Raise a RequestError for a key with several values, or for a new key of the data."""
+    for o in overrides:
+        if o.sweeps:
+            values = f" ({', '.join(o.values)})" if o.values else ""
+            raise RequestError(
+                f"{o.key} has several values{values}; to run each of them, add -m; a list is [A,B]"
+            )
+        is_closed = o.key.startswith("data.") and not o.key.startswith(_OPEN)
+        if o.added and is_closed:
+            raise RequestError(
+                f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set"
+            )
 
 
 def _set_keys(overrides: Sequence[Override]) -> set[str]:
@@ -289,31 +325,11 @@ def _hydra() -> Iterator[Any]:
             JobRuntime.instance().conf["name"] = job
 
 
-class _Files:
-    """Hydra's files, each read once: a composition takes 0.03 s with them, and 0.06 s without.
-
-    Args:
-        repository: Hydra's repository of config files.
-    """
-
-    def __init__(self, repository: Any) -> None:
-        self._repository = repository
-        self._read: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._repository, name)
-
-    def __deepcopy__(self, memo: Any) -> _Files:
-        return self  # Hydra copies its repository for every composition
-
-    def load_config(self, config_path: str) -> Any:
-        """Return a file as Hydra reads it; Hydra merges others into it."""
-        if config_path not in self._read:
-            self._read[config_path] = self._repository.load_config(config_path)
-        return copy.deepcopy(self._read[config_path])
-
-
-def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:
+def _with_value(
+    section: Any,
+    path: Sequence[str],
+    value: Any,
+) -> Any:
     """Return a section with another value at a path.
 
     Raises:
@@ -329,7 +345,11 @@ def _with_value(section: Any, path: Sequence[str], value: Any) -> Any:
     return section | {name: _with_value(section[name], rest, value)}
 
 
-def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
+def merge_presets(
+    tree: Tree,
+    algo: str,
+    given: set[str],
+) -> Tree:
     """Return the configuration with the experiment's settings for the chosen algorithm.
 
     A key under ``presets.<algo>.local`` belongs to ``local``, any other to ``algo``.
@@ -403,14 +423,18 @@ def stored(written: Tree, tree: Tree) -> Tree:
     return kept
 
 
-def _as_written(value: Any, written: Any, secrets: Sequence[str]) -> Any:
+def _as_written(
+    value: Any,
+    written: Any,
+    secrets: Sequence[str],
+) -> Any:
     """Return a value with ``written`` in place of what contains a secret."""
     if isinstance(value, dict):
         texts = written if isinstance(written, dict) else {}
-        return {
-            name: _as_written(inner, texts.get(name, inner), secrets)
-            for name, inner in value.items()
-        }
+        kept = {}
+        for name, inner in value.items():
+            kept[name] = _as_written(inner, texts.get(name, inner), secrets)
+        return kept
     if isinstance(value, str | list) and any(secret in str(value) for secret in secrets):
         return written
     return value

@@ -104,7 +104,7 @@ def identify(config: Tree) -> Identity:
                 raise RequestError(
                     f"{key}._target_={target}: there is no module {error.name}"
                 ) from error
-        elif dot and path[:1] == ("algo",):
+        elif dot and "algo" in path[:1]:
             revisions[key] = _revision(present(target))
             if revisions[key] > 1:
                 section["_revision_"] = revisions[key]
@@ -202,11 +202,19 @@ def _revision(target: str) -> int:
 
 
 def _user_files(config: Tree) -> dict[KeyPath, str]:
-    """Return the digests of the user's existing files that a configuration names, by their keys.
+    """Return the digests of the user's existing files that a configuration names, by their keys."""
+    named = _declared_files(config) | _files_of_user_functions(config)
+    results_dir = user_path("results_dir", config["results_dir"])
+    digests = {}
+    for path, value in named.items():
+        digest = _digest_of(value, results_dir)
+        if digest is not None:
+            digests[path] = digest
+    return digests
 
-    Below a function of the user's own, these are also the strings, alone or in a list, that look
-    like a path and name an existing one.
-    """
+
+def _declared_files(config: Tree) -> dict[KeyPath, Any]:
+    """Return the values of the keys that name files, by their keys."""
     data = config["data"]
     source = data["source"]
     named: dict[KeyPath, Any] = {("init", "path"): config["init"]["path"]}
@@ -218,7 +226,15 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
     partition = data.get("partition") or {}
     if within_fedbench(partition.get("_target_")):
         named["data", "partition", "file"] = partition.get("file")
+    return named
 
+
+def _files_of_user_functions(config: Tree) -> dict[KeyPath, Any]:
+    """Return the options of the user's own functions that look like paths, by their keys.
+
+    They are strings, alone or in a list.
+    """
+    named: dict[KeyPath, Any] = {}
     user_sections: list[KeyPath] = []
     for path, section in _sections({**config, "tracker": {}}):
         if "_target_" in section and not within_fedbench(section["_target_"]):
@@ -228,18 +244,14 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
         for name, value in section.items():
             if name != "_target_" and _looks_like_path(value):
                 named[*path, name] = value
+
+    data = config["data"]
+    source = data["source"]
     if not within_fedbench(source.get("_target_")):
         for name, value in data.items():
             if _looks_like_path(value) and value in source.values():
                 named["data", name] = value
-
-    results_dir = user_path("results_dir", config["results_dir"])
-    digests = {}
-    for path, value in named.items():
-        digest = _digest_of(value, results_dir)
-        if digest is not None:
-            digests[path] = digest
-    return digests
+    return named
 
 
 def _digest_of(value: object, apart: Path) -> str | None:

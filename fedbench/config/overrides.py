@@ -228,7 +228,11 @@ def options(group: str, where: Path | None = None) -> list[str]:
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
 
 
-def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
+def unknown_choice(
+    group: str,
+    name: str,
+    known: Sequence[str],
+) -> RequestError:
     """Return the error for a choice that a config group does not have, with similar ones."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
     similar = [choice for choice in known if name and choice.startswith(name)]

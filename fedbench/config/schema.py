@@ -284,7 +284,11 @@ _REMEDIES = {
 TOP_KEYS = {*SCENARIOS, *(field.name for field in fields(Keys))}
 
 
-def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+def parse(
+    tree: Tree,
+    choices: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+) -> RunConfig:
     """Return the typed configuration of a resolved mapping; every value is checked here, once.
 
     Args:

@@ -135,11 +135,21 @@ def _is_installed(path: Path) -> bool:
 def file_digest(file: Path) -> str:
     """Return the SHA-256 of a file's content."""
     facts = file.stat()
-    return _sha256(file.absolute(), facts.st_size, facts.st_mtime_ns, facts.st_ino)
+    return _sha256(
+        file.absolute(),
+        facts.st_size,
+        facts.st_mtime_ns,
+        facts.st_ino,
+    )
 
 
 # the settings of a sweep share their files, which may be thousands of images
 @lru_cache(maxsize=100_000)
-def _sha256(file: Path, size: int, changed: int, node: int) -> str:
+def _sha256(
+    file: Path,
+    size: int,
+    changed: int,
+    node: int,
+) -> str:
     with file.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()

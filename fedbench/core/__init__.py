@@ -1,1 +1,4 @@
-"""The vocabulary of all other packages: types, the record of a method, optimizers, randomness, validation, files."""
+"""The vocabulary of all other packages.
+
+Types, the record of a method, optimizers, randomness, validation and files.
+"""

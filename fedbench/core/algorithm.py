@@ -63,7 +63,9 @@ class ServerPart(TypedDict):
 
 @dataclass(frozen=True)
 class ProximalTerm:
-    """The gradient strength · (w - w^t + offset) of a proximal term, w^t the broadcast model; an ``Extra``.
+    """The gradient strength · (w - w^t + offset) of a proximal term; an ``Extra``.
+
+    w^t is the broadcast model.
 
     Attributes:
         strength: Factor of the term.
@@ -74,12 +76,17 @@ class ProximalTerm:
     strength: float
     offset: str | None = None
 
-    def __call__(self, msg: State, local: State, info: ClientInfo) -> Tensor:
+    def __call__(
+        self,
+        msg: State,
+        local: State,
+        info: ClientInfo,
+    ) -> Tensor:
         """Return the term, [C, P]."""
         apart = local["w"] - msg["w"]
-        return (apart if self.offset is None else apart.add_(local[self.offset])).mul_(
-            self.strength
-        )
+        if self.offset is not None:
+            apart.add_(local[self.offset])
+        return apart.mul_(self.strength)
 
 
 @dataclass(frozen=True)
@@ -92,14 +99,21 @@ class GradientShift:
 
     name: str
 
-    def __call__(self, msg: State, local: State, info: ClientInfo) -> Tensor:
+    def __call__(
+        self,
+        msg: State,
+        local: State,
+        info: ClientInfo,
+    ) -> Tensor:
         """Return the term, [C, P]."""
         return local[self.name]
 
 
 @dataclass(frozen=True)
 class Descent:
-    """The step w <- w - rate · opt(gradient), a type of its own because an engine may have a faster way to it.
+    """The step w <- w - rate · opt(gradient).
+
+    It is a type of its own because an engine may have a faster way to take it.
 
     Attributes:
         opt: The optimizer.
@@ -118,22 +132,41 @@ class Descent:
     @property
     def plain(self) -> bool:
         """Whether the step is w <- w - η_l (∇F_k(w; batch) + extra)."""
-        return self.opt is SGD and self.gradient is None and self.lr is None and self.scale is None
+        unchanged = (self.gradient, self.lr, self.scale) == (None, None, None)
+        return self.opt is SGD and unchanged
 
     def __call__(
-        self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo
+        self,
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
     ) -> State:
         """Return the local variables after the step."""
         if self.gradient is not None:
-            g = self.gradient(oracle, msg, local, batch, info)
+            g = self.gradient(
+                oracle,
+                msg,
+                local,
+                batch,
+                info,
+            )
         else:
             g = oracle.grad(local["w"], batch)
-            g = g if self.extra is None else g + self.extra(msg, local, info)
+            if self.extra is not None:
+                g = g + self.extra(msg, local, info)
+
         d, new = self.opt.update(g, local)
         if self.scale is not None:
             d = d * local[self.scale].to(d.dtype)
         if self.lr is None:
-            w = torch.addcmul(local["w"], info.lr, d, value=-1)
+            w = torch.addcmul(
+                local["w"],
+                info.lr,
+                d,
+                value=-1,
+            )
         else:
             w = torch.sub(local["w"], d, alpha=self.lr)
         return {**local, **new, "w": w}
@@ -147,7 +180,9 @@ def descent(
     scale: str | None = None,
     variables: Start = lambda msg, client, info: {},
 ) -> LocalPart:
-    """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
+    """Return the local solver w <- w - η_l · opt(gradient).
+
+    Its state is reset at the start of every round.
 
     Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a ``GradientShift``. An
     ``extra`` is ignored if ``gradient`` is given.
@@ -162,10 +197,25 @@ def descent(
             ``extra`` and ``scale`` name.
     """
 
-    def start(msg: State, client: State, info: ClientInfo) -> State:
-        return {"w": msg["w"], **opt.init(msg["w"]), **variables(msg, client, info)}
+    def start(
+        msg: State,
+        client: State,
+        info: ClientInfo,
+    ) -> State:
+        return {
+            "w": msg["w"],
+            **opt.init(msg["w"]),
+            **variables(msg, client, info),
+        }
 
-    return {"start": start, "step": Descent(opt, gradient, lr, extra, scale)}
+    step = Descent(
+        opt,
+        gradient,
+        lr,
+        extra,
+        scale,
+    )
+    return {"start": start, "step": step}
 
 
 def by_weight(server: State, cohort: ClientInfo) -> Tensor:
@@ -175,9 +225,10 @@ def by_weight(server: State, cohort: ClientInfo) -> Tensor:
 
 @dataclass(frozen=True)
 class Averaging:
-    """An ``Update`` that uses some uploads only through sums Σ ω_k u_k with weights known before the local work.
+    """An ``Update`` that uses some uploads only through sums Σ ω_k u_k.
 
-    A type of its own because an engine can add up these uploads as clients finish.
+    The weights are known before the local work. It is a type of its own because an engine can add
+    up these uploads as clients finish.
 
     Attributes:
         step: The server's step; it sees these sums [P] in place of the uploads [C, P].
@@ -190,21 +241,37 @@ class Averaging:
     weights: Mapping[str, Weighting]
     rule: Update | None = None
 
-    def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
+    def __call__(
+        self,
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         """Return the server's state after the step, from the uploads of all clients [C, ...]."""
         return self.step(server, self.summed(server, uploads, cohort), cohort)
 
-    def summed(self, server: State, uploads: State, cohort: ClientInfo) -> State:
+    def summed(
+        self,
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         """Return the uploads of all clients [C, ...] with these sums [P] in their places."""
         if self.rule is not None:
             return self.rule(server, uploads, cohort)
-        sums = {k: weighted_sum(f(server, cohort), uploads[k]) for k, f in self.weights.items()}
-        return uploads | {k: v.to(uploads[k].dtype) for k, v in sums.items()}
+        sums = {}
+        for name, weighting in self.weights.items():
+            values = uploads[name]
+            total = weighted_sum(weighting(server, cohort), values)
+            sums[name] = total.to(values.dtype)
+        return uploads | sums
 
 
 @dataclass(frozen=True)
 class ServerStep:
-    """The server step w <- w - η_g · opt(direction(uploads)), a type of its own so that its parts can be checked.
+    """The server step w <- w - η_g · opt(direction(uploads)).
+
+    It is a type of its own so that its parts can be checked.
 
     Attributes:
         opt: The optimizer.
@@ -216,10 +283,16 @@ class ServerStep:
     lr: float
     direction: Direction
 
-    def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
+    def __call__(
+        self,
+        server: State,
+        uploads: State,
+        cohort: ClientInfo,
+    ) -> State:
         """Return the server's state after the step."""
         d, new = self.opt.update(self.direction(uploads, cohort), server)
-        return {**server, **new, "w": torch.add(server["w"], d, alpha=-self.lr)}
+        w = torch.add(server["w"], d, alpha=-self.lr)
+        return {**server, **new, "w": w}
 
 
 def server_descent(
@@ -237,44 +310,70 @@ def server_descent(
         averaged: Uploads that ``direction`` sees as sums [P] with these weights (``Averaging``).
     """
     if direction is None:
-        direction, averaged = (
-            (lambda uploads, cohort: uploads["delta"]),
-            averaged or {"delta": by_weight},
-        )
+        direction = _delta
+        averaged = averaged or {"delta": by_weight}
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, **opt.init(w)}
 
-    update = ServerStep(opt, lr, direction)
-    return {
-        "server_init": server_init,
-        "update": update if averaged is None else Averaging(update, averaged),
-    }
+    update: Update = ServerStep(opt, lr, direction)
+    if averaged is not None:
+        update = Averaging(update, averaged)
+    return {"server_init": server_init, "update": update}
 
 
-def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+def _delta(uploads: State, cohort: ClientInfo) -> Tensor:
+    """Return the average of the pseudo-gradients, which has been formed already: a ``Direction``."""
+    return uploads["delta"]
+
+
+def upload_delta(
+    msg: State,
+    client: State,
+    local: State,
+    info: ClientInfo,
+) -> tuple[State, State]:
     """Upload Δ_k = w - w_k and leave the client state unchanged: the default ``finish``."""
     return {"delta": msg["w"] - local["w"]}, client
 
 
-def start_from_client(msg: State, client: State, info: ClientInfo) -> State:
+def start_from_client(
+    msg: State,
+    client: State,
+    info: ClientInfo,
+) -> State:
     """Begin at the broadcast model, with the variables of the client state: a ``start``."""
     return {"w": msg["w"], **client}
 
 
 def upload_with(*names: str) -> Finish:
-    """Return a ``finish`` that uploads Δ_k and local variables, and keeps those that the client state consists of."""
+    """Return a ``finish`` that uploads Δ_k and some local variables.
 
-    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    It keeps the local variables that make up the client state.
+    """
+
+    def finish(
+        msg: State,
+        client: State,
+        local: State,
+        info: ClientInfo,
+    ) -> tuple[State, State]:
+        delta, _ = upload_delta(
+            msg,
+            client,
+            local,
+            info,
+        )
         uploads = {name: local[name] for name in names}
-        return {"delta": msg["w"] - local["w"], **uploads}, {name: local[name] for name in client}
+        kept = {name: local[name] for name in client}
+        return delta | uploads, kept
 
     return finish
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Models that the server makes from the uploads and has clients measure before its step (ADR 0002).
+    """Models made from the uploads, which clients measure before the server's step (ADR 0002).
 
     ``update`` finds the losses F_k on all training examples as ``cohort.probe["loss_trials"]`` [C,
     J], float64, and what ``propose`` returned among the uploads.
@@ -293,7 +392,8 @@ class Trials:
     vectors: int | None = None
 
 
-_LOCAL, _SERVER = descent(), server_descent()
+_LOCAL = descent()
+_SERVER = server_descent()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,11 +470,15 @@ class Algorithm:
     @property
     def averaging(self) -> Averaging:
         """``update`` as one that is handed sums of some uploads, perhaps of none."""
-        return self.update if isinstance(self.update, Averaging) else Averaging(self.update, {})
+        if isinstance(self.update, Averaging):
+            return self.update
+        return Averaging(self.update, {})
 
 
 class Stage(NamedTuple):
-    """A number of rounds of one algorithm. Most methods are one stage; a factory may return a list of stages.
+    """A number of rounds of one algorithm.
+
+    Most methods are one stage; a factory may return a list of stages.
 
     Attributes:
         algorithm: The algorithm; the model passes from one stage to the next.

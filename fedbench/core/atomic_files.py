@@ -27,7 +27,11 @@ _REMEDIES = {
 }
 
 
-def waiting_lock(file: Path, work: str, wait: bool = True) -> Any:
+def waiting_lock(
+    file: Path,
+    work: str,
+    wait: bool = True,
+) -> Any:
     """Return the lock of a file, which a ``with`` block releases, once no other process holds it.
 
     Args:
@@ -59,7 +63,8 @@ class NotWritten(OSError):
     def __init__(self, path: Path, error: OSError) -> None:
         remedy = _REMEDIES.get(error.errno or 0, "make its directory writable")
         super().__init__(
-            f"{path} cannot be written: {error.strerror or error}; {remedy}, then run the command again"
+            f"{path} cannot be written: {error.strerror or error}; "
+            f"{remedy}, then run the command again"
         )
         self.path, self.error, self.errno = path, error, error.errno
 
@@ -70,7 +75,7 @@ class NotWritten(OSError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise ``NotWritten`` in place of the system's error if ``path`` cannot be written inside this block."""
+    """Raise ``NotWritten`` if ``path`` cannot be written inside this block."""
     try:
         yield
     except NotWritten:
@@ -84,7 +89,11 @@ def writing(path: Path) -> Iterator[None]:
         raise NotWritten(path, error) from error
 
 
-def replace_file(path: Path, content: str | bytes, lasting: bool = False) -> None:
+def replace_file(
+    path: Path,
+    content: str | bytes,
+    lasting: bool = False,
+) -> None:
     """Write text or bytes to a file in one step.
 
     Args:
@@ -103,7 +112,9 @@ def replace_file(path: Path, content: str | bytes, lasting: bool = False) -> Non
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path, which replaces ``path`` at the end of this block, and is removed if that fails.
+    """Give a temporary path, which replaces ``path`` at the end of this block.
+
+    It is removed if that fails.
 
     Raises:
         NotWritten: If the file cannot be written.
@@ -121,7 +132,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """Give a copy of a directory, which takes its place at the end of this block; if that fails, nothing has changed.
+    """Give a copy of a directory, which takes its place at the end of this block.
+
+    If that fails, nothing has changed.
 
     Args:
         target: The directory; it need not exist. A link to a directory stays one.
@@ -142,9 +155,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
             yield new
             # it cannot move, or a shell is in it
             if place.is_mount() or Path.cwd().is_relative_to(place):
-                move_files(
-                    new, place, (path.relative_to(place).as_posix() for path in place.rglob("*"))
-                )
+                move_files(new, place, _files_below(place))
             else:
                 if place.exists():
                     place.replace(old)
@@ -159,8 +170,18 @@ def replaced_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(around, ignore_errors=True)
 
 
-def move_files(source: Path, target: Path, earlier: Iterable[str]) -> list[str]:
-    """Move all files below a directory into another one, and remove those that were written there earlier.
+def _files_below(folder: Path) -> list[str]:
+    """Return the relative paths of all files below a directory, sorted."""
+    files = (path for path in folder.rglob("*") if not path.is_dir())
+    return sorted(path.relative_to(folder).as_posix() for path in files)
+
+
+def move_files(
+    source: Path,
+    target: Path,
+    earlier: Iterable[str],
+) -> list[str]:
+    """Move all files below a directory into another one, in place of the earlier ones.
 
     Args:
         source: The directory of the new files, which is removed.
@@ -170,15 +191,14 @@ def move_files(source: Path, target: Path, earlier: Iterable[str]) -> list[str]:
     Returns:
         The relative paths of the new files, sorted.
     """
-    names = sorted(
-        path.relative_to(source).as_posix() for path in source.rglob("*") if not path.is_dir()
-    )
+    names = _files_below(source)
     for name in {*earlier} - {*names}:
         path = target / name
         if path.resolve().is_relative_to(target.resolve()) and not path.is_dir():
             path.unlink(missing_ok=True)
-            if path.parent != target and path.parent.is_dir() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+            folder = path.parent
+            if folder != target and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).replace(target / name)
@@ -187,7 +207,7 @@ def move_files(source: Path, target: Path, earlier: Iterable[str]) -> list[str]:
 
 
 def to_disk(path: Path) -> None:
-    """Wait until what was written to a file, or the names in a directory, are on the disk and survive a power cut."""
+    """Wait until a file, or the names in a directory, are on the disk and survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

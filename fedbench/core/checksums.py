@@ -38,7 +38,8 @@ def check_files(folder: Path, checksums: Mapping[str, Any]) -> None:
 def with_checksum(content: Mapping[str, Any]) -> str:
     """Return a JSON document that contains its own checksum."""
     text = json.dumps(content, allow_nan=False)
-    return json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "content": text}) + "\n"
+    document = {"sha256": _sha256(text), "content": text}
+    return json.dumps(document) + "\n"
 
 
 def read_with_checksum(path: Path) -> dict[str, Any]:
@@ -50,9 +51,13 @@ def read_with_checksum(path: Path) -> dict[str, Any]:
     """
     try:
         outer = json.loads(path.read_text(encoding="utf-8"))
-        if hashlib.sha256(outer["content"].encode()).hexdigest() != outer["sha256"]:
+        if _sha256(outer["content"]) != outer["sha256"]:
             raise ValueError("its checksum differs")
         content: dict[str, Any] = json.loads(outer["content"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path.name} has changed since it was written: {error}") from error
     return content
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

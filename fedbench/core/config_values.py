@@ -39,7 +39,10 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
 
 
 def config_value(value: Any) -> str:
-    """Return a value as it is typed in an override; equal numbers have the same text, and no digit is lost."""
+    """Return a value as it is typed in an override.
+
+    Equal numbers have the same text, and no digit is lost.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):

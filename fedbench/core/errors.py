@@ -44,7 +44,9 @@ class WrongValue(RequestError):
 
 @contextmanager
 def arguments_of(section: str) -> Iterator[None]:
-    """Let messages about wrong arguments name the full key: ``momentum must be ...`` becomes ``local.momentum ...``.
+    """Let messages about wrong arguments name the full key.
+
+    ``momentum must be ...`` becomes ``local.momentum must be ...``.
 
     Args:
         section: The section of the configuration that the arguments come from. Names with a dot are
@@ -68,14 +70,17 @@ def install_hint(extra: str) -> str:
 
 
 def typed(value: object) -> str:
-    """Return a value as a message shows it: null, true and false as they are typed, text in quotes."""
+    """Return a value as a message shows it: text in quotes, null and true as they are typed."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return shown(value)
 
 
 def shown(value: object) -> str:
-    """Return the ``repr`` of a value, shortened if it is long or deep: values come from files of any content."""
+    """Return the ``repr`` of a value, shortened if it is long or deep.
+
+    Values come from files of any content.
+    """
     try:
         return _REPR.repr(value)
     except ValueError:  # an integer with more digits than Python prints
@@ -92,6 +97,6 @@ def reason_of(error: Exception) -> str:
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
+    """Return ``'; did you mean X?'`` with the known name closest to ``given``, or nothing."""
     matches = difflib.get_close_matches(given[:_LONGEST_WORD], list(known), n=1)
     return f"; did you mean {matches[0]}?" if matches else ""

@@ -40,7 +40,11 @@ def existing_directory(name: str, value: object) -> Path:
 
 
 @contextmanager
-def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> Iterator[None]:
+def reading(
+    place: object,
+    fault: str = "cannot be read",
+    remedy: str = "",
+) -> Iterator[None]:
     """Raise a RequestError that names a file in place of any error in reading it inside this block.
 
     Args:
@@ -50,7 +54,7 @@ def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> I
         remedy: What to do about it.
     """
     try:
-        if isinstance(place, Path) and place.exists() and not (place.is_file() or place.is_dir()):
+        if isinstance(place, Path) and _is_device(place):
             raise RequestError(f"{place} is not a regular file")
         yield
     except RequestError:
@@ -59,3 +63,8 @@ def reading(place: object, fault: str = "cannot be read", remedy: str = "") -> I
         raise RequestError(
             f"{place} {fault} ({reason_of(error)}){'; ' if remedy else ''}{remedy}"
         ) from error
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether a path is there and is neither a file nor a directory."""
+    return path.exists() and not (path.is_file() or path.is_dir())

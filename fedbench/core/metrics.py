@@ -57,7 +57,7 @@ class MetricInfo:
 
     @property
     def spread(self) -> bool:
-        """Whether the metric measures how far apart the clients are, not how good their models are."""
+        """Whether the metric measures how far apart clients are, not how good their models are."""
         return self.name.removesuffix("_weighted") in (
             "accuracy_std",
             "accuracy_variance",
@@ -69,7 +69,11 @@ class MetricInfo:
         """Unit of a difference of two values: points of percentages; empty for plain numbers."""
         return "points" if self.unit == "%" else self.unit
 
-    def text(self, value: float | None, sign: str = "") -> str:
+    def text(
+        self,
+        value: float | None,
+        sign: str = "",
+    ) -> str:
         """Return a value in the shown unit as text; a dash for None."""
         return "–" if value is None else f"{value:{sign}.{self.digits}f}"
 
@@ -87,11 +91,22 @@ def metric_info(name: str) -> MetricInfo:
         label = f"{tested.label.removeprefix('test ')}, validation"
         heading = f"{tested.heading.removeprefix('test ')} (val)"
         needs = tuple(f"val_{key}" for key in tested.needs)
-        return replace(tested, name=name, label=label, heading=heading, needs=needs)
+        return replace(
+            tested,
+            name=name,
+            label=label,
+            heading=heading,
+            needs=needs,
+        )
     if match := _CLIENT.fullmatch(name):
         client = f"client {match[1]}"
         label = f"accuracy of {client}"
-        return replace(CATALOGUE["accuracy_mean"], name=name, label=label, heading=client)
+        return replace(
+            CATALOGUE["accuracy_mean"],
+            name=name,
+            label=label,
+            heading=client,
+        )
     if name in CATALOGUE:
         return CATALOGUE[name]
     label = name.replace("_", " ")
@@ -99,12 +114,15 @@ def metric_info(name: str) -> MetricInfo:
 
 
 def is_field(name: object) -> bool:
-    """Return whether a name is a metric of a run: in the catalogue, or ``client:<k>``, the accuracy of client k."""
+    """Return whether a name is a metric of a run.
+
+    It is in the catalogue, or is ``client:<k>``, the accuracy of client k.
+    """
     return isinstance(name, str) and (name in CATALOGUE or _CLIENT.fullmatch(name) is not None)
 
 
 def over_clients(name: str) -> bool:
-    """Return whether a metric is a statistic of the clients' accuracies: one that ``accuracy_metrics`` returns."""
+    """Return whether a metric is a statistic of accuracies that ``accuracy_metrics`` returns."""
     return name.startswith(("accuracy_", "error_")) or name.removesuffix("_weighted") in _STATISTICS
 
 
@@ -148,7 +166,12 @@ def _catalogue() -> dict[str, MetricInfo]:
     for name, entry in from_yaml(text).items():
         needs = tuple(entry.pop("needs", ()))
         formula = _FORMULAS.get(name.removesuffix("_weighted"))
-        catalogue[name] = MetricInfo(name, needs=needs, formula=formula, **entry)
+        catalogue[name] = MetricInfo(
+            name,
+            needs=needs,
+            formula=formula,
+            **entry,
+        )
     return catalogue
 
 

@@ -20,7 +20,9 @@ _ADAPTIVE = ("adaptive steps",)
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
+    """An optimizer: a pair of pure functions.
+
+    ``init(w)`` returns a state, and ``update(g, state)`` a direction and the state's new entries.
 
     ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate:
     the a_k of FedNova. It is None where that has no meaning (a direction that is not linear in the
@@ -37,20 +39,30 @@ class Optimizer(NamedTuple):
 
 
 SGD = Optimizer(
-    init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau, rule=SgdOptions()
+    init=lambda w: {},
+    update=lambda g, s: (g, {}),
+    passes=lambda tau: tau,
+    rule=SgdOptions(),
 )
 
 
-def without(opt: Optimizer, method: str, reason: str, *parts: str) -> Optimizer:
+def without(
+    opt: Optimizer,
+    method: str,
+    reason: str,
+    *parts: str,
+) -> Optimizer:
     """Return ``opt`` if it has none of ``parts``; if none is named, it must take plain steps.
 
     Raises:
         RequestError: With the method, the setting that it cannot be combined with, and the reason.
     """
     remedies = {
-        "momentum": "local.momentum=0", "weight decay": "local.weight_decay=0", "clipping": "local.clip_norm=null",
+        "momentum": "local.momentum=0",
+        "weight decay": "local.weight_decay=0",
+        "clipping": "local.clip_norm=null",
         "adaptive steps": "another local solver",
-    }  # fmt: skip
+    }
     for part in parts or remedies:
         if part in opt.parts:
             raise RequestError(
@@ -111,7 +123,8 @@ def sgd(
         if not momentum:
             return g, {}
         b = torch.add(g, state["momentum"], alpha=momentum)
-        return (torch.add(g, b, alpha=momentum) if nesterov else b), {"momentum": b}
+        d = torch.add(g, b, alpha=momentum) if nesterov else b
+        return d, {"momentum": b}
 
     def passes(tau: Tensor) -> Tensor:
         # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with
@@ -119,11 +132,13 @@ def sgd(
         start = 1 if nesterov else 0
         # the difference below cancels: float32 would leave no digit at ρ = 0.999
         m = tau.double() + start
-        a = (m - momentum * (1 - momentum**m) / (1 - momentum)) / (1 - momentum) - start
+        power_sum = momentum * (1 - momentum**m) / (1 - momentum)
+        a = (m - power_sum) / (1 - momentum) - start
         return a.to(tau.dtype)
 
     named = {"momentum": momentum, "weight decay": weight_decay, "clipping": clip_norm}
-    return Optimizer(init, update, passes, tuple(k for k, v in named.items() if v), rule)
+    parts = tuple(name for name, value in named.items() if value)
+    return Optimizer(init, update, passes, parts, rule)
 
 
 def adam(
@@ -158,20 +173,39 @@ def adam(
     )
 
 
-def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
+def adagrad(
+    beta1: float,
+    tau: float,
+    v0: float | None,
+) -> Optimizer:
     """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
 
     Arguments are those of ``adam``.
     """
-    return _adaptive(beta1, 0.0, tau, v0, lambda v, g2: v + g2)
+    return _adaptive(
+        beta1,
+        0.0,
+        tau,
+        v0,
+        lambda v, g2: v + g2,
+    )
 
 
-def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
-    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
+def yogi(
+    beta1: float,
+    beta2: float,
+    tau: float,
+    v0: float | None,
+) -> Optimizer:
+    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but for v.
 
-    Arguments are those of ``adam``.
+    v <- v - (1-β2) g² sign(v - g²). Arguments are those of ``adam``.
     """
-    return _adaptive(beta1, beta2, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
+
+    def grow(v: Tensor, g2: Tensor) -> Tensor:
+        return v - (1 - beta2) * g2 * torch.sign(v - g2)
+
+    return _adaptive(beta1, beta2, tau, v0, grow)
 
 
 def _adaptive(
@@ -187,18 +221,33 @@ def _adaptive(
     first = tau**2 if v0 is None else v0
 
     def init(w: Tensor) -> State:
-        return {"m": torch.zeros_like(w), "v": torch.full_like(w, first), "t": counter(w)}
+        return {
+            "m": torch.zeros_like(w),
+            "v": torch.full_like(w, first),
+            "t": counter(w),
+        }
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         m = beta1 * state["m"] + (1 - beta1) * g
         v = grow(state["v"], g.square())
         t = state["t"] + 1
-        correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
-        m_hat, v_hat = (m / correction[0], v / correction[1]) if bias_correction else (m, v)
+        m_hat, v_hat = m, v
+        if bias_correction:
+            m_hat = m / _correction(beta1, t, g.dtype)
+            v_hat = v / _correction(beta2, t, g.dtype)
         denominator = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
         return m_hat / denominator, {"m": m, "v": v, "t": t}
 
     return Optimizer(init, update, parts=_ADAPTIVE)
+
+
+def _correction(
+    beta: float,
+    t: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return 1 - β^t, [..., 1]."""
+    return (1 - beta**t).to(dtype)
 
 
 def counter(w: Tensor) -> Tensor:
@@ -207,7 +256,11 @@ def counter(w: Tensor) -> Tensor:
 
 
 def amsgrad(
-    beta1: float, beta2: float, tau: float, floor_inside: bool, bias_correction: bool = False
+    beta1: float,
+    beta2: float,
+    tau: float,
+    floor_inside: bool,
+    bias_correction: bool = False,
 ) -> Optimizer:
     """AMSGrad: m, v as Adam from 0 without correction; the denominator never falls.
 
@@ -225,20 +278,16 @@ def amsgrad(
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         m = beta1 * state["m"] + (1 - beta1) * g
         v = beta2 * state["v"] + (1 - beta2) * g.square()
-        v_max, t = torch.maximum(state["v_max"], v), state["t"] + 1
+        v_max = torch.maximum(state["v_max"], v)
+        t = state["t"] + 1
         if floor_inside:
             v_max = v_max.clamp_min(tau)
+        m_hat = m
         root = v_max.sqrt()
         if bias_correction:
-            correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
-            m_hat, root = m / correction[0], root / correction[1].sqrt()
-        else:
-            m_hat = m
-        return m_hat / (root if floor_inside else root + tau), {
-            "m": m,
-            "v": v,
-            "v_max": v_max,
-            "t": t,
-        }
+            m_hat = m / _correction(beta1, t, g.dtype)
+            root = root / _correction(beta2, t, g.dtype).sqrt()
+        denominator = root if floor_inside else root + tau
+        return m_hat / denominator, {"m": m, "v": v, "v_max": v_max, "t": t}
 
     return Optimizer(init, update, parts=_ADAPTIVE)

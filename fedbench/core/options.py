@@ -15,7 +15,10 @@ from fedbench.core.validation import checked, whole
 _LARGEST = 1e30  # its neighbours and its reciprocal still fit into float32
 _LARGEST_INTEGER = 2**53  # up to here every integer is a float
 
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)]
+Number = Annotated[
+    float,
+    Field(strict=True, allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST),
+]
 Positive = Annotated[Number, Field(gt=0)]
 NonNegative = Annotated[Number, Field(ge=0)]
 UnitInterval = Annotated[Number, Field(ge=0, le=1)]
@@ -23,7 +26,9 @@ PositiveShare = Annotated[Number, Field(gt=0, le=1)]
 HalfOpenUnit = Annotated[Number, Field(ge=0, lt=1)]  # such as a momentum
 OpenUnit = Annotated[Number, Field(gt=0, lt=1)]
 Integer = Annotated[
-    int, BeforeValidator(whole), Field(strict=True, ge=-_LARGEST_INTEGER, le=_LARGEST_INTEGER)
+    int,
+    BeforeValidator(whole),
+    Field(strict=True, ge=-_LARGEST_INTEGER, le=_LARGEST_INTEGER),
 ]
 Count = Annotated[Integer, Field(ge=1)]
 Natural = Annotated[Integer, Field(ge=0)]
@@ -32,8 +37,11 @@ Rounds = Annotated[tuple[Count, ...], Field(strict=False)]
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 
 _RULES_WITH = {
-    "decay_factor": ("decay", "step"), "decay_every": ("decay",), "decay_at": ("step",), "decay_to": ("cosine",),
-}  # fmt: skip
+    "decay_factor": ("decay", "step"),
+    "decay_every": ("decay",),
+    "decay_at": ("step",),
+    "decay_to": ("cosine",),
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,9 @@ class LabelNoise:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A change of the learning rate of the local solver from round to round; within a round it is constant.
+    """A change of the learning rate of the local solver from round to round.
+
+    Within a round it is constant.
 
     In the round after t rounds, over all stages of a method, the rate is η_l times
 
@@ -118,12 +128,19 @@ class Schedule:
     def __post_init__(self) -> None:
         checked(Schedule, vars(self))
         for name, rules in _RULES_WITH.items():
-            if getattr(self, name) != getattr(Schedule, name) and self.schedule not in rules:
-                fault = f"belongs to local.schedule={' and '.join(rules)}, and local.schedule is {self.schedule}"
-                raise WrongValue(name, f"{fault}; leave it out, or use local.schedule={rules[0]}")
+            is_set = getattr(self, name) != getattr(Schedule, name)
+            if is_set and self.schedule not in rules:
+                raise WrongValue(
+                    name,
+                    f"belongs to local.schedule={' and '.join(rules)}, and local.schedule is "
+                    f"{self.schedule}; leave it out, or use local.schedule={rules[0]}",
+                )
         if self.schedule in _RULES_WITH["decay_factor"] and self.decay_factor is None:
-            remedy = f"local.schedule={self.schedule} multiplies the learning rate by it; 0.99, for example"
-            raise WrongValue("decay_factor", f"must be > 0 and <= 1, got null; {remedy}")
+            raise WrongValue(
+                "decay_factor",
+                f"must be > 0 and <= 1, got null; local.schedule={self.schedule} multiplies the "
+                "learning rate by it; 0.99, for example",
+            )
         if self.schedule == "step":
             rounds = list(self.decay_at or ())
             if not rounds or rounds != sorted(set(rounds)):
@@ -140,18 +157,14 @@ class Schedule:
     def factor(self, round: int) -> float:
         """Return what the learning rate is multiplied by in the round after ``round`` rounds."""
         if self.schedule == "cosine":
-            return (
-                self.decay_to
-                + (1 - self.decay_to) * (1 + math.cos(math.pi * round / max(1, self.rounds))) / 2
-            )
+            angle = math.pi * round / max(1, self.rounds)
+            return self.decay_to + (1 - self.decay_to) * (1 + math.cos(angle)) / 2
         if self.decay_factor is None:
             return 1.0
-        times = (
-            round // self.decay_every
-            if self.decay_at is None
-            else sum(t <= round for t in self.decay_at)
-        )
-        return self.decay_factor**times
+        if self.decay_at is not None:
+            passed = [t for t in self.decay_at if t <= round]
+            return self.decay_factor ** len(passed)
+        return self.decay_factor ** (round // self.decay_every)
 
 
 CONSTANT = Schedule()

@@ -1,4 +1,6 @@
-"""Keyed randomness, and the cohorts drawn by it: every draw is a pure function of (seed, purpose, round, ...).
+"""Keyed randomness, and the cohorts drawn by it.
+
+Every draw is a pure function of (seed, purpose, round, ...).
 
 No generator has a state that would have to be kept: a draw does not depend on earlier draws, so
 batches and cohorts are the same for every algorithm, engine mode, cohort size and device, and after
@@ -36,7 +38,10 @@ _POPULATION, _FEW = 2**15, 100
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a draw under the seed of the run; purposes are independent. Values are part of the results."""
+    """The purpose of a draw under the seed of the run.
+
+    Purposes are independent. Values are part of the results.
+    """
 
     INIT = 1
     SAMPLING = 2
@@ -118,20 +123,36 @@ def fold_in(base: int, *coordinates: Integers) -> Integers:
 
 
 def generator(seed: int, purpose: Purpose) -> torch.Generator:
-    """Return a fresh CPU generator for a purpose that needs many draws at once, such as the initial model."""
+    """Return a fresh CPU generator, for a purpose that needs many draws at once.
+
+    The initial model is such a purpose.
+    """
     import torch
 
     return torch.Generator().manual_seed(key(seed, purpose) >> 1)
 
 
-def data_generator(seed: int, purpose: DataPurpose, *further: int) -> np.random.Generator:
-    """Return a fresh generator for a draw of the data set; ``further`` separates draws of one purpose, by client."""
+def data_generator(
+    seed: int,
+    purpose: DataPurpose,
+    *further: int,
+) -> np.random.Generator:
+    """Return a fresh generator for a draw of the data set.
+
+    ``further`` separates the draws of one purpose, by client.
+    """
     return np.random.default_rng([seed, purpose, *further])
 
 
-def integers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
+def integers(
+    base: int,
+    ids: np.ndarray,
+    low: int,
+    high: int,
+) -> np.ndarray:
     """Return one uniform integer in [low, high] per id."""
-    return low + fold_in(base, ids) % (high - low + 1)
+    count = high - low + 1
+    return low + fold_in(base, ids) % count
 
 
 def without_replacement(
@@ -172,15 +193,15 @@ def without_replacement(
 def cohort_size(participation: float | int, clients: int) -> int:
     """Return the number of clients that take part: a fraction is rounded up."""
     # 1e-9: 0.1 * 30 is a little more than 3 in floating point
-    return (
-        max(1, ceil(participation * clients - 1e-9))
-        if isinstance(participation, float)
-        else participation
-    )
+    if isinstance(participation, float):
+        return max(1, ceil(participation * clients - 1e-9))
+    return participation
 
 
 def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sampler:
-    """Return a sampler: (round, training examples per client [N], seed) -> ids of the cohort, ascending.
+    """Return a sampler of cohorts.
+
+    It maps (round, training examples per client [N], seed) to the ids of the cohort, ascending.
 
     Args:
         participation: Fraction of the N clients in (0, 1], rounded up, or a number of clients.
@@ -190,23 +211,48 @@ def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sa
     Clients without training examples are never drawn. Sampling is without replacement.
     """
 
-    def sampler(round: int, n: np.ndarray, seed: int) -> np.ndarray:
+    def sampler(
+        round: int,
+        n: np.ndarray,
+        seed: int,
+    ) -> np.ndarray:
         size = cohort_size(participation, len(n))
-        return without_replacement(key(seed, Purpose.SAMPLING, round), size, n, uniform=not by_size)
+        base = key(seed, Purpose.SAMPLING, round)
+        return without_replacement(
+            base,
+            size,
+            n,
+            uniform=not by_size,
+        )
 
     return sampler
 
 
-def one_by_one(round: int, n: np.ndarray, seed: int) -> np.ndarray:
-    """Sample one client per round: all clients with training examples in turn, in a new order every turn."""
+def one_by_one(
+    round: int,
+    n: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """Sample one client per round: every client with training examples in turn.
+
+    The order is a new one in every turn.
+    """
     able = np.flatnonzero(n)
     turn, place = divmod(round, len(able))
-    order = np.argsort(fold_in(key(seed, Purpose.SAMPLING, turn), able), kind="stable")
+    drawn = fold_in(key(seed, Purpose.SAMPLING, turn), able)
+    order = np.argsort(drawn, kind="stable")
     return able[order[place : place + 1]]
 
 
-def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:
-    """Return x [...] with about ``share`` of its values set to 0 and the others divided by 1 - share.
+def dropout(
+    x: Tensor,
+    share: float,
+    key: Tensor,
+    place: int,
+) -> Tensor:
+    """Return x [...] with about ``share`` of its values dropped.
+
+    Dropped values are 0; the others are divided by 1 - share.
 
     Args:
         x: The values.
@@ -216,6 +262,7 @@ def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:
     """
     import torch
 
-    at = torch.arange(x.numel(), device=x.device)
-    kept = fold_in(place, key.expand(at.shape), at) >= int(share * 2**63)
+    index = torch.arange(x.numel(), device=x.device)
+    drawn = fold_in(place, key.expand(index.shape), index)
+    kept = drawn >= int(share * 2**63)
     return x * kept.view(x.shape) / (1 - share)

@@ -47,7 +47,11 @@ class Oracle(Protocol):
         """Return the gradients [A, P]."""
         return self.loss_and_grad(w, batch)[1]
 
-    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         ...
 
@@ -55,7 +59,12 @@ class Oracle(Protocol):
         """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
         ...
 
-    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+    def descend_(
+        self,
+        w: Tensor,
+        batch: Batch,
+        lr: Tensor,
+    ) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
 
         An oracle that does not need the whole gradient at once saves its memory.
@@ -96,12 +105,15 @@ class ClientInfo:
         return self._map(lambda v: v.unsqueeze(1) if v.dim() == 1 else v)
 
     def take(self, rows: Tensor | slice) -> ClientInfo:
-        """Return the clients at positions ``rows``, in that order; the clients of a slice as views."""
+        """Return the clients at positions ``rows``, in that order; those of a slice as views."""
         return self._map(lambda v: v[rows])
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> ClientInfo:
-        leaves = {a.name: f(getattr(self, a.name)) for a in fields(self) if a.name != "probe"}
-        return ClientInfo(**leaves, probe={k: f(v) for k, v in self.probe.items()})
+        tensors = {a.name: getattr(self, a.name) for a in fields(self)}
+        probe = tensors.pop("probe")
+        changed = {name: f(tensor) for name, tensor in tensors.items()}
+        changed_probe = {name: f(tensor) for name, tensor in probe.items()}
+        return ClientInfo(**changed, probe=changed_probe)
 
 
 # ---- the functions of a method (fedbench.core.algorithm)
@@ -173,8 +185,14 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(v.numel() * v.element_size() for v in tensors.values())
 
 
-def to_device(values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Return an array as a tensor on ``device``, of ``dtype`` if given; on a CPU it may share the array's memory.
+def to_device(
+    values: np.ndarray,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return an array as a tensor on ``device``, of ``dtype`` if given.
+
+    On a CPU it may share the array's memory.
 
     The host does not wait for a GPU to finish what it has been given: ordinary memory is staged
     before the call returns, so that the array may change or go away, and the copy takes its place
@@ -189,7 +207,8 @@ def all_finite(models: Tensor) -> bool:
         # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be
         # infinite
         return True
-    return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))
+    pieces = models.reshape(-1).split(_PIECE)
+    return all(bool(torch.isfinite(piece).all()) for piece in pieces)
 
 
 def lengths(rows: Tensor) -> Tensor:
@@ -200,5 +219,7 @@ def lengths(rows: Tensor) -> Tensor:
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     """Return Σ ω_k v_k [..., P] in float64, ω [..., C] and v [C, P], in blocks of columns."""
-    blocks = values.split(max(1, _PIECE // max(1, len(values))), 1)
-    return torch.cat([weights.double() @ block.double() for block in blocks], -1)
+    width = max(1, _PIECE // max(1, len(values)))
+    blocks = values.split(width, 1)
+    sums = [weights.double() @ block.double() for block in blocks]
+    return torch.cat(sums, -1)

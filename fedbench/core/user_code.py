@@ -16,17 +16,20 @@ def is_own(function: Callable[..., Any]) -> bool:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Return a function's name, file and first line, for messages: ``direction (median.py, line 17)``."""
+    """Return a function's name, file and first line: ``direction (median.py, line 17)``."""
     plain = function.func if isinstance(function, partial) else function
-    name = getattr(plain, "__qualname__", type(plain).__qualname__).rpartition("<locals>.")[2]
-    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
-    return (
-        name if code is None else f"{name} ({_short(code.co_filename)}, line {code.co_firstlineno})"
-    )
+    kind = type(plain)
+    full = getattr(plain, "__qualname__", kind.__qualname__)
+    _, _, name = full.rpartition("<locals>.")
+    called = getattr(kind.__call__, "__code__", None)
+    code = getattr(plain, "__code__", called)
+    if code is None:
+        return str(name)
+    return f"{name} ({_short(code.co_filename)}, line {code.co_firstlineno})"
 
 
 def raised(error: Exception) -> str:
-    """Return an error with the innermost line outside fedbench and installed packages, for messages."""
+    """Return an error with its innermost line outside fedbench and installed packages."""
     message = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         file, line = str(error.filename), error.lineno
@@ -48,5 +51,5 @@ def _is_library(file: str) -> bool:
 
 def _short(file: str) -> str:
     """Return a file as a message names it: relative to the working directory if it is below it."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    path, folder = Path(file), Path.cwd()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

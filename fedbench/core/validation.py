@@ -6,6 +6,7 @@ Nothing here needs torch: the command line reads a configuration before it impor
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
@@ -35,7 +36,12 @@ _EXPECTED = {  # type of pydantic's error -> what the value must be
 }
 
 
-def validate(name: str, value: Any, kind: Any, remedy: str = "") -> Any:
+def validate(
+    name: str,
+    value: Any,
+    kind: Any,
+    remedy: str = "",
+) -> Any:
     """Return a value as a type declares it.
 
     Args:
@@ -47,11 +53,19 @@ def validate(name: str, value: Any, kind: Any, remedy: str = "") -> Any:
     Raises:
         RequestError: With the value, what is allowed and the remedy.
     """
-    return _validate(name, value, TypeAdapter(kind, config=STRICT), remedy)
+    return _validate(
+        name,
+        value,
+        TypeAdapter(kind, config=STRICT),
+        remedy,
+    )
 
 
-def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a function, with each value as the annotation of its argument declares it.
+def checked(
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the options of a function, each as the annotation of its argument declares it.
 
     An annotation that cannot be read, such as a name that is imported for type checkers alone,
     declares nothing.
@@ -66,7 +80,12 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     }
 
 
-def _validate(name: str, value: Any, adapter: TypeAdapter[Any], remedy: str = "") -> Any:
+def _validate(
+    name: str,
+    value: Any,
+    adapter: TypeAdapter[Any],
+    remedy: str = "",
+) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
@@ -96,7 +115,11 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def choice(name: str, value: object, allowed: Iterable[T]) -> T:
+def choice(
+    name: str,
+    value: object,
+    allowed: Iterable[T],
+) -> T:
     """Return ``value`` if it is one of ``allowed``.
 
     Raises:
@@ -112,7 +135,10 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
 
 
 def fault(error: ValidationError, remedy: str = "") -> str:
-    """Return what is wrong at the first place that pydantic objects to: ``must be auto or > 0, got -1``."""
+    """Return the fault at the first place that pydantic objects to.
+
+    An example is ``must be auto or > 0, got -1``.
+    """
     errors = error.errors(include_url=False)
     first = errors[0]
     if first["type"] == "value_error":
@@ -122,11 +148,11 @@ def fault(error: ValidationError, remedy: str = "") -> str:
     if first["type"] not in _EXPECTED and not first["msg"].startswith(_INPUT):
         return f"{first['msg']}; got {typed(value)}"
     # an error for each part of a union; words come first
-    parts = sorted(
-        (e for e in errors if e["input"] is value), key=lambda e: e["type"] != "literal_error"
-    )
-    expected = [_expected(e) for e in parts]
-    words = [word for e in parts if e["type"] == "literal_error" for word in _words(e)]
+    parts = [e for e in errors if e["input"] is value]
+    literals = [e for e in parts if e["type"] == "literal_error"]
+    others = [e for e in parts if e["type"] != "literal_error"]
+    expected = map(_expected, [*literals, *others])
+    words = chain.from_iterable(map(_words, literals))
     message = _must_be(" or ".join(dict.fromkeys(expected)), value, words)
     return f"{message}; {remedy}" if remedy else message
 
@@ -137,7 +163,11 @@ def one_of(allowed: Iterable[object]) -> str:
     return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 
 
-def _must_be(expected: str, value: object, words: Iterable[str]) -> str:
+def _must_be(
+    expected: str,
+    value: object,
+    words: Iterable[str],
+) -> str:
     separator = ";" if "," in expected else ","
     return f"must be {expected}{separator} got {typed(value)}{nearest(str(value), words)}"
 

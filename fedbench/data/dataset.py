@@ -35,7 +35,11 @@ class Rows:
         return cls.from_flat(np.concatenate(owned, dtype=np.int64), counts)
 
     @classmethod
-    def from_flat(cls, index: np.ndarray, counts: np.ndarray) -> Rows:
+    def from_flat(
+        cls,
+        index: np.ndarray,
+        counts: np.ndarray,
+    ) -> Rows:
         """Return the rows of clients from the rows of all of them, client by client.
 
         Args:
@@ -46,7 +50,11 @@ class Rows:
         return cls(torch.from_numpy(index), starts, counts)
 
     @classmethod
-    def shared(cls, rows: np.ndarray, clients: int) -> Rows:
+    def shared(
+        cls,
+        rows: np.ndarray,
+        clients: int,
+    ) -> Rows:
         """Give every client the same rows, stored once."""
         starts = np.zeros(clients, dtype=np.int64)
         counts = np.full(clients, len(rows))
@@ -58,7 +66,11 @@ class Rows:
         clients = np.arange(len(self.counts))
         return np.repeat(clients, self.counts)
 
-    def label_counts(self, y: np.ndarray, classes: int) -> np.ndarray:
+    def label_counts(
+        self,
+        y: np.ndarray,
+        classes: int,
+    ) -> np.ndarray:
         """Count the rows of each label y [T] per client, [N, classes]."""
         labels = y[self.index.numpy(force=True)]
         cells = self.owners * classes + labels
@@ -232,7 +244,11 @@ class FederatedDataset:
         """Return the data set with other labels [T]."""
         return replace(self, y=y)
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> FederatedDataset:
+    def to(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> FederatedDataset:
         """Return the data set on ``device``, with features of ``dtype``."""
         changes: dict[str, Any] = {"dtype": dtype}
         for name, value in vars(self).items():
@@ -250,7 +266,11 @@ def _take(values: Tensor, rows: Tensor) -> Tensor:
     return chosen.view(*rows.shape, *values.shape[1:])
 
 
-def with_validation(data: FederatedDataset, fraction: float, seed: int) -> FederatedDataset:
+def with_validation(
+    data: FederatedDataset,
+    fraction: float,
+    seed: int,
+) -> FederatedDataset:
     """Hold out a fraction of every client's training examples; test examples stay.
 
     A client with n training examples holds out int(fraction n) of them, drawn at random, and keeps

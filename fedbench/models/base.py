@@ -7,7 +7,7 @@ describe has an attribute ``traits``; a layer that cannot be vectorised over cli
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import prod, sqrt
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -48,7 +48,10 @@ class ModelTraits:
 
 @runtime_checkable
 class FusedLayer(Protocol):
-    """A layer whose fused kernel cannot be vectorised over clients; with ``elementary`` it uses single operations."""
+    """A layer whose fused kernel cannot be vectorised over clients.
+
+    With ``elementary`` it uses single operations.
+    """
 
     elementary: bool
 
@@ -73,7 +76,9 @@ def traits_of(model: nn.Module) -> ModelTraits:
 
 
 def require_images(input_shape: Sequence[int], side: int = 1) -> None:
-    """Check that examples are images of shape [channels, height, width] with at least ``side`` pixels a side.
+    """Check that examples are images with at least ``side`` pixels a side.
+
+    Their shape is [channels, height, width].
 
     Raises:
         RequestError: If they are not.
@@ -81,8 +86,8 @@ def require_images(input_shape: Sequence[int], side: int = 1) -> None:
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
         least = f" with at least {side} x {side} pixels" if side > 1 else ""
         raise RequestError(
-            f"this model needs images of shape [channels, height, width]{least}, got examples of shape "
-            f"{list(input_shape)}; use model=linear or model=mlp"
+            f"this model needs images of shape [channels, height, width]{least}, "
+            f"got examples of shape {list(input_shape)}; use model=linear or model=mlp"
         )
 
 
@@ -102,7 +107,8 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
         RequestError: If a layer of another kind has parameters.
     """
     traits = traits_of(model)
-    begin, he = traits.begin, traits.initialisation == "he"
+    begin = traits.begin
+    he = traits.initialisation == "he"
     values: dict[str, Tensor] = {}
     for name, p in model.named_parameters():  # a tied parameter once, under its first name
         if name in begin:
@@ -113,14 +119,19 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
 
 
 def _value(
-    model: nn.Module, full: str, shape: torch.Size, he: bool, generator: torch.Generator
+    model: nn.Module,
+    full: str,
+    shape: torch.Size,
+    he: bool,
+    generator: torch.Generator,
 ) -> Tensor:
     prefix, _, name = full.rpartition(".")
     match module := model.get_submodule(prefix):
         case _ConvNd() if he:
             if name == "bias":
                 return torch.zeros(shape)
-            fan_out = module.weight.shape[0] * module.weight[0, 0].numel() / module.groups
+            outputs, _, *kernel = module.weight.shape
+            fan_out = outputs * prod(kernel) / module.groups
             return torch.randn(shape, generator=generator) * sqrt(2 / fan_out)
         case nn.Linear() | _ConvNd():
             bound = 1 / sqrt(module.weight[0].numel())
@@ -132,7 +143,7 @@ def _value(
             return torch.ones(shape) if name == "weight" else torch.zeros(shape)
         case _:
             raise RequestError(
-                f"no initialisation is known for {type(module).__name__} ({full}); give it in the model's "
-                "traits = ModelTraits(begin={name: tensor})"
+                f"no initialisation is known for {type(module).__name__} ({full}); "
+                "give it in the model's traits = ModelTraits(begin={name: tensor})"
             )
     return (2 * torch.rand(shape, generator=generator) - 1) * bound

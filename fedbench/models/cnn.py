@@ -1,8 +1,12 @@
-"""Small convolutional networks. Pooling comes before ReLU: the same function, on a quarter of the values."""
+"""Small convolutional networks.
+
+Pooling comes before ReLU: the same function, on a quarter of the values.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +18,9 @@ from fedbench.models.dense import apply_layers, linear_layers
 
 
 class Conv(nn.Conv2d):
-    """Convolution, 2x2 max pooling and ReLU, [B, channels, height, width] -> [B, channels', height / 2, width / 2].
+    """Convolution, 2x2 max pooling and ReLU.
+
+    It maps [B, channels, height, width] to [B, channels', height / 2, width / 2].
 
     Args:
         inputs: Input channels.
@@ -27,39 +33,57 @@ class Conv(nn.Conv2d):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, padded: bool = True, pooled: bool = True
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        padded: bool = True,
+        pooled: bool = True,
     ) -> None:
-        super().__init__(inputs, outputs, kernel, padding=kernel // 2 if padded else 0)
+        padding = kernel // 2 if padded else 0
+        super().__init__(inputs, outputs, kernel, padding=padding)
         self.pooled = pooled
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the images after ReLU."""
         y = super().forward(x)
-        return torch.relu(F.max_pool2d(y, 2) if self.pooled else y)
+        if self.pooled:
+            y = F.max_pool2d(y, 2)
+        return torch.relu(y)
 
 
 def _blocks(
-    input_shape: Sequence[int], channels: Sequence[Count], kernel: int, padded: bool = True
+    input_shape: Sequence[int],
+    channels: Sequence[Count],
+    kernel: int,
+    padded: bool = True,
 ) -> tuple[nn.ModuleList, int]:
-    """Return blocks of convolution and pooling, and the number of features that they leave of an image.
+    """Return blocks of convolution and pooling, and the number of features that they leave.
 
     Raises:
         RequestError: If the examples are not images, or too small, or a size is out of range.
     """
     require_images(input_shape)
-    widths, (height, width) = [input_shape[0], *channels], input_shape[1:]
+    widths = [input_shape[0], *channels]
+    lost = 0 if padded else kernel - 1  # pixels of a side, by a convolution
+    sides = np.array(input_shape[1:])
     for _ in channels:
-        height, width = ((side if padded else side - kernel + 1) // 2 for side in (height, width))
-    if min(height, width) < 1:
+        sides = (sides - lost) // 2
+    if sides.min() < 1:
         raise RequestError(
-            f"{len(channels)} convolutions and poolings leave nothing of images of {input_shape[1]} x {input_shape[2]} "
-            "pixels; give model.channels fewer entries, or use a smaller model.kernel"
+            f"{len(channels)} convolutions and poolings leave nothing of images of "
+            f"{input_shape[1]} x {input_shape[2]} pixels; give model.channels fewer entries, "
+            "or use a smaller model.kernel"
         )
     blocks = nn.ModuleList(Conv(a, b, kernel, padded) for a, b in pairwise(widths))
-    return blocks, widths[-1] * height * width
+    return blocks, widths[-1] * int(sides.prod())
 
 
-def _classify(convs: Iterable[nn.Module], linear: list[nn.Module], x: Tensor) -> Tensor:
+def _classify(
+    convs: Iterable[nn.Module],
+    linear: list[nn.Module],
+    x: Tensor,
+) -> Tensor:
     """Return the logits [B, classes] of images."""
     for conv in convs:
         x = conv(x)
@@ -104,7 +128,7 @@ class ConvNet(nn.Module):
 
 
 class LeNet(nn.Module):
-    """Blocks of convolution without padding, 2x2 max pooling and ReLU, then hidden linear layers with ReLU.
+    """Blocks of unpadded convolution, 2x2 max pooling and ReLU, then hidden linear layers.
 
     LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, as in NIID-Bench. On images of 28 x 28
     pixels the defaults of ``model=lenet`` leave 4 x 4 of 16 channels: 44 426 parameters for one

@@ -27,7 +27,10 @@ def apply_layers(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """Multinomial logistic regression: logits = W x + b; parameters ``weight [classes, features]``, ``bias``."""
+    """Multinomial logistic regression: logits = W x + b.
+
+    The parameters are ``weight`` [classes, features] and ``bias``.
+    """
 
     traits = ModelTraits(dense=True)
 
@@ -54,7 +57,10 @@ class MLP(nn.Module):
     traits = ModelTraits(dense=True)
 
     def __init__(
-        self, input_shape: Sequence[int], classes: int, hidden: Sequence[Count] = (128,)
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        hidden: Sequence[Count] = (128,),
     ) -> None:
         super().__init__()
         if not hidden:

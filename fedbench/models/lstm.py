@@ -38,8 +38,10 @@ class Layer(nn.LSTM):
         h = c = torch.zeros_like(drive[:, 0, : self.hidden_size])
         outputs = []
         for t in range(x.shape[1]):
-            i, f, g, o = (drive[:, t] + h @ self.weight_hh_l0.T).chunk(4, -1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            gates = drive[:, t] + h @ self.weight_hh_l0.T
+            i, f, g, o = gates.chunk(4, -1)
+            kept = torch.sigmoid(f) * c
+            c = kept + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(c)
             outputs.append(h)
         return torch.stack(outputs, 1)
@@ -85,8 +87,8 @@ class LSTM(nn.Module):
         super().__init__()
         if tokens is None or len(input_shape) != 1:
             raise RequestError(
-                f"this model needs tokens, got examples of shape {list(input_shape)}; use data=shakespeare, sent140 or "
-                "wikitext2, or another model"
+                f"this model needs tokens, got examples of shape {list(input_shape)}; "
+                "use data=shakespeare, sent140 or wikitext2, or another model"
             )
         self.frozen = embedding == "frozen"
         if not isinstance(embedding, str):
@@ -99,15 +101,18 @@ class LSTM(nn.Module):
             size = vectors.shape[1]
         if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
-        self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
+        inputs = [size, *[hidden] * (layers - 1)]
+        self.lstms = nn.ModuleList(Layer(width, hidden) for width in inputs)
         self.dense = linear_layers([hidden, *dense, classes])
-        self.dropout, self.every = dropout, every
+        self.dropout = dropout
+        self.every = every
+        begin = {}
+        if embedding == "trained" and vectors is not None:
+            begin["embedding.weight"] = vectors
         self.traits = ModelTraits(
-            random=self.dropout > 0,
-            per_token=self.every,
-            begin={"embedding.weight": vectors}
-            if embedding == "trained" and vectors is not None
-            else {},
+            random=dropout > 0,
+            per_token=every,
+            begin=begin,
             table=vectors if self.frozen else None,
             # blocks of 64 texts were fastest
             work_values=input_shape[0] * max(hidden // 2, classes if every else 0),
@@ -120,10 +125,15 @@ class LSTM(nn.Module):
             x: The examples.
             key: Key of the draws of this training step, an integer; without it nothing is dropped.
         """
-        h = self._dropped(x if self.frozen else self.embedding(x), key, 0)
+        h = x if self.frozen else self.embedding(x)
+        h = self._dropped(h, key, 0)
         for k, lstm in enumerate(self.lstms):
             h = self._dropped(lstm(h), key, k + 1)
-        return apply_layers(self.dense, h if self.every else h[:, -1])
+        if not self.every:
+            h = h[:, -1]
+        return apply_layers(self.dense, h)
 
     def _dropped(self, h: Tensor, key: Tensor | None, place: int) -> Tensor:
-        return h if key is None or not self.dropout else dropout(h, self.dropout, key, place)
+        if key is None or not self.dropout:
+            return h
+        return dropout(h, self.dropout, key, place)

@@ -1,4 +1,7 @@
-"""Residual networks (He et al., CVPR 2016) with GroupNorm (Wu & He, ECCV 2018) in place of BatchNorm."""
+"""Residual networks (He et al., CVPR 2016) with GroupNorm in place of BatchNorm.
+
+GroupNorm: Wu & He, ECCV 2018.
+"""
 
 import importlib
 from collections.abc import Sequence
@@ -37,7 +40,9 @@ def resnet(
     stem: Literal["3x3", "7x7"] = "3x3",
     groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2,  # divisors of the smallest number of channels
 ) -> nn.Module:
-    """Return torchvision's ResNet with GroupNorm, whose averages do not depend on the other examples of a batch.
+    """Return torchvision's ResNet with GroupNorm.
+
+    Its averages do not depend on the other examples of a batch.
 
     Args:
         input_shape: Shape of one image, (channels, height, width).
@@ -55,10 +60,12 @@ def resnet(
     model: nn.Module = make(
         num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels)
     )
+    channels = input_shape[0]
     if stem == "3x3":
-        model.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
+        model.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()
-    elif input_shape[0] != 3:
-        model.conv1 = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
-    model.traits = ModelTraits(initialisation="he")  # type: ignore[assignment]  # a plain attribute of the module
+    elif channels != 3:
+        model.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+    # a plain attribute of the module
+    model.traits = ModelTraits(initialisation="he")  # type: ignore[assignment]
     return model

@@ -11,14 +11,20 @@ from fedbench.models.cnn import Conv
 # place among torchvision's layers, which names the parameters -> output channels, whether pooling
 # follows
 _CONVS = {
-    0: (64, True), 3: (128, True), 6: (256, False), 8: (256, True),
-    11: (512, False), 13: (512, True), 16: (512, False), 18: (512, True),
-}  # fmt: skip
+    0: (64, True),
+    3: (128, True),
+    6: (256, False),
+    8: (256, True),
+    11: (512, False),
+    13: (512, True),
+    16: (512, False),
+    18: (512, True),
+}
 _POOLINGS = 5
 
 
 class VGG11(nn.Module):
-    """torchvision's eight convolutions without normalisation, and one linear layer in place of its three.
+    """torchvision's eight convolutions without normalisation, and one linear layer.
 
     AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications" whose figure is lost; for
     images of 32 x 32 this is 512 values into a linear layer. Pooling comes before ReLU: the same
@@ -37,7 +43,8 @@ class VGG11(nn.Module):
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
         require_images(input_shape, 2**_POOLINGS)
-        layers, channels = OrderedDict[str, nn.Module](), input_shape[0]
+        layers = OrderedDict[str, nn.Module]()
+        channels = input_shape[0]
         for place, (outputs, pooled) in _CONVS.items():
             layers[str(place)] = Conv(channels, outputs, 3, pooled=pooled)
             channels = outputs

@@ -20,9 +20,8 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
     faults: dict[str, str] = {}
     known: dict[str, str] = {}
     for experiment, config in {run.experiment: run.config for run in runs}.items():
-        source = json.dumps(
-            [config.data.source.target, config.data.source.options, config.data.clients]
-        )
+        data = config.data
+        source = json.dumps([data.source.target, data.source.options, data.clients])
         if source not in known:
             try:
                 read_examples(config)

@@ -89,8 +89,9 @@ class PlannedRun:
 
 def parts(paper: Paper) -> list[str]:
     """Return the ids of a paper's tables and figures that need runs or data."""
-    figures = (figure.id for figure in paper.figures.values() if figure.kind != "schematic")
-    return [*paper.tables, *figures]
+    figures = paper.figures.items()
+    drawn = [name for name, figure in figures if figure.kind != "schematic"]
+    return [*paper.tables, *drawn]
 
 
 def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
@@ -109,7 +110,7 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
         return list(known.values())
     selected: list[tuple[Paper, str]] = []
     for name in names:
-        matching = [known[full] for full in known if name in (full, full.partition("/")[0])]
+        matching = [entry for full, entry in known.items() if f"{full}/".startswith(f"{name}/")]
         if not matching:
             hint = nearest(name, [*papers(), *known])
             raise RequestError(
@@ -164,8 +165,8 @@ def _row_runs(
 ) -> Iterator[PlannedRun]:
     """Yield the runs of a row under a profile."""
     setup = paper.setups[row.setup]
-    reductions = (reduced for name, reduced in setup.profiles.items() if name == profile)
-    reduction = next(reductions, Reduction())
+    profiles: dict[str, Reduction] = {**setup.profiles}
+    reduction = profiles.get(profile, Reduction())
     wanted = paper.overrides(row)
     # a row keeps its own settings, except for rounds: those of a method with several stages are
     # reduced as well
@@ -194,23 +195,19 @@ def _reading_runs(
         if paper.readings.splits:
             for split in range(_SPLITS):
                 wanted = {**run.wanted, "data.seed": split}
-                yield replace(
-                    run,
-                    wanted=wanted,
-                    parts=[],
-                    reading="split",
-                )
+                yield replace(run, wanted=wanted, parts=[], reading="split")
         for variant in paper.readings.variants.values():
             folder = Path(variant.config_dir)
             changed = variant.concerns(row.setup) and variant.changes(row.algo)
             if not changed or not folder.is_dir():
                 continue
             keys = variant.keys(row.algo)
+            cut = {key: value for key, value in run.cut.items() if key not in keys}
             yield replace(
                 run,
                 algo=variant.algos.get(row.algo, run.algo),
                 wanted={**run.wanted, **keys},
-                cut={key: value for key, value in run.cut.items() if key not in keys},
+                cut=cut,
                 parts=[],
                 reading=variant.id,
                 config_dir=folder if variant.config_dir else None,
@@ -239,9 +236,10 @@ def locate(
     once: dict[Path, PlannedRun] = {}
     for run in runs:
         if run.setting not in configs:
+            composer = composers[run.config_dir]
+            overrides = [*run.setting, *common]
             with user_code_from(run.config_dir):  # whose content is part of the path
-                composer = composers[run.config_dir]
-                configs[run.setting] = composer.config([*run.setting, *common], departures=False)
+                configs[run.setting] = composer.config(overrides, departures=False)
         run.config = configs[run.setting]
         run.path = run.config.path.with_name(f"seed_{run.seed}")
         if published is not None:

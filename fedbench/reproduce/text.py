@@ -21,14 +21,7 @@ def plan_text(
         runs: The plan.
         missing: Experiments whose data are missing, with the names of the files.
     """
-    lines = [
-        _LINE.format(
-            "",
-            "runs",
-            "done",
-            "to do",
-        )
-    ]
+    lines = [_LINE.format("", "runs", "done", "to do")]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
@@ -50,7 +43,10 @@ def _counts(name: str, runs: Sequence[PlannedRun]) -> str:
     )
 
 
-def _notes(needed: Sequence[PlannedRun], missing: Mapping[str, str]) -> Iterator[str]:
+def _notes(
+    needed: Sequence[PlannedRun],
+    missing: Mapping[str, str],
+) -> Iterator[str]:
     """Yield the notes on a table or figure: other readings, missing data and reductions."""
     if not needed:
         yield "no runs: drawn from the data alone"
@@ -58,10 +54,8 @@ def _notes(needed: Sequence[PlannedRun], missing: Mapping[str, str]) -> Iterator
     if readings:
         counts = [f"{name} {count}" for name, count in sorted(readings.items())]
         yield f"for other readings: {', '.join(counts)}"
-    files: dict[str, None] = {}
-    for run in needed:
-        if run.experiment in missing and not run.done:
-            files[missing[run.experiment]] = None
+    lacking = [run for run in needed if run.experiment in missing and not run.done]
+    files = dict.fromkeys(missing[run.experiment] for run in lacking)
     if files:
         yield f"missing data: {', '.join(files)}"
     reductions = _reductions(needed)
@@ -72,14 +66,14 @@ def _notes(needed: Sequence[PlannedRun], missing: Mapping[str, str]) -> Iterator
 def _reductions(runs: Sequence[PlannedRun]) -> list[str]:
     """Return the differences of runs from the paper's: keys with their values, and seeds."""
     values: dict[str, dict[str, None]] = {}
-    seeds: Counter[tuple[str, ...]] = Counter()
+    seeds = Counter(run.setting for run in runs)
+    lacking: set[tuple[int, int]] = set()
     for run in runs:
-        seeds[run.setting] += 1
         for key, value in run.cut.items():
             values.setdefault(key, {})[config_value(value)] = None
-    texts = [f"{key}={' or '.join(known)}" for key, known in sorted(values.items())]
-    counts = {(seeds[run.setting], run.paper.setups[run.row.setup].seeds) for run in runs}
-    for count, wanted in sorted(counts):
+        count = seeds[run.setting]
+        wanted = run.paper.setups[run.row.setup].seeds
         if count < wanted:
-            texts.append(f"seeds {count} of {wanted}")
-    return texts
+            lacking.add((count, wanted))
+    texts = [f"{key}={' or '.join(known)}" for key, known in sorted(values.items())]
+    return [*texts, *(f"seeds {count} of {wanted}" for count, wanted in sorted(lacking))]

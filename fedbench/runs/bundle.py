@@ -228,7 +228,9 @@ def as_published(run: Run) -> Run:
 
     Its facts have the digests of user files.
     """
-    config = {key: value for key, value in run.config.items() if key not in _DIRECTORIES}
+    config = dict(run.config)
+    for key in _DIRECTORIES:
+        config.pop(key, None)
     overrides = []
     for text in run.meta.get("overrides", ()):
         key, _, _ = text.partition("=")
@@ -269,12 +271,13 @@ def write_bundle(
     place = folder / FOLDER
     pending = {path: _row(path, run, keep) for path, run in runs.items()}
     contents = _written_before(place, pending)
-    for experiment in dict.fromkeys(run.meta["experiment"] for run in runs.values()):
-        rows = [row for path, row in pending.items() if runs[path].meta["experiment"] == experiment]
-        if rows:
-            content = _parquet(_experiment_table(rows))
-            name = f"{_RUNS}/{experiment or 'others'}/{_short_digest(content)}.parquet"
-            contents[name] = content
+    by_experiment: dict[str, list[Fields]] = {}
+    for path, row in pending.items():
+        experiment = runs[path].meta["experiment"] or "others"
+        by_experiment.setdefault(experiment, []).append(row)
+    for experiment, rows in by_experiment.items():
+        content = _parquet(_experiment_table(rows))
+        contents[f"{_RUNS}/{experiment}/{_short_digest(content)}.parquet"] = content
 
     for old in place.rglob("*"):
         if old.is_file() and old.relative_to(place).as_posix() not in contents:
@@ -291,7 +294,10 @@ def write_bundle(
     replace_file(place / _MANIFEST, json.dumps(facts, indent=1) + "\n")
 
 
-def _written_before(place: Path, pending: dict[str, Fields]) -> dict[str, bytes]:
+def _written_before(
+    place: Path,
+    pending: dict[str, Fields],
+) -> dict[str, bytes]:
     """Return the contents of files whose rows are up to date, and remove their runs from the rest.
 
     Args:
@@ -338,11 +344,13 @@ def _experiment_table(rows: Sequence[Fields]) -> pa.Table:
     """Return the table of an experiment, a row per run; keys that a run does not have are null."""
     columns = {}
     for name in ("path", *_TEXTS):
-        columns[name] = pa.array([row[name] for row in rows], pa.string())
+        texts = [row[name] for row in rows]
+        columns[name] = pa.array(texts, pa.string())
     for name in _TABLES:
         tables = [row.get(name, _NO_ROUND) for row in rows]
         joined = pa.concat_tables([_NO_ROUND, *tables], promote_options="permissive")
-        offsets = np.cumsum([0, *map(len, tables)], dtype=np.int32)
+        lengths = map(len, tables)
+        offsets = np.cumsum([0, *lengths], dtype=np.int32)
         structs = joined.to_struct_array().combine_chunks()
         columns[name] = pa.ListArray.from_arrays(offsets, structs)
     return pa.table(columns)

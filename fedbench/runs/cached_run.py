@@ -109,9 +109,9 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         NotWritten: If its files cannot be written later, such as on a full disk.
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
-    path = config.path
     if is_cached(config):
         return _from_disk(config)
+
     check_method(config)  # before data are read, which takes longer
     with answered_by(end_at_once):
         from fedbench.runs.build import build
@@ -121,12 +121,14 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     prepared = build(config, cores)
     ranks = prepared.engine.ranks
     with writing_results(config.results_dir):
-        recorder = open_recorder(path, ranks.rank)
+        # waits while another process is working on the run
+        recorder = open_recorder(config.path, ranks.rank)
+
     with closing(recorder):
         if config.force:
             recorder.clear()
-        # another process may have finished it meanwhile
-        done = ranks.from_first(lambda: is_done(path))
+        # the first process looks, and all others go by its answer
+        done = ranks.from_first(lambda: is_done(config.path))
         signal = None
         if not done:
             ranks.from_first(lambda: continue_shorter(config, recorder))

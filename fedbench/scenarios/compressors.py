@@ -91,7 +91,12 @@ def qsgd(
     u = buckets(drawn)
 
     order = 2 if norm == "l2" else inf
-    length = torch.linalg.vector_norm(v, order, 2, keepdim=True)
+    length = torch.linalg.vector_norm(
+        v,
+        order,
+        2,
+        keepdim=True,
+    )
     length = length.to(x.dtype).double()  # as it is sent
 
     r = torch.where(length > 0, levels * v.abs() / length, 0)

@@ -64,15 +64,15 @@ def shortest_in_hull(k: Tensor) -> Tensor:
     weights = _quadratic_program(products, np.zeros(size), np.full(size, 2.0))
     used = np.flatnonzero(weights > _TOLERANCE)
     system = np.zeros((len(used) + 1, len(used) + 1))  # K λ = const and Σ λ = 1
-    system[:-1, :-1] = products[np.ix_(used, used)] / _mean_square(products)
+    among_used = products[np.ix_(used, used)]
+    system[:-1, :-1] = among_used / _mean_square(products)
     system[-1, :-1] = system[:-1, -1] = 1
     exact = np.zeros(size)
     constants = np.append(np.zeros(len(used)), 1.0)
     solution, *_ = np.linalg.lstsq(system, constants, rcond=None)
     exact[used] = solution[:-1]
-    if (exact >= 0).all() and _unevenness(products @ exact, used) <= _unevenness(
-        products @ weights, used
-    ):
+    residual = _unevenness(products @ weights, used)
+    if (exact >= 0).all() and _unevenness(products @ exact, used) <= residual:
         weights = exact
     return torch.from_numpy(weights).to(k)
 
@@ -110,14 +110,12 @@ def _quadratic_program(
     for _ in range(_STEPS):
         before = x
         pull = k_unit @ low / rest - _PROXIMAL * x
-        problem = (k_unit + _PROXIMAL * np.eye(size), pull, np.ones((1, size)), upper, lower, kind)
+        curvature = k_unit + _PROXIMAL * np.eye(size)
+        sums = np.ones((1, size))
+        problem = (curvature, pull, sums, upper, lower, kind)
         x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE)
         if status != 1:  # from its own start it can cycle if there are more vectors than dimensions
-            x, _, status, _ = daqp.solve(
-                *problem,
-                primal_tol=_TOLERANCE,
-                primal_start=before,
-            )
+            x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE, primal_start=before)
         if status == 1 and _PROXIMAL * np.abs(x - before).max() < 1e-12:
             break
         if status != 1:

@@ -29,8 +29,9 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     for start in range(0, n, _ROWS):
         part = p[start : start + _ROWS]
         distance = torch.cdist(part, p, compute_mode="donot_use_mm_for_euclid_dist")
-        itself = torch.arange(start, start + len(part), device=p.device).unsqueeze(1)
-        nearest = distance.scatter(1, itself, torch.inf).topk(k, largest=False).values  # ascending
+        itself = torch.arange(start, start + len(part), device=p.device)
+        to_others = distance.scatter(1, itself[:, None], torch.inf)
+        nearest = to_others.topk(k, largest=False).values  # ascending
         ratios = nearest / (nearest[:, -1:] + 1e-6)
         scores.append(-k / ratios.log().sum(1))
     return torch.cat(scores).mean()
@@ -113,11 +114,9 @@ def corrected(
         replaced = probability > confidence
         if share is not None:
             count = int(len(rows) * level[k] * share)
-            largest = torch.argsort(
-                server["loss"][rows],
-                descending=True,
-                stable=True,
-            )[:count]
+            losses = server["loss"][rows]
+            order = torch.argsort(losses, descending=True, stable=True)
+            largest = order[:count]
             replaced &= torch.zeros_like(replaced).index_fill(0, largest, True)
         y = y.index_copy(0, rows, torch.where(replaced, prediction, labels))
     return y

@@ -18,6 +18,9 @@ def project_simplex(v: Tensor) -> Tensor:
     are not finite give NaN.
     """
     u = v.sort(descending=True).values
-    theta = (u.cumsum(0) - 1) / torch.ones_like(v).cumsum(0)
-    last = ((u > theta).sum() - 1).clamp_min(0)  # NaN is not larger than anything
-    return (v - theta.index_select(0, last.view(1))).clamp_min(0)
+    r = torch.ones_like(v).cumsum(0)
+    theta = (u.cumsum(0) - 1) / r
+    above = (u > theta).sum()
+    last = (above - 1).clamp_min(0)  # NaN is not larger than anything
+    chosen = theta.index_select(0, last.view(1))
+    return (v - chosen).clamp_min(0)

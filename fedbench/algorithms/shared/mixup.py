@@ -53,11 +53,14 @@ class MixupOracle(Oracle):
         place = torch.arange(batch.y.shape[1], device=batch.y.device)
         order = fold_in(1, self.key, step, place)
         # padding stays behind
-        order = torch.where(batch.weight > 0, order, torch.iinfo(torch.int64).max)
+        last = torch.iinfo(torch.int64).max
+        order = torch.where(batch.weight > 0, order, last)
         pair = torch.argsort(order, dim=1, stable=True)
         rows = torch.arange(len(pair), device=pair.device).unsqueeze(1)
-        wide = share.view(-1, *(1,) * (batch.x.dim() - 1))
-        mixed = batch._replace(x=wide * batch.x + (1 - wide) * batch.x[rows, pair])
+        ones = [1] * (batch.x.dim() - 1)
+        wide = share.view(-1, *ones)
+        x = wide * batch.x + (1 - wide) * batch.x[rows, pair]
+        mixed = batch._replace(x=x)
         return share, mixed, mixed._replace(y=batch.y[rows, pair])
 
 

@@ -51,7 +51,10 @@ def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
             "std_clients",
         )
         title = paper.setups[setup].title
-        ratios[title] = {unit: best / std for unit, (std, best) in numbers.items() if std}
+        ratios[title] = {}
+        for unit, (std, best) in numbers.items():
+            if std:
+                ratios[title][unit] = best / std
         sides += runs
     larger, smaller = ratios
     label = (
@@ -119,31 +122,21 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
             continue
         label = f"{_ROUNDS.label} of {adafed.name} against {other.name}"
         theirs = _rounds_needed(other)
-        reached = adafed.values(_ROUNDS).keys() | other.values(_ROUNDS).keys()
+        reached = {*adafed.values(_ROUNDS), *other.values(_ROUNDS)}
         both = mine.keys() & theirs.keys()
         if both and both.isdisjoint(reached):
             label = f"{label} (neither gets there)"
-            yield tested(
-                label,
-                dict.fromkeys(both, 0.0),
-                (adafed, other),
-            )
+            yield tested(label, dict.fromkeys(both, 0.0), (adafed, other))
         else:
             counted = {unit: needed for unit, needed in mine.items() if unit in reached}
-            yield contest(
-                label,
-                counted,
-                theirs,
-                -1.0,
-                adafed,
-                other,
-            )
+            yield contest(label, counted, theirs, -1.0, adafed, other)
 
 
 def _rounds_needed(runs: MatchedRuns) -> PerUnit:
     """Return the rounds to 40 % by unit; one more than it has for a run that ends below."""
     curves = runs.curve(_ROUNDS.field)
-    beyond = {unit: float(curve.index[-1] + 1) for unit, curve in curves.items()}
+    last = {unit: curve.index[-1] for unit, curve in curves.items()}
+    beyond = {unit: float(round + 1) for unit, round in last.items()}
     return beyond | runs.values(_ROUNDS)
 
 
@@ -169,15 +162,12 @@ def c66_full_batch_is_smoothest(evidence: Evidence) -> Iterator[Comparison]:
     (shown,) = figure_runs(evidence, "figure4").values()
     rough: dict[MatchedRuns, PerUnit] = {}
     for runs in shown:
-        curves = runs.curve("update_norm")
-        rough[runs] = {unit: roughness(curve / curve.iloc[0]) for unit, curve in curves.items()}
+        rough[runs] = {}
+        for unit, curve in runs.curve("update_norm").items():
+            rough[runs][unit] = roughness(curve / curve.iloc[0])
     *others, smooth = shown  # the last row has a full batch and a single epoch
     for runs in others:
         names = f"{smooth.name} against {runs.name} on {runs.setup}"
         label = f"roughness of the normalised length for {names}"
-        smoother = leads(
-            rough[smooth],
-            rough[runs],
-            -1.0,
-        )
+        smoother = leads(rough[smooth], rough[runs], -1.0)
         yield above(label, smoother, (smooth, runs))

@@ -32,16 +32,9 @@ def c17_dominates_each_baseline(evidence: Evidence) -> Iterator[Comparison]:
         for point in front:
             parts = []
             for field in _ERRORS:
-                numbers = point.final(field.name), baseline.final(field.name)
-                parts.append(
-                    contest(
-                        field.label,
-                        *numbers,
-                        -1.0,
-                        point,
-                        baseline,
-                    )
-                )
+                ours = point.final(field.name)
+                theirs = baseline.final(field.name)
+                parts.append(contest(field.label, ours, theirs, -1.0, point, baseline))
             label = f"{point.name} below {baseline.name} in {fields}"
             points.append(joined(label, parts, every=True))
         yield joined(f"some point of the front below {baseline.name}", points, every=False)

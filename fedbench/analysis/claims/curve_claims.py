@@ -162,7 +162,7 @@ def measured(
 
 
 def _scale(measure: str, field: str) -> tuple[float, str]:
-    """Return the factor from the unit of a measure to the shown one, and the unit of differences."""
+    """Return the factor from a measure's unit to the shown one, and the unit of differences."""
     if measure in ("area", "final", "tail", "setbacks", "setbacks_early"):
         metric = metric_info(field)
         return metric.factor, metric.difference_unit
@@ -225,11 +225,7 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
                 rising[runs] = sign * by_unit[unit]
         target = min(curve.max() for curve in rising.values())
         for runs, curve in rising.items():
-            needed[runs][unit] = rounds_to(
-                curve,
-                target,
-                lower=False,
-            )
+            needed[runs][unit] = rounds_to(curve, target, lower=False)
     return needed
 
 
@@ -252,14 +248,7 @@ def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]
             rivals = [*better, *worse]
             if measure == "rounds_pairwise":
                 rivals = [one, two]
-            yield _compared(
-                check,
-                measure,
-                field,
-                one,
-                two,
-                rivals,
-            )
+            yield _compared(check, measure, field, one, two, rivals)
 
 
 def _compared(
@@ -278,8 +267,18 @@ def _compared(
         rounds = _rounds_to_common(rivals, field)
         first, second = rounds[one], rounds[two]
     else:
-        first = measured(one, measure, field, check.threshold)
-        second = measured(two, measure, field, check.threshold)
+        first = measured(
+            one,
+            measure,
+            field,
+            check.threshold,
+        )
+        second = measured(
+            two,
+            measure,
+            field,
+            check.threshold,
+        )
     if check.share is not None:
         second = scaled(second, check.share)
     lower = lower_is_better(field) and measure not in MORE_IS_BETTER

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from fedbench.analysis.claims import table_claims
@@ -80,7 +81,7 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
 
 
 def comparable(readings: Readings) -> dict[Reading, Verdict]:
-    """Return the readings that count, run at the paper's settings or reduced as the adopted one was.
+    """Return the readings that count, at the paper's settings or reduced as the adopted one was.
 
     A reading counts if its blocks could have decided it either way.
     """
@@ -112,17 +113,15 @@ def differing(readings: Readings) -> list[Reading] | None:
 
 def _numbers(verdict: Verdict) -> list[object]:
     """Return the numbers that a verdict rests on, which two readings may share."""
-    return [
-        (
-            c.label,
-            c.mean,
-            c.greater,
-            c.less,
-            c.n,
-            c.blocks,
-        )
-        for c in verdict.comparisons
-    ]
+    numbers = attrgetter(
+        "label",
+        "mean",
+        "greater",
+        "less",
+        "n",
+        "blocks",
+    )
+    return list(map(numbers, verdict.comparisons))
 
 
 def comparisons_of(

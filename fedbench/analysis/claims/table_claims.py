@@ -46,7 +46,13 @@ def rows_of(
     return [row for row in paper.rows(part) if row.setup == setup]
 
 
-def row_of(paper: Paper, part: str, setup: str, algo: str, **hyper: Any) -> Row:
+def row_of(
+    paper: Paper,
+    part: str,
+    setup: str,
+    algo: str,
+    **hyper: Any,
+) -> Row:
     """Return the first row of a method in a table or figure with the given hyperparameters.
 
     Raises:
@@ -66,7 +72,7 @@ def number_and_best_other(
     algo: str,
     metric: str,
 ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
-    """Return the number of a method and the best one of all others by unit, and the runs of all rows.
+    """Return a method's number and the best of all others by unit, and the runs of all rows.
 
     A unit counts only if every row has it: the best number may be the one that is missing.
     """
@@ -77,8 +83,9 @@ def number_and_best_other(
     for row, side in zip(rows, runs, strict=True):
         values[row.algo] = side.values(printed)
     best = min if printed.direction == "lower" else max
+    own = values.pop(algo)
     pairs = {}
-    for unit, (number, *others) in aligned(values.pop(algo), *values.values()).items():
+    for unit, (number, *others) in aligned(own, *values.values()).items():
         pairs[unit] = number, best(others)
     return pairs, runs
 
@@ -106,7 +113,13 @@ def compare_rows(
     printed = paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
     if not label:
-        label = _label(paper, better, worse, printed, by)
+        label = _label(
+            paper,
+            better,
+            worse,
+            printed,
+            by,
+        )
     comparison = contest(
         label,
         one.values(printed),
@@ -182,14 +195,7 @@ def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
         else:
             rivals = [other for other in rows_of(paper, table, setup) if other is not row]
         for rival in rivals:
-            yield compare_rows(
-                evidence,
-                row,
-                rival,
-                metric,
-                check.by,
-                check.label,
-            )
+            yield compare_rows(evidence, row, rival, metric, check.by, check.label)
 
 
 def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
@@ -200,24 +206,21 @@ def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     paper = evidence.paper
     pairs = combinations(check.better, 2)
     for setup, metric, (first, second) in product(check.setups, check.metrics, pairs):
-        one = row_of(paper, check.table, setup, first)
-        two = row_of(paper, check.table, setup, second)
-        parts = [
-            compare_rows(
-                evidence,
-                one,
-                two,
-                metric,
-                check.by,
-            ),
-            compare_rows(
-                evidence,
-                two,
-                one,
-                metric,
-                check.by,
-            ),
-        ]
+        one = row_of(
+            paper,
+            check.table,
+            setup,
+            first,
+        )
+        two = row_of(
+            paper,
+            check.table,
+            setup,
+            second,
+        )
+        parts = []
+        for better, worse in ((one, two), (two, one)):
+            parts.append(compare_rows(evidence, better, worse, metric, check.by))
         names = f"{paper.methods[first].label} and {paper.methods[second].label}"
         label = f"{paper.metrics[metric].label} of {names} less than {-check.by:g} apart"
         yield joined(f"{label} on {paper.setups[setup].title}", parts, every=True)
@@ -233,11 +236,8 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
         values = [step.values(metric) for step in runs]
-        correlations = rank_correlations(
-            runs,
-            values,
-            -_sign(metric) * math.inf,
-        )
+        worst = -_sign(metric) * math.inf
+        correlations = rank_correlations(runs, values, worst)
         label = (
             f"rank correlation of {metric.label} of {paper.methods[algo].label} "
             f"with {check.over}{where}, {direction}"
@@ -288,13 +288,17 @@ def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
     """
     paper = evidence.paper
     metric = paper.metrics[check.metric]
-    better, worse = (
-        [row_of(paper, side.table, *names) for names in product(side.setups, side.algos)]
-        for side in (check.better, check.worse)
-    )
-    pairs = [evidence.comparable(pair) for pair in zip(better, worse, strict=True)]
-    sign = _sign(metric)
-    ahead = [leads(one.values(metric), two.values(metric), sign) for one, two in pairs]
+    rows = []
+    for side in (check.better, check.worse):
+        names = product(side.setups, side.algos)
+        rows.append([row_of(paper, side.table, setup, algo) for setup, algo in names])
+    better, worse = rows
+    pairs = []
+    ahead = []
+    for pair in zip(better, worse, strict=True):
+        one, two = evidence.comparable(pair)
+        pairs.append((one, two))
+        ahead.append(leads(one.values(metric), two.values(metric), _sign(metric)))
     by_unit = aligned(*ahead)
     differences = {unit: mean(numbers) - check.by for unit, numbers in by_unit.items()}
 
@@ -323,13 +327,7 @@ def within_band(evidence: Evidence, check: WithinBand) -> Iterator[Comparison]:
     )
     hyper = "".join(f" {key}={value}" for key, value in check.hyperparameters.items())
     label = f"{metric.label} of {paper.methods[check.algo].label}{hyper}"
-    yield band(
-        label,
-        evidence.find(row),
-        metric,
-        check.low,
-        check.high,
-    )
+    yield band(label, evidence.find(row), metric, check.low, check.high)
 
 
 def band(

@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Verdict:
-        """The verdict at the paper's settings, or the scaled-down check if only that has been run."""
+        """The verdict at the paper's settings, or the scaled-down check if only that was run."""
         return self.scaled if self.scaled is not None and self.word == "not run" else self
 
     @property
@@ -59,12 +59,14 @@ class Verdict:
 
     @property
     def untuned(self) -> bool:
-        """Whether rows whose values were searched here are compared with rows whose values were not."""
+        """Whether rows with values searched here are compared with rows whose values were not."""
         return any(c.untuned for c in self.comparisons)
 
     @property
     def lacking(self) -> tuple[str, Comparison, int | None] | None:
-        """The outcome that the blocks did not allow, ``hold`` or ``fail``, where, and how many do; else None.
+        """The outcome that the blocks did not allow, where, and how many allow it; else None.
+
+        The outcome is ``hold`` or ``fail``.
 
         A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one
         sign, whatever the others are (``least_blocks``). Its word does not matter.
@@ -87,7 +89,7 @@ class Verdict:
 
     @property
     def worst(self) -> Comparison | None:
-        """The comparison that is most against the claim, or is shown the least; None if none was run."""
+        """The comparison that is most against the claim, or is shown the least; None without any."""
         return min(self.run, key=_support, default=None)
 
 
@@ -105,32 +107,31 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
     """Return the verdict on comparisons that must all be shown, and on those of each setup."""
     if not comparisons:
         return Verdict("not testable", "the claim names nothing to compare")
+
     groups: dict[str, list[Comparison]] = {}
     for c in comparisons:
         groups.setdefault(c.group, []).append(c)
     by_group = {}
     if len(groups) > 1:
         by_group = {title: decide(members) for title, members in groups.items()}
+
+    # at the paper's settings, comparisons of reduced runs have not been run
+    verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
     scaled = None
     if any(c.reduced for c in comparisons):
         scaled = _judged(comparisons)
-    verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
     return replace(verdict, scaled=scaled, by_group=by_group)
 
 
 def _judged(comparisons: Sequence[Comparison]) -> Verdict:
     """Return the verdict on comparisons, with adjusted p-values where they have been run."""
     run = [c for c in comparisons if c.complete]
-    for_p = iter(adjusted(run))
-    against_p = iter(adjusted(run, ahead=False))
+    p_values = zip(adjusted(run), adjusted(run, ahead=False), strict=True)
     judged = []
     for c in comparisons:
         if c.complete:
-            c = replace(
-                c,
-                for_p=next(for_p),
-                against_p=next(against_p),
-            )
+            for_p, against_p = next(p_values)
+            c = replace(c, for_p=for_p, against_p=against_p)
         judged.append(c)
     return Verdict(_word(judged), comparisons=tuple(judged))
 
