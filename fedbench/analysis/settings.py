@@ -188,8 +188,11 @@ class SeedBlock:
     @property
     def lines(self) -> dict[str, list[Run]]:
         """The runs that count by row, a run per seed, in order."""
-        runs = {name: list(s.counted.values()) for name, s in self.rows.items()}
-        return {name: members for name, members in runs.items() if members}
+        lines = {}
+        for name, s in self.rows.items():
+            if s.counted:
+                lines[name] = list(s.counted.values())
+        return lines
 
     @property
     def runs(self) -> list[Run]:

@@ -68,9 +68,8 @@ def source_files(module: str) -> dict[str, Path]:
     importlib.invalidate_caches()  # a file may have been written a moment ago
     # importlib.util.find_spec would give the module that was imported before, perhaps from another
     # directory
-    spec = next(
-        (s for finder in sys.meta_path if (s := finder.find_spec(top, None)) is not None), None
-    )
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
+    spec = next(filter(None, specs), None)
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}", name=top)
     packages = [Path(place).absolute() for place in spec.submodule_search_locations or ()]

@@ -75,7 +75,9 @@ def _blocks(
             f"{input_shape[1]} x {input_shape[2]} pixels; give model.channels fewer entries, "
             "or use a smaller model.kernel"
         )
-    blocks = nn.ModuleList(Conv(a, b, kernel, padded) for a, b in pairwise(widths))
+    blocks = nn.ModuleList()
+    for inputs, outputs in pairwise(widths):
+        blocks.append(Conv(inputs, outputs, kernel, padded))
     return blocks, widths[-1] * int(sides.prod())
 
 

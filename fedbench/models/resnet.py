@@ -65,7 +65,14 @@ def resnet(
         model.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()
     elif channels != 3:
-        model.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        model.conv1 = nn.Conv2d(
+            channels,
+            64,
+            7,
+            stride=2,
+            padding=3,
+            bias=False,
+        )
     # a plain attribute of the module
     model.traits = ModelTraits(initialisation="he")  # type: ignore[assignment]
     return model

@@ -18,7 +18,8 @@ def title_of_runs(runs: Iterable[Run]) -> str:
     runs = list(runs)
     if not runs:
         return "No runs"
-    methods = listed((method_name(run.meta["algo"]) for run in runs), "methods")
+    names = [method_name(run.meta["algo"]) for run in runs]
+    methods = listed(names, "methods")
     data = dict.fromkeys(title_of([run]) for run in runs)
     settings = "; ".join(data)
     if len(data) > _MOST:
@@ -49,7 +50,8 @@ def described(runs: Iterable[Run]) -> list[str]:
         counted += group
         method = method_name(group[0].meta["algo"])
         for beginning, text in _facts(group).items():
-            facts.setdefault(beginning, {}).setdefault(text, set()).add(method)
+            by_text = facts.setdefault(beginning, {})
+            by_text.setdefault(text, set()).add(method)
     if not counted:
         return []
     sentences = [f"{beginning} {_joined(texts)}" for beginning, texts in facts.items()]

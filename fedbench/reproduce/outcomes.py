@@ -19,16 +19,17 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
     """
     faults: dict[str, str] = {}
     known: dict[str, str] = {}
-    for experiment, config in {run.experiment: run.config for run in runs}.items():
-        data = config.data
-        source = json.dumps([data.source.target, data.source.options, data.clients])
-        if source not in known:
+    configs = {run.experiment: run.config for run in runs}
+    for experiment, config in configs.items():
+        source = config.data.source
+        key = json.dumps([source.target, source.options, config.data.clients])
+        if key not in known:
             try:
                 read_examples(config)
-                known[source] = ""
+                known[key] = ""
             except (RequestError, OSError) as error:
-                known[source] = str(error)
-        if fault := known[source]:
+                known[key] = str(error)
+        if fault := known[key]:
             print(f"fedbench: no data for {experiment}: {fault}", file=sys.stderr)
             faults[experiment] = fault
     return faults
@@ -51,8 +52,9 @@ def outcomes(
     failed = {result.overrides: result for result in results if result.error}
     every = []
     for run in runs:
+        fault = faults.get(run.experiment)
         result = failed.get((*run.overrides, *common))
-        every.append(result or _outcome(run, faults.get(run.experiment)))
+        every.append(result or _outcome(run, fault))
     return every
 
 
@@ -61,7 +63,8 @@ def _outcome(run: PlannedRun, fault: str | None) -> RunResult:
     overrides = tuple(run.overrides)
     if is_done(run.path):
         try:
-            return RunResult(overrides, str(read_run(run.path).meta["status"]))
+            status = read_run(run.path).meta["status"]
+            return RunResult(overrides, str(status))
         except DamagedRun as damage:
             if not run.published:
                 return RunResult(overrides, "failed", error=str(damage))

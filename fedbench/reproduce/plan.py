@@ -110,7 +110,10 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
         return list(known.values())
     selected: list[tuple[Paper, str]] = []
     for name in names:
-        matching = [entry for full, entry in known.items() if f"{full}/".startswith(f"{name}/")]
+        matching = []
+        for full, entry in known.items():
+            if f"{full}/".startswith(f"{name}/"):
+                matching.append(entry)
         if not matching:
             hint = nearest(name, [*papers(), *known])
             raise RequestError(
@@ -150,7 +153,8 @@ def plan(
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
     """Return the variants of chosen papers whose algorithms are in a missing directory."""
     missing = []
-    for paper in dict.fromkeys(paper for paper, _ in chosen(names)):
+    wanted = dict.fromkeys(paper for paper, _ in chosen(names))
+    for paper in wanted:
         for variant in paper.readings.variants.values():
             if not Path(variant.config_dir).is_dir():
                 missing.append((paper, variant))
@@ -165,13 +169,16 @@ def _row_runs(
 ) -> Iterator[PlannedRun]:
     """Yield the runs of a row under a profile."""
     setup = paper.setups[row.setup]
-    profiles: dict[str, Reduction] = {**setup.profiles}
-    reduction = profiles.get(profile, Reduction())
+    reductions = (reduced for name, reduced in setup.profiles.items() if name == profile)
+    reduction = next(reductions, Reduction())
     wanted = paper.overrides(row)
     # a row keeps its own settings, except for rounds: those of a method with several stages are
     # reduced as well
     settings_of_row = wanted.keys() - {"rounds"}
-    cut = {key: value for key, value in reduction.set.items() if key not in settings_of_row}
+    cut = {}
+    for key, value in reduction.set.items():
+        if key not in settings_of_row:
+            cut[key] = value
     algo = paper.methods[row.algo].algo
     for seed in range(seeds or reduction.seeds or setup.seeds):
         yield PlannedRun(
@@ -202,7 +209,9 @@ def _reading_runs(
             if not changed or not folder.is_dir():
                 continue
             keys = variant.keys(row.algo)
-            cut = {key: value for key, value in run.cut.items() if key not in keys}
+            cut = dict(run.cut)
+            for key in keys:
+                cut.pop(key, None)
             yield replace(
                 run,
                 algo=variant.algos.get(row.algo, run.algo),
@@ -231,7 +240,8 @@ def locate(
     Raises:
         RequestError: If a configuration cannot be composed.
     """
-    composers = {folder: Composer(folder) for folder in {run.config_dir for run in runs}}
+    folders = {run.config_dir for run in runs}
+    composers = {folder: Composer(folder) for folder in folders}
     configs: dict[tuple[str, ...], RunConfig] = {}
     once: dict[Path, PlannedRun] = {}
     for run in runs:
@@ -243,10 +253,12 @@ def locate(
         run.config = configs[run.setting]
         run.path = run.config.path.with_name(f"seed_{run.seed}")
         if published is not None:
-            finished = published.published(run.paper.id).get(run.path)
+            of_paper = published.published(run.paper.id)
+            finished = of_paper.get(run.path)
             run.published = finished.outcome if finished else ""
         first = once.setdefault(run.path, run)
-        first.parts += [part for part in run.parts if part not in first.parts]
+        new_parts = [part for part in run.parts if part not in first.parts]
+        first.parts += new_parts
     return list(once.values())
 
 
@@ -273,20 +285,25 @@ def prefer_full(
     unready = {run.setting for run in wanted if not run.done}
     ready = {run.setting for run in wanted} - unready
     reduced = [run for run in runs if _full_setting(run) not in ready]
-    return [*reduced, *(run for run in located if run.setting in ready)]
+    replacing = [run for run in located if run.setting in ready]
+    return [*reduced, *replacing]
 
 
 def _full_setting(run: PlannedRun) -> tuple[str, ...]:
     return replace(run, cut={}).setting
 
 
-def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
+def missing_files(
+    runs: Iterable[PlannedRun],
+    data_dir: Path,
+) -> dict[str, str]:
     """Return the files that are missing in the data directory, as text by experiment.
 
     Files are looked for by name; nothing is read or downloaded.
     """
     missing = {}
-    for experiment, config in {run.experiment: run.config for run in runs}.items():
+    configs = {run.experiment: run.config for run in runs}
+    for experiment, config in configs.items():
         paths = [files.missing(data_dir) for files in official_files(config)]
         names = [path for path in paths if path is not None]
         if names:

@@ -26,8 +26,8 @@ def plan_text(
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
         if needed or not paper.rows(part):  # else its rows are of other experiments than the chosen
-            line = _counts(name, needed)
-            lines.append("  ".join([line, *_notes(needed, missing)]))
+            notes = _notes(needed, missing)
+            lines.append("  ".join([_counts(name, needed), *notes]))
     lines.append(_counts("in all, runs shared", runs))
     return "\n".join(lines)
 
@@ -76,4 +76,6 @@ def _reductions(runs: Sequence[PlannedRun]) -> list[str]:
         if count < wanted:
             lacking.add((count, wanted))
     texts = [f"{key}={' or '.join(known)}" for key, known in sorted(values.items())]
-    return [*texts, *(f"seeds {count} of {wanted}" for count, wanted in sorted(lacking))]
+    for count, wanted in sorted(lacking):
+        texts.append(f"seeds {count} of {wanted}")
+    return texts

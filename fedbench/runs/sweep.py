@@ -35,7 +35,10 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     return [list(combination) for combination in product(*axes.values())]
 
 
-def sweep_configs(overrides: Sequence[Override], composer: Composer) -> list[RunConfig]:
+def sweep_configs(
+    overrides: Sequence[Override],
+    composer: Composer,
+) -> list[RunConfig]:
     """Return the configurations of all runs of a sweep, after their methods were checked.
 
     Args:
@@ -47,7 +50,10 @@ def sweep_configs(overrides: Sequence[Override], composer: Composer) -> list[Run
     """
     # all, before torch is imported
     configs = [composer.config(run) for run in combinations(overrides)]
-    settings = {config.digest: config for config in configs if not is_cached(config)}
+    settings = {}
+    for config in configs:
+        if not is_cached(config):
+            settings[config.digest] = config
     for config in settings.values():
         check_method(config)
     return configs

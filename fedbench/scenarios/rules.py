@@ -31,8 +31,12 @@ def allowed(
 
     It may be below 0.
     """
-    bounds = [_BOUNDS[part] for part in parts if part in _BOUNDS]
-    return min([f, *((count - b) // a for a, b in bounds)])
+    most = [f]
+    for part in parts:
+        if part in _BOUNDS:
+            a, b = _BOUNDS[part]
+            most.append((count - b) // a)
+    return min(most)
 
 
 def trimmed_mean(rows: Tensor, f: int) -> Tensor:
@@ -182,8 +186,11 @@ def centered_clipping(
         steps: Number of steps.
     """
     for _ in range(steps):
-        pairs = zip(blocks(rows), blocks(centre.expand_as(rows)), strict=True)
-        parts = [lengths(block.double() - c).square() for block, c in pairs]
+        centres = centre.expand_as(rows)
+        parts = []
+        for block, c in zip(blocks(rows), blocks(centres), strict=True):
+            length = lengths(block.double() - c)
+            parts.append(length.square())
         apart = torch.stack(parts).sum(0).sqrt()
         if isinstance(radius, str):
             radius = median(apart[:, None])

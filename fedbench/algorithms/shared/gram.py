@@ -61,12 +61,16 @@ def shortest_in_hull(k: Tensor) -> Tensor:
     products = k.numpy(force=True)
     size = len(products)
     # a bound of 1 would be met with Σ λ = 1
-    weights = _quadratic_program(products, np.zeros(size), np.full(size, 2.0))
+    low = np.zeros(size)
+    high = np.full(size, 2.0)
+    weights = _quadratic_program(products, low, high)
     used = np.flatnonzero(weights > _TOLERANCE)
-    system = np.zeros((len(used) + 1, len(used) + 1))  # K λ = const and Σ λ = 1
+    rows = len(used) + 1
+    system = np.zeros((rows, rows))  # K λ = const and Σ λ = 1
     among_used = products[np.ix_(used, used)]
     system[:-1, :-1] = among_used / _mean_square(products)
-    system[-1, :-1] = system[:-1, -1] = 1
+    system[-1, :-1] = 1
+    system[:-1, -1] = 1
     exact = np.zeros(size)
     constants = np.append(np.zeros(len(used)), 1.0)
     solution, *_ = np.linalg.lstsq(system, constants, rcond=None)
@@ -116,11 +120,12 @@ def _quadratic_program(
         x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE)
         if status != 1:  # from its own start it can cycle if there are more vectors than dimensions
             x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE, primal_start=before)
-        if status == 1 and _PROXIMAL * np.abs(x - before).max() < 1e-12:
-            break
         if status != 1:
             raise ArithmeticError(
                 f"the quadratic program of {size} clients was not solved (DAQP status {status})"
             )
+        step = np.abs(x - before).max()
+        if _PROXIMAL * step < 1e-12:
+            break
     weights: np.ndarray = np.clip(low + rest * x, low, high)
     return weights

@@ -55,9 +55,10 @@ def note_visit(
     losses = F.cross_entropy(outputs.double(), predictions.y, reduction="none")
     none = y.new_zeros(len(y), dtype=torch.float64)
     loss = server.get("loss", none)
+    visited = to_device(ids, y.device)
     return {
         **server,
-        "lid": server["lid"].index_add(0, to_device(ids, y.device), score),
+        "lid": server["lid"].index_add(0, visited, score),
         "loss": loss.index_copy(0, predictions.rows, losses),
     }
 
@@ -77,7 +78,8 @@ def estimate_levels(
     able = np.flatnonzero(scores > 0)
     level = np.zeros(len(scores))
     for k in able[high_component(scores[able])]:
-        rows = predict_fn(server["w"], np.array([k]), y).rows
+        client = np.array([k])
+        rows = predict_fn(server["w"], client, y).rows
         losses = server["loss"][rows].numpy(force=True)
         level[k] = high_component(losses).mean()
     return {**server, "level": torch.from_numpy(level).to(server["lid"])}
@@ -109,7 +111,8 @@ def corrected(
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):
-        rows, logits, labels = predict_fn(server["w"], np.array([k]), y)
+        client = np.array([k])
+        rows, logits, labels = predict_fn(server["w"], client, y)
         probability, prediction = logits.softmax(1).max(1)
         replaced = probability > confidence
         if share is not None:
@@ -118,7 +121,8 @@ def corrected(
             order = torch.argsort(losses, descending=True, stable=True)
             largest = order[:count]
             replaced &= torch.zeros_like(replaced).index_fill(0, largest, True)
-        y = y.index_copy(0, rows, torch.where(replaced, prediction, labels))
+        new_labels = torch.where(replaced, prediction, labels)
+        y = y.index_copy(0, rows, new_labels)
     return y
 
 

@@ -49,8 +49,10 @@ class MixupOracle(Oracle):
         """Return λ [A, 1], and the mixed examples with the labels of either of a pair."""
         step = torch.full_like(self.key, batch.step)
         drawn = fold_in(0, self.key, step)
-        share = (drawn.double() / 2.0**63).to(batch.weight.dtype)
-        place = torch.arange(batch.y.shape[1], device=batch.y.device)
+        uniform = drawn.double() / 2.0**63
+        share = uniform.to(batch.weight.dtype)
+        size = batch.y.shape[1]
+        place = torch.arange(size, device=batch.y.device)
         order = fold_in(1, self.key, step, place)
         # padding stays behind
         last = torch.iinfo(torch.int64).max
@@ -61,7 +63,8 @@ class MixupOracle(Oracle):
         wide = share.view(-1, *ones)
         x = wide * batch.x + (1 - wide) * batch.x[rows, pair]
         mixed = batch._replace(x=x)
-        return share, mixed, mixed._replace(y=batch.y[rows, pair])
+        other = mixed._replace(y=batch.y[rows, pair])
+        return share, mixed, other
 
 
 def with_mixup(algo: Algorithm) -> Algorithm:

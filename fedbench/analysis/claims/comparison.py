@@ -146,7 +146,10 @@ def leads(
 ) -> PerUnit:
     """Return sign * (a - b) over the units of both."""
     both = aligned(a, b)
-    return {unit: sign * (one - two) for unit, (one, two) in both.items()}
+    ahead = {}
+    for unit, (one, two) in both.items():
+        ahead[unit] = sign * (one - two)
+    return ahead
 
 
 def scaled(

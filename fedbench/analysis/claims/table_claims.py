@@ -83,9 +83,9 @@ def number_and_best_other(
     for row, side in zip(rows, runs, strict=True):
         values[row.algo] = side.values(printed)
     best = min if printed.direction == "lower" else max
-    own = values.pop(algo)
+    by_unit = aligned(values.pop(algo), *values.values())
     pairs = {}
-    for unit, (number, *others) in aligned(own, *values.values()).items():
+    for unit, (number, *others) in by_unit.items():
         pairs[unit] = number, best(others)
     return pairs, runs
 
@@ -293,12 +293,14 @@ def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
         names = product(side.setups, side.algos)
         rows.append([row_of(paper, side.table, setup, algo) for setup, algo in names])
     better, worse = rows
+    sign = _sign(metric)
     pairs = []
     ahead = []
     for pair in zip(better, worse, strict=True):
         one, two = evidence.comparable(pair)
         pairs.append((one, two))
-        ahead.append(leads(one.values(metric), two.values(metric), _sign(metric)))
+        lead = leads(one.values(metric), two.values(metric), sign)
+        ahead.append(lead)
     by_unit = aligned(*ahead)
     differences = {unit: mean(numbers) - check.by for unit, numbers in by_unit.items()}
 

@@ -42,18 +42,21 @@ def leaf(
     sizes = np.minimum(drawn + 5, 1000)
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
-    center = rng.normal(rng.normal(0, 1.0), 1.0, 1)
+    center_of_center = rng.normal(0, 1.0)
+    center = rng.normal(center_of_center, 1.0, 1)
     parts = []
     for client, n in enumerate(sizes):
         rng.random_sample()  # LEAF draws the cluster, of which there is one
-        mean = rng.normal(rng.normal(0.0, 1.0), 1.0, _DIM)
+        center_of_mean = rng.normal(0.0, 1.0)
+        mean = rng.normal(center_of_mean, 1.0, _DIM)
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
         w = q @ rng.normal(center, 0.1, 1)
         noise = rng.normal(0.0, 0.1, (n, _CLASSES))
         ones = np.ones((n, 1))
         with_bias = np.hstack([ones, x])
         y = (with_bias @ w + noise).argmax(1)
-        parts.append(Part(str(client), None, x.astype(feature_dtype), y))
+        features = x.astype(feature_dtype)
+        parts.append(Part(str(client), None, features, y))
     note = f"LEAF synthetic generator: {clients} clients, seed {generator_seed}"
     return join(parts, classes=_CLASSES, sources=(note,))
 
@@ -88,7 +91,8 @@ def fedprox(
         feature_dtype: Type to which the examples are rounded, client by client.
     """
     rng = np.random.RandomState(seed)
-    sizes = rng.lognormal(4, size_sigma, clients).astype(int) + 50
+    drawn = rng.lognormal(4, size_sigma, clients)
+    sizes = drawn.astype(int) + 50
     if most is not None:
         sizes = np.minimum(sizes, most)
     if (alpha is None) != (beta is None):
@@ -111,6 +115,7 @@ def fedprox(
             b = rng.normal(u[k], 1, _CLASSES)
         x = v[k] + _SPREAD * rng.standard_normal((n, _DIM))
         y = (x @ w + b).argmax(1)
-        parts.append(Part(str(k), None, x.astype(feature_dtype), y))
+        features = x.astype(feature_dtype)
+        parts.append(Part(str(k), None, features, y))
     note = f"FedProx synthetic generator: {kind}, {clients} clients, seed {seed}"
     return join(parts, classes=_CLASSES, sources=(note,))
