@@ -152,13 +152,7 @@ def run_curves(
     curves = []
     for block in blocks_of(runs, by):
         for name, members in block.lines.items():
-            curve = _curve(
-                block.title,
-                name,
-                members,
-                x,
-                y,
-            )
+            curve = _curve(block.title, name, members, x, y)
             if curve is not None:
                 curves.append(curve)
     if not curves:

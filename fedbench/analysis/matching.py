@@ -349,15 +349,7 @@ def _matches(
         if key != "rounds" and config_value(run.flat.get(key)) != config_value(value):
             return False
     changes = _departures(run, wanted)
-    return all(
-        _reducible(
-            run,
-            key,
-            change,
-            setup,
-        )
-        for key, change in changes.items()
-    )
+    return all(_reducible(run, key, change, setup) for key, change in changes.items())
 
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
@@ -427,11 +419,7 @@ def _with_counted(
         # the experiments of such tables evaluate every round
         cuts["eval_every"] = str(spacing)
 
-    config = config_departures(
-        changes,
-        counted[0].meta["model"],
-        setup,
-    )
+    config = config_departures(changes, counted[0].meta["model"], setup)
     data = data_departures(done.values())
     seeds = seed_departures(done, others, setup.seeds)
     return replace(

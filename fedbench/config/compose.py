@@ -153,12 +153,7 @@ class Composer:
         """
         typed = [*texts, *self._search, "hydra.mode=MULTIRUN"]
         with explained(), _hydra() as hydra:
-            return hydra.multirun(
-                None,
-                task,
-                typed,
-                with_log_configuration=False,
-            )
+            return hydra.multirun(None, task, typed, with_log_configuration=False)
 
     def _departures(
         self,

@@ -145,13 +145,7 @@ class Descent:
     ) -> State:
         """Return the local variables after the step."""
         if self.gradient is not None:
-            g = self.gradient(
-                oracle,
-                msg,
-                local,
-                batch,
-                info,
-            )
+            g = self.gradient(oracle, msg, local, batch, info)
         else:
             g = oracle.grad(local["w"], batch)
             if self.extra is not None:
@@ -208,13 +202,7 @@ def descent(
             **variables(msg, client, info),
         }
 
-    step = Descent(
-        opt,
-        gradient,
-        lr,
-        extra,
-        scale,
-    )
+    step = Descent(opt, gradient, lr, extra, scale)
     return {"start": start, "step": step}
 
 
@@ -358,12 +346,7 @@ def upload_with(*names: str) -> Finish:
         local: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        delta, _ = upload_delta(
-            msg,
-            client,
-            local,
-            info,
-        )
+        delta, _ = upload_delta(msg, client, local, info)
         uploads = {name: local[name] for name in names}
         kept = {name: local[name] for name in client}
         return delta | uploads, kept

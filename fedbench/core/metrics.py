@@ -91,13 +91,7 @@ def metric_info(name: str) -> MetricInfo:
         label = f"{tested.label.removeprefix('test ')}, validation"
         heading = f"{tested.heading.removeprefix('test ')} (val)"
         needs = tuple(f"val_{key}" for key in tested.needs)
-        return replace(
-            tested,
-            name=name,
-            label=label,
-            heading=heading,
-            needs=needs,
-        )
+        return replace(tested, name=name, label=label, heading=heading, needs=needs)
     if match := _CLIENT.fullmatch(name):
         client = f"client {match[1]}"
         label = f"accuracy of {client}"
@@ -166,12 +160,7 @@ def _catalogue() -> dict[str, MetricInfo]:
     for name, entry in from_yaml(text).items():
         needs = tuple(entry.pop("needs", ()))
         formula = _FORMULAS.get(name.removesuffix("_weighted"))
-        catalogue[name] = MetricInfo(
-            name,
-            needs=needs,
-            formula=formula,
-            **entry,
-        )
+        catalogue[name] = MetricInfo(name, needs=needs, formula=formula, **entry)
     return catalogue
 
 

@@ -91,12 +91,7 @@ def qsgd(
     u = buckets(drawn)
 
     order = 2 if norm == "l2" else inf
-    length = torch.linalg.vector_norm(
-        v,
-        order,
-        2,
-        keepdim=True,
-    )
+    length = torch.linalg.vector_norm(v, order, 2, keepdim=True)
     length = length.to(x.dtype).double()  # as it is sent
 
     r = torch.where(length > 0, levels * v.abs() / length, 0)
@@ -186,11 +181,7 @@ def orthonormal(y: Tensor) -> Tensor:
     for column in y.split(1, 2):
         for _ in range(2):  # once more for what rounding leaves
             column = column - basis @ (basis.mT @ column)
-        length = torch.linalg.vector_norm(
-            column,
-            dim=1,
-            keepdim=True,
-        )
+        length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
         unit = torch.where(length > least, column / length, 0)
         basis = torch.cat([basis, unit], 2)
     return basis

@@ -238,12 +238,7 @@ def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]
         better = selected(shown, *check.better)
         others = selected(shown, *check.worse)
         worse = [runs for runs in others if runs not in better]
-        pairs = product(
-            check.measure,
-            check.fields,
-            better,
-            worse,
-        )
+        pairs = product(check.measure, check.fields, better, worse)
         for measure, field, one, two in pairs:
             rivals = [*better, *worse]
             if measure == "rounds_pairwise":
@@ -267,18 +262,8 @@ def _compared(
         rounds = _rounds_to_common(rivals, field)
         first, second = rounds[one], rounds[two]
     else:
-        first = measured(
-            one,
-            measure,
-            field,
-            check.threshold,
-        )
-        second = measured(
-            two,
-            measure,
-            field,
-            check.threshold,
-        )
+        first = measured(one, measure, field, check.threshold)
+        second = measured(two, measure, field, check.threshold)
     if check.share is not None:
         second = scaled(second, check.share)
     lower = lower_is_better(field) and measure not in MORE_IS_BETTER

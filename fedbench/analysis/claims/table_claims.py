@@ -113,13 +113,7 @@ def compare_rows(
     printed = paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
     if not label:
-        label = _label(
-            paper,
-            better,
-            worse,
-            printed,
-            by,
-        )
+        label = _label(paper, better, worse, printed, by)
     comparison = contest(
         label,
         one.values(printed),
@@ -206,18 +200,8 @@ def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     paper = evidence.paper
     pairs = combinations(check.better, 2)
     for setup, metric, (first, second) in product(check.setups, check.metrics, pairs):
-        one = row_of(
-            paper,
-            check.table,
-            setup,
-            first,
-        )
-        two = row_of(
-            paper,
-            check.table,
-            setup,
-            second,
-        )
+        one = row_of(paper, check.table, setup, first)
+        two = row_of(paper, check.table, setup, second)
         parts = []
         for better, worse in ((one, two), (two, one)):
             parts.append(compare_rows(evidence, better, worse, metric, check.by))
@@ -377,13 +361,7 @@ def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
     differing = []
     for setup, algo, metric in compared:
         one = row_of(paper, table, setup, algo)
-        two = row_of(
-            paper,
-            other,
-            setup,
-            algo,
-            **check.hyperparameters,
-        )
+        two = row_of(paper, other, setup, algo, **check.hyperparameters)
         for row in (one, two):
             choice(f"the number of {algo} on {setup}", metric, row.values)
         if one.values[metric] != two.values[metric]:
