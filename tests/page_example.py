@@ -77,7 +77,5 @@ def hostile_content(text=HOSTILE):
     report = PaperReport(paper, (printed,), (figure,), verdicts)
     grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))
-    content = Content(
-        put(), (report,), (), (), {put(): {put(): 1}}, (put(),), (chapter,), put(), (put(),)
-    )
+    content = Content(put(), (report,), (), (), {put(): {put(): 1}}, (put(),), (chapter,), (put(),))
     return count, content
