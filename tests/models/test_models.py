@@ -5,12 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import (
-    close,
-    federation,
-    final,
-    task_for,
-)
+from tools import close, federation, final, task_for
 from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
@@ -19,7 +14,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD
 from fedbench.core.randomness import dropout
 from fedbench.core.types import Batch
-from fedbench.core.validation import checked
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.models.base import ModelTraits, initial, traits_of
@@ -55,23 +49,15 @@ def task_of(make, dtype=D, **options):
 
 def lstm(length=6, classes=7, tokens=7, vectors=None, **options):
     small = {"embedding": 3, "hidden": 5, "layers": 2}
-    return LSTM(
-        (length,),
-        classes,
-        tokens,
-        vectors,
-        **{**small, **options},
-    )
+    return LSTM((length,), classes, tokens, vectors, **(small | options))
 
 
 def lenet(shape=(3, 32, 32)):
-    return LeNet(
-        shape,
-        10,
-        [6, 16],
-        5,
-        [120, 84],
-    )
+    return LeNet(shape, 10, [6, 16], 5, [120, 84])
+
+
+def small_cnn(shape=(1, 8, 8), channels=(3, 4), kernel=3):
+    return ConvNet(shape, 5, channels, kernel, 6)
 
 
 def gates(inputs, hidden):
@@ -83,19 +69,17 @@ def linear(inputs, outputs):
     return (inputs + 1) * outputs
 
 
+# torchvision's networks with 1000 classes and a 7x7 stem; BatchNorm and GroupNorm have as many
+RESNET18 = 11_689_512
+RESNET50 = 25_557_032
+
 SIZES = {
     "mlp": (
         lambda: MLP((3, 32, 32), 10, [200, 200]),
         linear(3072, 200) + linear(200, 200) + linear(200, 10),
     ),
     "cnn": (
-        lambda: ConvNet(
-            (1, 28, 28),
-            62,
-            [32, 64],
-            5,
-            512,
-        ),
+        lambda: ConvNet((1, 28, 28), 62, [32, 64], 5, 512),
         linear(25, 32) + linear(32 * 25, 64) + linear(7 * 7 * 64, 512) + linear(512, 62),
     ),
     # 28 -> 24 -> 12 -> 8 -> 4 pixels a side
@@ -108,30 +92,16 @@ SIZES = {
         linear(512, 10)
         + sum(linear(9 * a, b) for a, b in pairwise([3, 64, 128, 256, 256, 512, 512, 512, 512])),
     ),
-    # torchvision's resnet18 has 11689512 with 1000 classes and a 7x7 stem; BatchNorm and GroupNorm
-    # have as many
     "resnet18_gn": (
         lambda: resnet((3, 32, 32), 10),
-        11_689_512 - linear(512, 1000) + linear(512, 10) - 64 * 3 * 49 + 64 * 3 * 9,
+        RESNET18 - linear(512, 1000) + linear(512, 10) - 64 * 3 * 49 + 64 * 3 * 9,
     ),
     "resnet50_gn": (
-        lambda: resnet(
-            (3, 64, 64),
-            14,
-            depth=50,
-            stem="7x7",
-            groups=32,
-        ),
-        25_557_032 - linear(2048, 1000) + linear(2048, 14),
+        lambda: resnet((3, 64, 64), 14, depth=50, stem="7x7", groups=32),
+        RESNET50 - linear(2048, 1000) + linear(2048, 14),
     ),
     "lstm_char": (
-        lambda: lstm(
-            80,
-            80,
-            80,
-            embedding=8,
-            hidden=256,
-        ),
+        lambda: lstm(80, 80, 80, embedding=8, hidden=256),
         80 * 8 + gates(8, 256) + gates(256, 256) + linear(256, 80),
     ),
 }
@@ -184,46 +154,26 @@ def test_vgg_is_torchvisions_features_and_a_linear_layer():
     filled(ours.to_empty(device="cpu"))
     theirs.load_state_dict(ours.features.state_dict(), assign=True)
     x = torch.randn(2, 3, 32, 64, dtype=D)
-    assert torch.allclose(
-        ours(x),
-        ours.classifier(theirs(x).flatten(1)),
-        rtol=1e-12,
-    )
+    expected = ours.classifier(theirs(x).flatten(1))
+    assert torch.allclose(ours(x), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("stem", "side"),
-    [
-        ("3x3", 4),
-        ("7x7", 1),
-    ],
-)
+@pytest.mark.parametrize(("stem", "side"), [("3x3", 4), ("7x7", 1)])
 def test_resnet_strides(stem, side):
     """32 pixels a side: three halvings, and two more by the original stem."""
     shapes = []
     with torch.device("meta"):
         model = resnet((1, 32, 32), 5, stem=stem)
         model.layer4.register_forward_hook(lambda module, x, y: shapes.append(y.shape))
-        assert model(
-            torch.empty(
-                2,
-                1,
-                32,
-                32,
-            )
-        ).shape == (2, 5)
+        logits = model(torch.empty(2, 1, 32, 32))
+    assert logits.shape == (2, 5)
     assert shapes == [(2, 512, side, side)]
     assert not list(model.buffers())
 
 
 def test_lstm_is_torchs_lstm():
     ours = filled(lstm(dense=[4]))
-    theirs = nn.LSTM(
-        3,
-        5,
-        2,
-        batch_first=True,
-    ).double()
+    theirs = nn.LSTM(3, 5, 2, batch_first=True).double()
     for k, layer in enumerate(ours.lstms):
         for name, p in layer.named_parameters():
             getattr(theirs, name.replace("l0", f"l{k}")).data = p.data
@@ -231,24 +181,12 @@ def test_lstm_is_torchs_lstm():
     x = torch.randint(0, 7, (4, 6))
     hidden = theirs(ours.embedding(x))[0][:, -1]
     first, second = ours.dense
-    assert torch.allclose(
-        ours(x),
-        second(torch.relu(first(hidden))),
-        rtol=1e-12,
-    )
+    expected = second(torch.relu(first(hidden)))
+    assert torch.allclose(ours(x), expected, rtol=1e-12)
 
     each = filled(lstm(every=True))
     last = filled(lstm())
     assert torch.allclose(each(x)[:, -1], last(x), rtol=1e-12)
-
-
-def test_single_operations_are_the_fused_kernel():
-    model = filled(lstm())
-    x = torch.randint(0, 7, (4, 6))
-    fused = model(x)
-    for layer in model.lstms:
-        layer.elementary = True
-    assert torch.allclose(model(x), fused, rtol=1e-12)
 
 
 # ---- dropout
@@ -264,15 +202,7 @@ def test_dropout_is_a_function_of_its_key():
     # four deviations of 100000 draws
     dropped = once == 0
     assert dropped.double().mean() == pytest.approx(0.3, abs=0.006)
-    for other in (
-        dropout(
-            x,
-            0.3,
-            key + 1,
-            1,
-        ),
-        dropout(x, 0.3, key, 2),
-    ):
+    for other in (dropout(x, 0.3, key + 1, 1), dropout(x, 0.3, key, 2)):
         both = (other == 0) & dropped
         assert both.double().mean() == pytest.approx(0.09, abs=0.004)  # independent
 
@@ -292,67 +222,16 @@ def test_dropout_in_the_network_by_hand():
 
 # makes of models, the shape of an example, and of its labels where the example is text
 DEEP = {
-    "cnn, one channel": (
-        lambda: ConvNet(
-            (1, 8, 8),
-            5,
-            [3, 4],
-            3,
-            6,
-        ),
-        (1, 8, 8),
-        None,
-    ),
-    "cnn, three channels": (
-        lambda: ConvNet(
-            (3, 8, 8),
-            5,
-            [3, 4],
-            3,
-            6,
-        ),
-        (3, 8, 8),
-        None,
-    ),
-    "lenet": (
-        lambda: LeNet(
-            (1, 8, 10),
-            5,
-            [3],
-            3,
-            [6, 4],
-        ),
-        (1, 8, 10),
-        None,
-    ),
-    "vgg11": (
-        lambda: VGG11((1, 32, 32), 5),
-        (1, 32, 32),
-        None,
-    ),
-    "resnet18_gn": (
-        lambda: resnet((1, 8, 8), 5),
-        (1, 8, 8),
-        None,
-    ),
+    "cnn, one channel": (small_cnn, (1, 8, 8), None),
+    "cnn, three channels": (lambda: small_cnn((3, 8, 8)), (3, 8, 8), None),
+    "lenet": (lambda: LeNet((1, 8, 10), 5, [3], 3, [6, 4]), (1, 8, 10), None),
+    "vgg11": (lambda: VGG11((1, 32, 32), 5), (1, 32, 32), None),
+    "resnet18_gn": (lambda: resnet((1, 8, 8), 5), (1, 8, 8), None),
     "lstm": (lambda: lstm(6, 5), (6,), ()),
     "lstm with dropout": (lambda: lstm(6, 5, dropout=0.5), (6,), ()),
-    "lstm, every token": (
-        lambda: lstm(
-            6,
-            5,
-            dropout=0.25,
-            every=True,
-        ),
-        (6,),
-        (6,),
-    ),
+    "lstm, every token": (lambda: lstm(6, 5, dropout=0.25, every=True), (6,), (6,)),
     "linear": (lambda: Linear((6,), 5), (6,), None),
-    "mlp": (
-        lambda: MLP((6,), 5, [4, 3]),
-        (6,),
-        None,
-    ),
+    "mlp": (lambda: MLP((6,), 5, [4, 3]), (6,), None),
 }
 
 LARGE = ("vgg11", "resnet18_gn")  # ten million parameters each
@@ -365,31 +244,15 @@ def case(name):
     task = task_of(make)
     gen = seeded(1)
     counts = torch.tensor([4, 1] if name in LARGE else [4, 1, 3])
-    whole = (len(counts), 4)
-
+    clients = len(counts)
     if labels is None:
-        x = torch.randn(
-            *whole,
-            *shape,
-            generator=gen,
-            dtype=D,
-        )
+        x = torch.randn(clients, 4, *shape, generator=gen, dtype=D)
     else:
-        x = torch.randint(
-            0,
-            7,
-            (*whole, *shape),
-            generator=gen,
-        )
-    y = torch.randint(
-        0,
-        5,
-        (*whole, *(labels or ())),
-        generator=gen,
-    )
+        x = torch.randint(0, 7, (clients, 4, *shape), generator=gen)
+    y = torch.randint(0, 5, (clients, 4, *(labels or ())), generator=gen)
     real = torch.arange(4) < counts[:, None]
     weight = real.double() / counts[:, None]
-    key = torch.tensor([5, 6, 7])[: len(counts)] if task.traits.random else None
+    key = torch.tensor([5, 6, 7])[:clients] if task.traits.random else None
     w = torch.stack([task.init(gen) for _ in counts])
     return task, Batch(x, y, weight, key), w
 
@@ -399,12 +262,9 @@ def test_the_stacked_oracle_is_the_loop(name):
     task, batch, w = case(name)
     loop = LoopOracle(task)
     stacked = make_oracle(task, "stacked")
-    for ours, theirs in zip(
-        (*stacked.loss_and_grad(w, batch), stacked.logits(w, batch.x)),
-        (*loop.loss_and_grad(w, batch), loop.logits(w, batch.x)),
-        strict=True,
-    ):
-        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    ours = [*stacked.loss_and_grad(w, batch), stacked.logits(w, batch.x)]
+    theirs = [*loop.loss_and_grad(w, batch), loop.logits(w, batch.x)]
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
@@ -418,46 +278,23 @@ def test_a_plain_step_of_the_oracle_is_minus_rate_times_gradient(name, mode):
     oracle.descend_(whole[: len(w)], batch, lr)
 
     want = w - lr * oracle.grad(w, batch)
-    assert torch.allclose(
-        whole[: len(w)],
-        want,
-        rtol=1e-10,
-        atol=1e-13,
-    )
+    assert torch.allclose(whole[: len(w)], want, rtol=1e-10, atol=1e-13)
     assert torch.equal(whole[len(w) :], w)
 
 
 def test_the_loss_of_tokens_is_their_mean():
     logits = torch.randn(2, 3, 4, 20)
     y = torch.randint(0, 20, (2, 3, 4))
-    each = nn.functional.cross_entropy(
-        logits.flatten(0, 2),
-        y.flatten(),
-        reduction="none",
-    )
+    each = nn.functional.cross_entropy(logits.flatten(0, 2), y.flatten(), reduction="none")
     assert torch.allclose(example_losses(logits, y, 3).flatten(), each)
-    assert torch.allclose(
-        example_losses(
-            logits,
-            y,
-            2,
-        ),
-        each.view(2, 3, 4).mean(-1),
-    )
+    assert torch.allclose(example_losses(logits, y, 2), each.view(2, 3, 4).mean(-1))
 
 
 # ---- whole rounds
 
 
-def assembled(examples, split=1.0, local_test="split"):
-    data = assemble(
-        examples,
-        partition=None,
-        clients=None,
-        split=split,
-        local_test=local_test,
-        seed=0,
-    )
+def assembled(examples):
+    data = assemble(examples, partition=None, clients=None, split=1.0, local_test="auto", seed=0)
     return data.to(CPU, D)
 
 
@@ -466,45 +303,21 @@ def texts(every):
     rng = np.random.default_rng(0)
     owners = np.repeat(np.arange(4), [7, 25, 12, 1])
     y = rng.integers(0, 5, (45, 6) if every else 45)
-    return assembled(
-        Examples(
-            rng.integers(0, 7, (45, 6)),
-            y,
-            5,
-            owners,
-            tuple("abcd"),
-        )
-    )
+    return assembled(Examples(rng.integers(0, 7, (45, 6)), y, 5, owners, tuple("abcd")))
 
 
-@pytest.mark.parametrize(
-    ("algo", "every"),
-    [
-        (fedavg, True),
-        (scaffold, False),
-    ],
-)
+@pytest.mark.parametrize(("algo", "every"), [(fedavg, True), (scaffold, False)])
 def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
-    task = task_of(
-        lambda: lstm(
-            6,
-            5,
-            dropout=0.5,
-            every=every,
-        )
-    )
+    task = task_of(lambda: lstm(6, 5, dropout=0.5, every=every))
+    data = texts(every)
+    work = LocalWork(0.5, 4, (1, 2), random=True)
 
     def run(mode, cohort_size, workers, seed=0):
         return final(
             algo(SGD),
-            texts(every),
+            data,
             task=task,
-            work=LocalWork(
-                0.5,
-                4,
-                (1, 2),
-                random=True,
-            ),
+            work=work,
             mode=mode,
             cohort_size=cohort_size,
             workers=workers,
@@ -512,20 +325,12 @@ def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
             seed=seed,
         )
 
-    one, threads = run("loop", 1, 1), run("loop", 1, 2)
+    one = run("loop", 1, 1)
+    threads = run("loop", 1, 2)
     for other in (threads, run("stacked", 2, 1), run("stacked", 9, 2)):
         assert torch.allclose(other, one, rtol=1e-9, atol=1e-12)
     assert torch.equal(run("loop", 1, 2), threads)
-    assert not torch.allclose(
-        run(
-            "loop",
-            1,
-            1,
-            seed=1,
-        ),
-        one,
-        rtol=1e-3,
-    )
+    assert not torch.allclose(run("loop", 1, 1, seed=1), one, rtol=1e-3)
 
 
 def test_the_accuracy_of_a_label_per_token():
@@ -541,16 +346,10 @@ def test_the_accuracy_of_a_label_per_token():
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), data.y[rows].flatten())
         assert record.train_loss[k] / len(rows) == pytest.approx(loss.item(), rel=1e-12)
 
-    x, y = data.x.numpy(), data.y.numpy()
-    one = Examples(
-        x,
-        y,
-        5,
-        np.zeros(45, dtype=int),
-        ("a",),
-        np.arange(45) >= 40,
-    )
-    record = evaluate(measurements, assembled(one, split=0.8, local_test="auto"), w)
+    owners = np.zeros(45, dtype=int)
+    held_out = np.arange(45) >= 40
+    one = Examples(data.x.numpy(), data.y.numpy(), 5, owners, ("a",), held_out)
+    record = evaluate(measurements, assembled(one), w)
     hits = task.predict(w, data.x[40:].long()).argmax(-1) == data.y[40:]
     right = hits.double().mean(1)
     assert record.test.correct[0] == pytest.approx(right.sum().item())
@@ -563,22 +362,14 @@ def test_the_accuracy_of_a_label_per_token():
 def test_bfloat16_rounds_the_products_and_not_the_parameters(name, mode):
     """Eight bits of mantissa: gradients differ by about 2^-8, and not by nothing."""
     make, shape, _ = DEEP[name]
-    plain, rounded = (
-        task_of(
-            make,
-            torch.float32,
-            bf16=bf16,
-        )
-        for bf16 in (False, True)
-    )
+    plain = task_of(make, torch.float32)
+    rounded = task_of(make, torch.float32, bf16=True)
     w = plain.init(seeded(1)).expand(2, -1)
     x = torch.randn(2, 4, *shape)
-    batch = Batch(
-        x,
-        torch.randint(0, 5, (2, 4)),
-        torch.full((2, 4), 0.25),
-    )
-    g, g_rounded = (make_oracle(task, mode).grad(w, batch) for task in (plain, rounded))
+    y = torch.randint(0, 5, (2, 4))
+    batch = Batch(x, y, torch.full((2, 4), 0.25))
+    g = make_oracle(plain, mode).grad(w, batch)
+    g_rounded = make_oracle(rounded, mode).grad(w, batch)
     assert g_rounded.dtype == torch.float32
     assert 1e-4 < (g_rounded - g).norm() / g.norm() < 0.03
 
@@ -605,7 +396,8 @@ def test_initial_values_by_kind_of_layer():
 
 def test_given_vectors_are_frozen_or_trained():
     vectors = torch.randn(7, 3, generator=seeded())
-    frozen, trained = (lstm(vectors=vectors, embedding=kind) for kind in ("frozen", "trained"))
+    frozen = lstm(vectors=vectors, embedding="frozen")
+    trained = lstm(vectors=vectors, embedding="trained")
     assert not any(name.startswith("embedding") for name, _ in frozen.named_parameters())
     start = initial(trained, seeded())
     assert torch.equal(start["embedding.weight"], vectors)
@@ -616,27 +408,12 @@ def test_given_vectors_are_frozen_or_trained():
     assert torch.equal(frozen(vectors[x]), trained(x))
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Dropout(0.5),
-        nn.LSTM(
-            3,
-            3,
-            2,
-            dropout=0.5,
-        ),
-    ],
-)
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.LSTM(3, 3, 2, dropout=0.5)])
 def test_layers_that_draw_by_themselves_are_refused(layer):
     message = r"Sequential.1 draws from torch's global generator, .* set traits = ModelTraits"
     with pytest.raises(RequestError, match=message):
         Task(nn.Sequential(nn.Linear(3, 3), layer), CPU, torch.float32)
-    Task(
-        nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)),
-        CPU,
-        torch.float32,
-    )
+    Task(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)), CPU, torch.float32)
 
 
 class Tied(nn.Module):
@@ -672,29 +449,13 @@ class Declared(Scaled):
 
 def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
     """The engine must not write out the pass of the parent."""
-    dense = [
-        traits_of(
-            model(
-                (4,),
-                3,
-                [2],
-            )
-        ).dense
-        for model in (MLP, Scaled, Declared)
-    ]
+    dense = [traits_of(model((4,), 3, [2])).dense for model in (MLP, Scaled, Declared)]
     assert dense == [True, False, True]
 
     data = federation(features=4)
     task = task_for(data, Scaled, hidden=[2])
-    stacked, loop = (
-        final(
-            fedavg(SGD),
-            data,
-            task=task,
-            mode=mode,
-        )
-        for mode in ("stacked", "loop")
-    )
+    stacked = final(fedavg(SGD), data, task=task, mode="stacked")
+    loop = final(fedavg(SGD), data, task=task, mode="loop")
     assert close(stacked, loop, 1e-12)
 
 
@@ -721,50 +482,13 @@ def test_the_table_of_a_model_is_taken_once():
     [
         (lambda: lstm(tokens=None), "needs tokens, got examples of shape"),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
-        (
-            lambda: LeNet(
-                (1, 10, 28),
-                5,
-                [6, 16],
-                5,
-                [9],
-            ),
-            "nothing of images of 10 x 28 pixels",
-        ),
+        (lambda: lenet((1, 10, 28)), "nothing of images of 10 x 28 pixels"),
+        (lambda: small_cnn(channels=[4] * 4), "nothing of images of 8 x 8 pixels"),
         (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
         (lambda: resnet((60,), 10), "this model needs images"),
-        (
-            lambda: ConvNet(
-                (60,),
-                5,
-                [4],
-                3,
-                6,
-            ),
-            "needs images",
-        ),
-        (
-            lambda: ConvNet(
-                (1, 8, 8),
-                5,
-                [4],
-                4,
-                6,
-            ),
-            "must be odd, got 4",
-        ),
-        (
-            lambda: ConvNet(
-                (1, 8, 8),
-                5,
-                [4] * 4,
-                3,
-                6,
-            ),
-            "nothing of images of 8 x 8 pixels",
-        ),
+        (lambda: small_cnn((60,)), "needs images"),
+        (lambda: small_cnn(kernel=4), "must be odd, got 4"),
         (lambda: MLP((8,), 5, []), "model=linear"),
-        (lambda: checked(MLP, {"hidden": [0]}), "hidden must be >= 1, got 0"),
     ],
 )
 def test_models_refuse(make, message):
