@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import re
 import struct
 
 import numpy as np
@@ -11,65 +12,30 @@ from PIL import Image
 RNG = np.random.default_rng(0)
 
 
+def bytes_of(*shape):
+    return RNG.integers(0, 256, shape, dtype=np.uint8)
+
+
+def write(path, content):
+    """Write bytes or text, and make the directories that the path needs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def cases(table):
+    """The rows of a table in text, whose cells are two blanks or more apart."""
+    return [re.split(" {2,}", line.strip()) for line in table.strip().splitlines()]
+
+
 def leaf_file(path, users):
     """``users``: name -> (x, y)."""
     content = {
         "users": list(users),
         "num_samples": [len(y) for _, y in users.values()],
-        "user_data": {u: {"x": x, "y": y} for u, (x, y) in users.items()},
+        "user_data": {user: {"x": x, "y": y} for user, (x, y) in users.items()},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
+    write(path, json.dumps(content))
     return str(path)
-
-
-def write_idx(folder, counts=(5, 3)):
-    """The four files, gzipped too, as torchvision lays them out; pixels and labels are identified by their position."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    made = []
-    for part, n in zip(("train", "t10k"), counts, strict=True):
-        images, labels = (
-            rng.integers(0, 256, (n, 28, 28), dtype=np.uint8),
-            (np.arange(n) % 10).astype(np.uint8),
-        )
-        for name, body in (
-            (f"{part}-images-idx3-ubyte", struct.pack(">iiii", 2051, n, 28, 28) + images.tobytes()),
-            (f"{part}-labels-idx1-ubyte", struct.pack(">ii", 2049, n) + labels.tobytes()),
-        ):
-            (folder / name).write_bytes(body)
-            (folder / f"{name}.gz").write_bytes(gzip.compress(body))
-        made.append((images, labels))
-    return made
-
-
-def write_cifar(folder, per_batch=4):
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    made = []
-    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
-        data = rng.integers(0, 256, (per_batch, 3072), dtype=np.uint8)
-        labels = rng.integers(0, 10, per_batch).tolist()
-        content = {
-            b"batch_label": name.encode(),
-            b"labels": labels,
-            b"data": data,
-            b"filenames": [b"x.png"] * per_batch,
-        }
-        # the official files were pickled by Python 2 with protocol 2: text as bytes
-        (folder / name).write_bytes(
-            pickle.dumps({k.decode(): v for k, v in content.items()}, protocol=2)
-        )
-        made.append((data, labels))
-    return made
-
-
-def write_images(root, part, per_class, side=6, classes=("cat", "dog")):
-    for i, name in enumerate(classes):
-        (root / part / name).mkdir(parents=True, exist_ok=True)
-        for j in range(per_class):
-            color = (10 * i, 20 * j, 200)
-            Image.new("RGB", (side, side), color).save(root / part / name / f"{j}.png")
 
 
 def idx(array):
@@ -77,31 +43,53 @@ def idx(array):
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-def bytes_of(*shape):
-    return RNG.integers(0, 256, shape, dtype=np.uint8)
-
-
-def write_fmnist(root, packed=True, labels=(range(10), (0, 2, 6, 9))):
-    folder = root / "FashionMNIST" / "raw"
-    folder.mkdir(parents=True)
+def write_idx(folder, labels=(range(5), range(3)), packed=False):
+    """The four files, gzipped or not, of training and test images with these labels."""
     made = []
     for part, y in zip(("train", "t10k"), labels, strict=True):
-        x, y = bytes_of(len(y), 28, 28), np.array(y, dtype=np.uint8)
+        x = bytes_of(len(y), 28, 28)
+        y = np.array(y, dtype=np.uint8)
         made.append((x, y))
         for name, array in ((f"{part}-images-idx3-ubyte", x), (f"{part}-labels-idx1-ubyte", y)):
-            (folder / f"{name}{'.gz' * packed}").write_bytes(
-                gzip.compress(idx(array)) if packed else idx(array)
-            )
+            if packed:
+                write(folder / f"{name}.gz", gzip.compress(idx(array)))
+            else:
+                write(folder / name, idx(array))
     return made
 
 
-def cifar100_files():
-    made = {}
-    for name, n in (("train", 6), ("test", 2)):
-        fine = RNG.integers(0, 100, n)
-        made[name] = {
-            "data": bytes_of(n, 3072),
+def write_cifar10(folder, per_batch=4):
+    """The batches, as Python 2 pickled them: with protocol 2."""
+    made = []
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        x = bytes_of(per_batch, 3072)
+        labels = RNG.integers(0, 10, per_batch).tolist()
+        content = {"batch_label": name, "labels": labels, "data": x}
+        write(folder / name, pickle.dumps(content, protocol=2))
+        made.append((x, labels))
+    return made
+
+
+def write_cifar100(folder):
+    made = []
+    for name, count in (("train", 6), ("test", 2)):
+        fine = RNG.integers(0, 100, count)
+        content = {
+            "data": bytes_of(count, 3072),
             "fine_labels": fine.tolist(),
             "coarse_labels": (fine % 20).tolist(),
         }
+        write(folder / name, pickle.dumps(content, protocol=2))
+        made.append(content)
     return made
+
+
+def write_image(path, mode, size, color):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, color).save(path, quality=95)
+
+
+def write_images(root, part, per_class, side=6, classes=("cat", "dog")):
+    for i, name in enumerate(classes):
+        for j in range(per_class):
+            write_image(root / part / name / f"{j}.png", "RGB", (side, side), (10 * i, 20 * j, 200))
