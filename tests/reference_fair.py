@@ -1,8 +1,4 @@
-"""The fair methods of the second wave once more, from their definitions: NumPy, one client after another.
-
-Full batches, float64, all clients, plain loops, as in ``reference.py``; nothing is shared with the
-package.
-"""
+"""The fair methods once more, from their definitions in NumPy, as in ``reference.py``."""
 
 from __future__ import annotations
 
@@ -10,176 +6,245 @@ import itertools
 from math import ceil
 
 import numpy as np
+from reference_clients import loss_and_grad
 
 INFINITE = 1e300
 
 
+def propfair(clients, w, M=2.0, eps=0.2, tail="huber", server_lr=1.0, weights="size"):
+    below = eps if tail == "huber" else M
+
+    def gradient(k, v):
+        loss, g = loss_and_grad(v, *clients.data[k])
+        return g / (M - loss if M - loss >= eps else below)
+
+    for lr in clients.rates:
+        w = w - server_lr * clients.weights(weights) @ (w - clients.ends(w, lr, gradient))
+    return w
+
+
+# ---- GIFAIR-FL
+
+
+def gifair(clients, w, share=0.5, form="server", rank_at="before", weights="size"):
+    p = clients.weights(weights)
+    last = np.zeros(clients.count)
+    for lr in clients.rates:
+        now = clients.losses(w)
+        ranked = now if rank_at == "before" else last
+        ranks = np.sign(ranked[:, None] - ranked).sum(1)
+        omega = p + share * p.min() / (clients.count - 1) * ranks  # p_k + λ r_k
+        rates = np.full(clients.count, lr)
+        if form == "local":
+            rates = lr * omega / p
+            omega = p
+        delta = [w - clients.train(k, w, rate) for k, rate in enumerate(rates)]
+        w = w - omega @ delta
+        last = now
+    return w
+
+
+# ---- FedFV
+
+
+def fedfv(clients, w, **options):
+    for t, lr in enumerate(clients.rates, 1):
+        delta = clients.updates(w, lr)
+        seen = {k: (t, d) for k, d in enumerate(delta)}
+        w = w - fedfv_step(delta, clients.losses(w), seen, t, **options)
+    return w
+
+
+def fedfv_step(delta, loss, seen, t, alpha=0.1, tau=1, history="code", server_lr=1.0):
+    """The vector that FedFV subtracts; ``seen`` maps clients to (round, update), this one's too."""
+    g = project_conflicts(delta, loss, alpha)
+    if t >= tau:
+        ages = range(tau - 1, -1, -1) if history == "code" else range(tau, 0, -1)
+        g = external(g, seen, t, ages)
+    length = np.linalg.norm(g)
+    if not length:
+        return g
+    return server_lr * g * np.linalg.norm(np.mean(delta, 0)) / length
+
+
 def project_conflicts(delta, loss, alpha):
-    """FedFV's internal step as printed: the moving vector, against the original updates in the order of the losses."""
-    c = len(delta)
+    """The internal step as printed: the moving vector, against the original updates by loss."""
+    count = len(delta)
     order = np.argsort(loss, kind="stable")
-    kept = set(order[c - (c - ceil((c - 1) * (1 - alpha) - 1e-9)) :]) if alpha > 0 else set()
-    out = []
-    for i in range(c):
-        h = delta[i].copy()
-        if i not in kept:
-            for j in order:
-                if j != i and delta[j] @ h < 0:
-                    h = h - (delta[j] @ h) / (delta[j] @ delta[j]) * delta[j]
-        out.append(h)
-    return np.mean(out, 0)
+    kept = order[ceil((count - 1) * (1 - alpha) - 1e-9) :] if alpha > 0 else []
+    moved = []
+    for i in range(count):
+        h = delta[i]
+        for j in order:
+            if i not in kept and j != i:
+                h = without_conflict(h, delta[j])
+        moved.append(h)
+    return np.mean(moved, 0)
 
 
 def external(g, seen, t, ages):
-    """FedFV's external step: ``seen`` maps clients to (round, update)."""
-    for a in ages:
-        conflict = [d for last, d in seen.values() if last == t - a and g @ d < 0]
-        if conflict:
-            s = np.sum(conflict, 0)
-            if g @ s < 0:
-                g = g - (g @ s) / (s @ s) * s
+    """The external step: against the sum of those of an age that conflict."""
+    for age in ages:
+        conflicts = [d for last, d in seen.values() if last == t - age and g @ d < 0]
+        if conflicts:
+            g = without_conflict(g, np.sum(conflicts, 0))
     return g
 
 
-def fedfv_step(delta, loss, o, seen, t):
-    """The vector that FedFV subtracts from the model; ``seen`` holds the updates of this round too."""
-    tau = o.get("tau", 1)
-    g = project_conflicts(delta, loss, o.get("alpha", 0.1))
-    if t >= tau:
-        ages = range(tau - 1, -1, -1) if o.get("history", "code") == "code" else range(tau, 0, -1)
-        g = external(g, seen, t, ages)
-    length = np.linalg.norm(g)
-    return (
-        o.get("server_lr", 1.0) * g * (np.linalg.norm(np.mean(delta, 0)) / length if length else 0)
-    )
+def without_conflict(g, other):
+    """Return g without its part against another vector."""
+    return g - (g @ other) / (other @ other) * other if g @ other < 0 else g
 
 
-def ranks(loss):
-    return np.array([sum(np.sign(a - b) for b in loss) for a in loss])
+# ---- FedMDFG
 
 
-def gifair_weights(p, loss, share):
-    """p_k + λ r_k."""
-    return p + (share * p.min() / (len(p) - 1) if len(p) > 1 else 0) * ranks(loss)
+def fedmdfg(
+    clients,
+    w,
+    theta=11.25,
+    step="fixed",
+    source="delta",
+    force=True,
+    s=5,
+    armijo=1e-4,
+    server_lr=1.0,
+):
+    expected = clients.losses(w)
+    for t, lr in enumerate(clients.rates):
+        loss = clients.losses(w)
+        rose = loss > expected
+        forced = force and 0 < rose.sum() < clients.count
+        expected = np.where(rose, expected, (expected * t + loss) / (t + 1))
+        g = clients.grads(w) if source == "gradient" else clients.updates(w, lr)
+        d, raw, unit, guided = guided_direction(g, loss, theta, forced)
+        base = server_lr * (lr if source == "gradient" else 1)
+        size = base
+        if step == "search":
+            least = 2.0**-s * base * np.linalg.norm(raw) / np.linalg.norm(d)
+            tried = {}
+            size = 2.0**s * base
+            while size >= least:
+                tried[size] = clients.losses(w - size * d)
+                size /= 2
+            size = searched(tried, loss, armijo * unit @ d, guided)
+        w = w - size * d
+    return w
 
 
-def shortest(rows):
-    """The shortest point of the convex hull, by trying every face."""
-    best = None
-    for size in range(1, len(rows) + 1):
-        for face in itertools.combinations(range(len(rows)), size):
-            g = rows[list(face)]
-            k = np.block([[g @ g.T, np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
-            x = np.linalg.lstsq(k, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
-            d = x @ g
-            if (x > -1e-12).all() and (best is None or d @ d < best @ best):
-                best = d
-    return best
+def searched(tried, loss, slope, guided):
+    """The first step that is good enough, else lowers the sum, else has the smallest sum."""
+    for size, after in tried.items():
+        more_even = cosine(after) > cosine(loss)
+        if (loss - after >= size * slope).all() and (more_even or not guided):
+            return size
+    for size, after in tried.items():
+        if after.sum() < loss.sum():
+            return size
+    return min(tried, key=lambda size: tried[size].sum())
 
 
-def angle(loss):
-    return np.degrees(np.arccos(min(1.0, loss.sum() / (np.linalg.norm(loss) * np.sqrt(len(loss))))))
-
-
-def guided_direction(g, loss, theta, force, extra=()):
+def guided_direction(g, loss, theta, forced, extra=()):
     """FedMDFG's direction: (d, its shortest point, Ĝ, whether guidance is active)."""
     length = np.linalg.norm(g, axis=1)
     unit = g * (length.mean() / length)[:, None]
     rows = list(unit)
-    active = angle(loss) > theta or force
-    if active:
-        f, one = loss / np.linalg.norm(loss), np.full(len(loss), 1 / np.sqrt(len(loss)))
+    angle = np.degrees(np.arccos(min(1.0, cosine(loss))))
+    guided = bool(angle > theta or forced)
+    if guided:
+        f = loss / np.linalg.norm(loss)
+        one = np.full(len(loss), 1 / np.sqrt(len(loss)))
         h = (one @ f) * f - one
         if np.linalg.norm(h) > 1e-12:
             rows.append(h / np.linalg.norm(h) @ unit)
     raw = shortest(np.array([*rows, *extra]))
-    return raw * np.linalg.norm(unit.mean(0)) / np.linalg.norm(raw), raw, unit, active
+    return raw * np.linalg.norm(unit.mean(0)) / np.linalg.norm(raw), raw, unit, guided
 
 
-class Guided:
-    """FedMDFG's server, all clients."""
-
-    def __init__(self, o, count):
-        self.o, self.expected, self.count, self.clients = o, None, 0, count
-
-    def step(self, w, g, loss, lr, losses):
-        """The next model; ``losses`` maps a model to all losses."""
-        o, force = self.o, False
-        if self.expected is None:
-            self.expected = loss.copy()
-        else:
-            rose = loss > self.expected
-            force = bool(o.get("force", True) and 0 < rose.sum() < self.clients)
-            self.expected = np.where(
-                rose, self.expected, (self.expected * self.count + loss) / (self.count + 1)
-            )
-        self.count += 1
-        d, raw, unit, active = guided_direction(g, loss, o.get("theta", 11.25), force)
-        base = o.get("server_lr", 1.0) * (lr if o.get("source") == "gradient" else 1)
-        if o.get("step", "fixed") == "fixed":
-            return w - base * d
-        s, a, tried = o.get("s", 5), 2.0 ** o.get("s", 5) * base, []
-        while a >= 2.0**-s * base * np.linalg.norm(raw) / np.linalg.norm(d):
-            after = losses(w - a * d)
-            enough = (loss - after >= a * o.get("armijo", 1e-4) * unit @ d).all()
-            if enough and (not active or angle_cosine(after) > angle_cosine(loss)):
-                return w - a * d
-            tried.append((a, after.sum()))
-            a /= 2
-        a = next(
-            (a for a, total in tried if total < loss.sum()), min(tried, key=lambda pair: pair[1])[0]
-        )
-        return w - a * d
+def cosine(loss):
+    """The cosine of the angle of losses to equal ones."""
+    return loss.sum() / (np.linalg.norm(loss) * np.sqrt(len(loss)))
 
 
-def angle_cosine(loss):
-    return loss.sum() / np.linalg.norm(loss)
+def shortest(rows):
+    """The shortest point of the convex hull, by trying every face."""
+    points = []
+    for size in range(1, len(rows) + 1):
+        for face in itertools.combinations(rows, size):
+            g = np.array(face)
+            one = np.ones((size, 1))
+            system = np.block([[g @ g.T, one], [one.T, 0]])
+            x = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
+            if (x > -1e-12).all():
+                points.append(x @ g)
+    return min(points, key=np.linalg.norm)
 
 
-def heal(clients, w, rounds, ends, o):
-    """FedHEAL; ``ends`` maps a model to the local models."""
-    count, beta, threshold = len(clients), o.get("beta", 0.4), o.get("threshold", 0.3)
-    share, step, weight = np.zeros((count, len(w))), np.zeros(count), np.full(count, 1 / count)
-    for t in range(rounds):
-        delta = np.array([w - e for e in ends(w)])
-        mask = np.ones_like(delta)
-        for k in range(count):
-            for i in range(len(w)):
-                yes = delta[k, i] >= 0
-                if t:
-                    mask[k, i] = (share[k, i] if yes else 1 - share[k, i]) > threshold
-                share[k, i] = (share[k, i] * t + yes) / (t + 1)
+# ---- FedHEAL
+
+
+def fedheal(clients, w, beta=0.4, threshold=0.3, distance="whole", tensors=()):
+    plus = np.zeros(
+        (clients.count, len(w))
+    )  # share of the rounds in which an update was not negative
+    step = np.zeros(clients.count)
+    weight = clients.weights("uniform")
+    cut = np.cumsum(tensors)[:-1] if distance == "tensor" else []
+    for t, lr in enumerate(clients.rates):
+        delta = clients.updates(w, lr)
+        sign = delta >= 0
+        mask = np.where(sign, plus, 1 - plus) > threshold
+        if t == 0:
+            mask = np.ones_like(sign)
+        plus = (plus * t + sign) / (t + 1)
         sent = mask * delta
-        cut = np.cumsum(o["tensors"])[:-1] if o.get("distance") == "tensor" else []
-        far = np.array([sum(np.linalg.norm(v) for v in np.split(row, cut)) for row in sent])
-        step = (1 - beta) * step + beta * (
-            far / far.sum() if far.sum() else np.full(count, 1 / count)
-        )
+        far = [sum(np.linalg.norm(v) for v in np.split(row, cut)) for row in sent]
+        far = np.array(far) if any(far) else np.ones(clients.count)
+        step = (1 - beta) * step + beta * far / far.sum()
         weight = weight + step
         p = weight / weight.sum()
         for i in range(len(w)):
-            total = (p * mask[:, i]).sum()
+            total = p @ mask[:, i]
             if total:
-                w[i] -= (p * sent[:, i]).sum() / total
+                w[i] -= p @ sent[:, i] / total
     return w
 
 
-def robust(clients, w, rounds, iterates, losses, onto_simplex, o):
-    """DRFA; ``iterates`` maps a model to every client's iterates [τ_k + 1, P], ``losses`` one to all losses."""
-    count, snapshot = len(clients), o.get("snapshot", "end")
-    lam = np.full(count, 1 / count)
-    for t in range(1, rounds + 1):
-        paths = iterates(w)
-        steps = np.mean([len(path) - 1 for path in paths])
-        at = {"start": 0, "end": INFINITE}.get(snapshot, snapshot)
-        weights = (
-            lam if o.get("snapshot_weights", "lambda") == "lambda" else np.full(count, 1 / count)
-        )
-        seen = weights @ np.array([path[int(min(at, len(path) - 1))] for path in paths])
-        w = lam @ np.array([path[-1] for path in paths])
-        lam = onto_simplex(
-            lam + o.get("gamma", 0.1) * o.get("decay", 1.0) ** t * steps * losses(seen)
-        )
-        lam = np.maximum(lam, o.get("floor", 0.0))
-        lam = lam / lam.sum()
+# ---- DRFA
+
+
+def drfa(
+    clients,
+    w,
+    gamma=0.1,
+    snapshot="end",
+    snapshot_weights="lambda",
+    floor=0.0,
+    decay=1.0,
+):
+    mixture = clients.weights("uniform")
+    stop = {"start": 0, "end": INFINITE}.get(snapshot, snapshot)
+    for t, lr in enumerate(clients.rates, 1):
+        seen = [
+            clients.train(k, w, lr, steps=int(min(stop, clients.steps[k]))) for k in clients.all
+        ]
+        measured = mixture if snapshot_weights == "lambda" else clients.weights("uniform")
+        loss = clients.losses(measured @ seen)
+        w = mixture @ clients.ends(w, lr)
+        mixture = onto_simplex(mixture + gamma * decay**t * np.mean(clients.steps) * loss)
+        mixture = np.maximum(mixture, floor)
+        mixture = mixture / mixture.sum()
     return w
+
+
+def onto_simplex(v):
+    """The projection by bisection: Σ max(v - θ, 0) = 1."""
+    low = v.min() - 1
+    high = v.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        if np.maximum(v - middle, 0).sum() > 1:
+            low = middle
+        else:
+            high = middle
+    return np.maximum(v - high, 0)

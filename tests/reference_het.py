@@ -1,186 +1,140 @@
-"""The methods for heterogeneous clients and the personal ones once more, from their definitions: NumPy, plain loops.
-
-Full batches, float64, all clients, as in ``reference.py``; nothing is shared with the package.
-``grad(k, w)`` is the gradient of client k; ``rates`` has the local rate of every round.
-"""
+"""The methods for heterogeneous clients and the personal ones, as in ``reference.py``."""
 
 from __future__ import annotations
 
 import numpy as np
 
-METHODS = (
-    "feddyn",
-    "fedexp",
-    "fedcm",
-    "mimelite",
-    "fedsam",
-    "mofedsam",
-    "fedspeed",
-    "pfedme",
-    "apfl",
-)
 
-
-def share(clients, o, default):
-    n = np.array([len(y) for _, y in clients], dtype=float)
-    return n / n.sum() if o.get("weights", default) == "size" else np.full(len(n), 1 / len(n))
-
-
-def descend(gradient, w, lr, steps, solver):
-    """Steps of a local solver in the order of torch.optim.SGD."""
-    rho, b = solver.get("momentum", 0.0), None
-    for _ in range(steps):
-        g = gradient(w)
-        if solver.get("clip") is not None:
-            g = g * min(1.0, solver["clip"] / max(np.linalg.norm(g), 1e-300))
-        g = g + solver.get("decay", 0.0) * w
-        b = g if b is None else rho * b + g
-        w = w - lr * (g + rho * b if solver.get("nesterov") else b)
-    return w
-
-
-def climbed(grad, k, w, rho):
+def climbed(clients, k, w, rho):
     """ŵ."""
-    g = grad(k, w)
-    return w + rho * g / np.linalg.norm(g) if np.linalg.norm(g) else w
+    g = clients.grad(k, w)
+    return w + rho * g / np.linalg.norm(g) if g.any() else w
 
 
-def feddyn(grad, clients, w, rates, steps, solver, o):
+def feddyn(clients, w, alpha=0.01, weights="uniform", deploy="server", examples=()):
     """In the paper's letters: linear terms l_k, and h = -α ū."""
-    c, alpha = len(clients), o.get("alpha", 0.01)
-    n = np.array([len(y) for _, y in clients], dtype=float)
-    each = alpha / (c * n / n.sum()) if o.get("weights") == "size" else np.full(c, alpha)
-    linear, shown = [np.zeros_like(w) for _ in clients], w
-    for lr in rates:
-        ends = []
-        for k, tau in enumerate(steps):
-            v = w.copy()
-            for _ in range(tau):
-                v = v - lr * (grad(k, v) - linear[k] + each[k] * (v - w))
-            linear[k] = linear[k] - each[k] * (v - w)
-            ends.append(v)
-        shown = np.mean(ends, 0)
-        w = shown - np.mean([lk / a for lk, a in zip(linear, each, strict=True)], 0)
-    return shown if o.get("deploy") == "mean" else w
+    scale = np.full(clients.count, alpha)
+    if weights == "size":
+        scale = alpha / (clients.count * clients.weights("size"))
+    scale = scale[:, None]
+    linear = np.zeros((clients.count, len(w)))
+
+    def gradient(k, v):
+        return clients.grad(k, v) - linear[k] + scale[k] * (v - w)
+
+    for lr in clients.rates:
+        ends = clients.ends(w, lr, gradient)
+        linear = linear - scale * (ends - w)
+        mean = ends.mean(0)
+        w = mean - (linear / scale).mean(0)
+    return mean if deploy == "mean" else w
 
 
-def fedexp(grad, clients, w, rates, steps, solver, o):
-    p, before, shown = share(clients, o, "size"), None, w
-    floor = o.get("eps", 0.001) * (len(clients) if o.get("eps_per_client") else 1)
-    for lr in rates:
-        delta = [
-            w - descend(lambda v, k=k: grad(k, v), w, lr, tau, solver)
-            for k, tau in enumerate(steps)
-        ]
-        d = sum(pk * dk for pk, dk in zip(p, delta, strict=True))
-        eta = max(
-            1.0,
-            sum(pk * (dk @ dk) for pk, dk in zip(p, delta, strict=True)) / (2 * (d @ d + floor)),
-        )
-        before, w = w if before is not None else w - eta * d, w - eta * d
-        shown = (before + w) / 2
-    return shown if o.get("average", True) else w
+def fedexp(clients, w, eps=0.001, eps_per_client=False, average=True, weights="size"):
+    p = clients.weights(weights)
+    floor = eps * (clients.count if eps_per_client else 1)
+    models = []
+    for lr in clients.rates:
+        delta = clients.updates(w, lr)
+        d = p @ delta
+        eta = p @ (delta**2).sum(1) / (2 * (d @ d + floor))
+        w = w - max(1.0, eta) * d
+        models.append(w)
+    return np.mean(models[-2:], 0) if average else w
 
 
-def fedcm(grad, clients, w, rates, steps, solver, o, rho=0.0):
-    p, m, alpha = share(clients, o, "uniform"), np.zeros_like(w), o.get("alpha", 0.1)
-    for lr in rates:
-        ends = []
-        for k, tau in enumerate(steps):
-            v = w.copy()
-            for _ in range(tau):
-                v = v - lr * (alpha * grad(k, climbed(grad, k, v, rho)) + (1 - alpha) * m)
-            ends.append(v)
-        m = sum(pk * (w - v) / (lr * tau) for pk, v, tau in zip(p, ends, steps, strict=True))
-        w = w - o.get("server_lr", 1.0) * sum(pk * (w - v) for pk, v in zip(p, ends, strict=True))
+def fedcm(clients, w, alpha=0.1, server_lr=1.0, weights="uniform", rho=0.0):
+    p = clients.weights(weights)
+    m = 0.0
+
+    def gradient(k, v):
+        return alpha * clients.grad(k, climbed(clients, k, v, rho)) + (1 - alpha) * m
+
+    for lr in clients.rates:
+        delta = w - clients.ends(w, lr, gradient)
+        m = p @ (delta / (lr * np.array(clients.steps)[:, None]))
+        w = w - server_lr * p @ delta
     return w
 
 
-def mofedsam(grad, clients, w, rates, steps, solver, o):
-    return fedcm(grad, clients, w, rates, steps, solver, o, rho=o.get("rho", 0.1))
+def mofedsam(clients, w, rho=0.1, **options):
+    return fedcm(clients, w, rho=rho, **options)
 
 
-def mimelite(grad, clients, w, rates, steps, solver, o):
-    p, m, s = share(clients, o, "uniform"), np.zeros_like(w), np.zeros_like(w)
-    b1, b2, eps = o.get("beta1", 0.9), o.get("beta2", 0.99), o.get("eps", 1e-3)
-    for lr in rates:
-        under = np.sqrt(s) + eps if o.get("base") == "adam" else 1.0
-        c = sum(pk * grad(k, w) for k, pk in enumerate(p))
+def mimelite(
+    clients, w, base="momentum", beta1=0.9, beta2=0.99, eps=1e-3, server_lr=1.0, weights="uniform"
+):
+    p = clients.weights(weights)
+    m = s = np.zeros_like(w)
+
+    def gradient(k, v):
+        root = np.sqrt(s) + eps if base == "adam" else 1.0
+        return ((1 - beta1) * clients.grad(k, v) + beta1 * m) / root
+
+    for lr in clients.rates:
+        delta = w - clients.ends(w, lr, gradient)
+        g = p @ clients.grads(w)
+        m = beta1 * m + (1 - beta1) * g
+        s = beta2 * s + (1 - beta2) * g * g
+        w = w - server_lr * p @ delta
+    return w
+
+
+def fedsam(clients, w, rho=0.1, server_lr=1.0, weights="uniform"):
+    def gradient(k, v):
+        return clients.grad(k, climbed(clients, k, v, rho))
+
+    for lr in clients.rates:
+        w = w - server_lr * clients.weights(weights) @ (w - clients.ends(w, lr, gradient))
+    return w
+
+
+def fedspeed(clients, w, prox=0.1, alpha=1.0, rho=0.1, server="cohort"):
+    u = np.zeros((clients.count, len(w)))
+
+    def gradient(k, v):
+        g = (1 - alpha) * clients.grad(k, v) + alpha * clients.grad(k, climbed(clients, k, v, rho))
+        return g + prox * (v - w + u[k])
+
+    for lr in clients.rates:
+        ends = clients.ends(w, lr, gradient)
+        u = u + ends - w
+        w = np.mean(ends + u, 0)
+    return w
+
+
+def pfedme(clients, w, lam=15.0, inner=5, personal_lr=0.09, beta=1.0, start="warm", weights="size"):
+    for lr in clients.rates:
+        own = []
         ends = []
-        for k, tau in enumerate(steps):
-            v = w.copy()
-            for _ in range(tau):
-                v = v - lr * ((1 - b1) * grad(k, v) + b1 * m) / under
-            ends.append(v)
-        w = w - o.get("server_lr", 1.0) * sum(pk * (w - v) for pk, v in zip(p, ends, strict=True))
-        m, s = b1 * m + (1 - b1) * c, b2 * s + (1 - b2) * c * c
-    return w
-
-
-def fedsam(grad, clients, w, rates, steps, solver, o):
-    p, rho = share(clients, o, "uniform"), o.get("rho", 0.1)
-    for lr in rates:
-        ends = [
-            descend(lambda v, k=k: grad(k, climbed(grad, k, v, rho)), w, lr, tau, solver)
-            for k, tau in enumerate(steps)
-        ]
-        w = w - o.get("server_lr", 1.0) * sum(pk * (w - v) for pk, v in zip(p, ends, strict=True))
-    return w
-
-
-def fedspeed(grad, clients, w, rates, steps, solver, o):
-    prox, a, rho = o.get("prox", 0.1), o.get("alpha", 1.0), o.get("rho", 0.1)
-    u = [np.zeros_like(w) for _ in clients]
-    for lr in rates:
-        sent = []
-        for k, tau in enumerate(steps):
-            v = w.copy()
-            for _ in range(tau):
-                g = (1 - a) * grad(k, v) + a * grad(k, climbed(grad, k, v, rho))
-                v = v - lr * (g + prox * (v - w + u[k]))
-            u[k] = u[k] + v - w
-            sent.append(v + u[k])
-        w = np.mean(sent, 0)
-    return w
-
-
-def pfedme(grad, clients, w, rates, steps, solver, o):
-    p, lam, own = share(clients, o, "size"), o.get("lam", 15.0), [w.copy() for _ in clients]
-    for lr in rates:
-        ends = []
-        for k, tau in enumerate(steps):
-            x, theta = w.copy(), w.copy()
-            for _ in range(tau):
-                theta = x if o.get("start") == "reset" else theta
-                for _ in range(o.get("inner", 5)):
-                    theta = theta - o.get("personal_lr", 0.09) * (
-                        grad(k, theta) + lam * (theta - x)
-                    )
+        for k in clients.all:
+            x = theta = w
+            for _ in range(clients.steps[k]):
+                theta = x if start == "reset" else theta
+                for _ in range(inner):
+                    theta = theta - personal_lr * (clients.grad(k, theta) + lam * (theta - x))
                 x = x - lr * lam * (x - theta)
-            own[k] = theta
+            own.append(theta)
             ends.append(x)
-        beta = o.get("beta", 1.0)
-        w = (1 - beta) * w + beta * sum(pk * x for pk, x in zip(p, ends, strict=True))
+        w = (1 - beta) * w + beta * clients.weights(weights) @ ends
     return w, np.array(own)
 
 
-def apfl(grad, clients, w, rates, steps, solver, o):
-    p, own, mix = (
-        share(clients, o, "size"),
-        [w.copy() for _ in clients],
-        [o.get("alpha", 0.5)] * len(clients),
-    )
-    for lr in rates:
+def apfl(clients, w, alpha=0.5, adaptive=False, weights="size"):
+    own = [w] * clients.count
+    share = np.full((clients.count, 1), alpha)
+    for lr in clients.rates:
         ends = []
-        for k, tau in enumerate(steps):
-            x, v = w.copy(), own[k]
-            for t in range(tau):
-                if t == 0 and o.get("adaptive"):
-                    slope = (v - x) @ grad(k, mix[k] * v + (1 - mix[k]) * x)
-                    mix[k] = min(1.0, max(0.0, mix[k] - lr * slope))
-                y = mix[k] * v + (1 - mix[k]) * x
-                x, v = x - lr * grad(k, x), v - lr * mix[k] * grad(k, y)
-            own[k] = v
+        for k in clients.all:
+            x = w
+            for t in range(clients.steps[k]):
+                if t == 0 and adaptive:
+                    mixed = share[k] * own[k] + (1 - share[k]) * x
+                    slope = (own[k] - x) @ clients.grad(k, mixed)
+                    share[k] = np.clip(share[k] - lr * slope, 0.0, 1.0)
+                mixed = share[k] * own[k] + (1 - share[k]) * x
+                x = x - lr * clients.grad(k, x)
+                own[k] = own[k] - lr * share[k] * clients.grad(k, mixed)
             ends.append(x)
-        w = sum(pk * x for pk, x in zip(p, ends, strict=True))
-    return w, np.array([a * v + (1 - a) * w for a, v in zip(mix, own, strict=True)])
+        w = clients.weights(weights) @ ends
+    return w, share * own + (1 - share) * w

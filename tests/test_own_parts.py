@@ -6,7 +6,7 @@ import runpy
 
 import numpy as np
 import pytest
-import reference
+from reference_clients import loss_and_grad
 import torch
 from command_line import interrupted, run_dir
 from safetensors.torch import load_file
@@ -33,7 +33,7 @@ def plain_feddyn(clients, w, rounds, lr, steps, alpha):
         for k, (x, y) in enumerate(clients):
             v = w.copy()
             for _ in range(steps):
-                v -= lr * (reference.loss_and_grad(v, x, y)[1] - g[k] + alpha * (v - w))
+                v -= lr * (loss_and_grad(v, x, y)[1] - g[k] + alpha * (v - w))
             g[k] -= alpha * (v - w)
             ends.append(v)
         h -= alpha * sum(v - w for v in ends) / len(clients)

@@ -47,6 +47,7 @@ CONF = ROOT / "conf"
 ALGORITHMS = sorted(
     p.stem for p in (CONF / "algo").glob("*.yaml") if p.stem not in ("_none", "fedcorr_adafed")
 )
+VARIANTS = yaml.safe_load((ROOT / "tests" / "variants.yaml").read_text())
 # training examples; with batch 10 these take 1, 3, 1, 1, 4, 1, 1 steps an epoch
 UNEQUAL = (1, 23, 4, 9, 40, 10, 2)
 
@@ -71,107 +72,10 @@ def key_of(target: str) -> str:
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """The settings under which a method is put through the contract: its defaults and each of its switches."""
-    extra: dict[str, list[dict[str, Any]]] = {
-        "fedavg": [{"weights": "uniform", "server_lr": 0.5}],
-        "fedavgm": [{"nesterov": True}],
-        "fedadam": [
-            {"bias_correction": True, "v0": 0.0, "tau": 1e-8, "server_lr": 1e-2},
-            {"eps_inside": True},
-        ],
-        "fednova": [{"server_momentum": 0.5}],
-        "fedadagrad": [{"beta1": 0.5, "v0": 0.1, "weights": "uniform"}],
-        "fedyogi": [{"beta1": 0.5, "beta2": 0.5, "v0": 0.01, "weights": "uniform"}],
-        "fedams": [
-            {"option": 2, "weights": "size", "beta2": 0.5},
-            {"bias_correction": True, "tau": 1e-4},
-        ],
-        "scaffold": [{"option": 1}, {"server_lr": 0.5}],
-        "afl": [{"lr_lambda": 3.0}, {"average": True}],
-        "term": [{"t": -2.0, "weights": "size"}, {"t": 5.0, "server_lr": 0.5}],
-        "ditto": [{"lam": 2.0, "personal_lr": 0.03, "personal_epochs": 2, "weights": "uniform"}],
-        "fedmgda": [{"eps": 1.0, "prior": "uniform"}, {"eps": 0.05, "normalize": False}],
-        "adafed": [
-            {"gamma": 0.0},
-            {"gamma": 5.0, "normalize_loss": "mean"},
-            {"loss_at": "after", "server_lr": 0.5},
-        ],
-        "fedfa": [
-            {"acc_at": "before", "alpha": 1.0, "beta": 0.0, "gamma_c": 0.0},
-            {"b": 3, "server_sign": 1, "server_lr": 1.0, "gamma_s": 0.9},
-        ],
-        "naive_adaptive": [{"beta": 0.9, "eps": 1e-8}],
-        "local_adam": [{"state": "reset", "weights": "size"}],
-        "fedcada": [
-            {"adjust": "sqrt", "counter": "step", "weights": "size"},
-            {"adjust": "sin", "beta1": 0.5, "server_lr": 0.5},
-            {"adjust": "adam"},
-        ],
-        "fafed": [
-            {"variant": "code", "init_step": "adaptive", "ext": 0.95},
-            {"variant": "stateless", "init_step": "none", "alpha": 0.9, "decay_w": 1.0},
-        ],
-        "stem": [{"decay_w": 2.0, "alpha": 0.5}, {"init_step": "none"}],
-        "fedcorr": [{"iterations": 0, "mixup": False, "rounds1": 0}],
-        "fedsps": [{"c": 10.0, "gamma_b": 0.3}, {"l_star": 0.5}],
-        "qfedavg": [{"q": 0.0}, {"q": 0.3}, {"q": 10.0, "L": 1.0}],
-        "propfair": [
-            {"M": 5.0, "weights": "uniform"},
-            {"tail": "scaled", "eps": 1.2, "server_lr": 0.5},
-        ],
-        "fedfv": [
-            {"alpha": 0.0, "tau": 0},
-            {"alpha": 0.5, "tau": 2, "server_lr": 0.5},
-            {"tau": 2, "history": "paper"},
-        ],
-        "gifair": [
-            {"share": 0.9, "weights": "uniform"},
-            {"form": "local"},
-            {"rank_at": "last"},
-            {"form": "local", "rank_at": "last", "share": 0.8},
-        ],
-        "fedheal": [{"beta": 1.0, "threshold": 0.6}, {"distance": "tensor", "tensors": [18, 3]}],
-        "drfa": [
-            {"snapshot": "start", "gamma": 0.5, "floor": 0.01},
-            {"snapshot": 2, "decay": 0.9},
-            {"snapshot": 2, "snapshot_weights": "uniform", "gamma": 0.5},
-            {"snapshot_weights": "uniform", "gamma": 0.5},
-            {"snapshot": "random"},
-        ],
-        "fedmdfg": [
-            {"step": "search", "theta": 5.0},
-            {"source": "gradient", "force": False, "server_lr": 0.5},
-            {"source": "gradient", "step": "search", "s": 2, "armijo": 0.1},
-        ],
-        "feddyn": [
-            {"alpha": 0.5, "deploy": "mean"},
-            {"alpha": 0.3, "weights": "size", "examples": UNEQUAL},
-        ],
-        "fedexp": [
-            {"eps": 1e-6, "eps_per_client": True, "weights": "uniform"},
-            {"average": False, "eps": 0.0},
-        ],
-        "fedcm": [{"alpha": 0.5, "server_lr": 0.5, "weights": "size"}, {"alpha": 0.0}],
-        "mimelite": [
-            {"beta1": 0.5, "server_lr": 0.5, "weights": "size"},
-            {"base": "adam", "eps": 0.3, "beta2": 0.5},
-        ],
-        "fedsam": [{"rho": 1.0, "server_lr": 0.5, "weights": "size"}],
-        "mofedsam": [{"rho": 1.0, "alpha": 0.5, "server_lr": 0.5, "weights": "size"}],
-        "fedspeed": [{"alpha": 0.3, "rho": 0.5, "prox": 0.5}, {"server": "all", "prox": 0.3}],
-        "pfedme": [
-            {"lam": 3.0, "inner": 2, "personal_lr": 0.2, "beta": 0.5, "weights": "uniform"},
-            {"lam": 3.0, "start": "reset"},
-        ],
-        "apfl": [{"adaptive": True, "weights": "uniform"}, {"alpha": 0.0}, {"alpha": 1.0}],
-        "adafedadam": [
-            {"alpha": 0.5, "step_scale": "one"},
-            {"alpha": 2.0, "step_scale": "certainty_after_6", "inverse_rate": "ratio"},
-        ],
-    }
-    # its first stage has tests of its own
+    """The settings under which a method is put through the contract: defaults, and each switch."""
+    # the first stage of FedCorr has tests of its own
     plain: dict[str, Any] = {"iterations": 0} if name == "fedcorr" else {}
-    return [plain, *extra.get(name, [])]
+    return [plain, *VARIANTS.get(name, [])]
 
 
 # local solvers that a method refuses, by the names of ``SOLVERS``
@@ -181,26 +85,17 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "nesterov": {"momentum": 0.5, "nesterov": True},
     "decay and clipping": {"weight_decay": 0.01, "clip_norm": 0.3},
 }
-_OWN_MOMENTUM = ("momentum", "nesterov")
-REFUSED: dict[str, tuple[str, ...]] = {
-    "scaffold": ("momentum", "nesterov", "decay and clipping"),
-    "fedsps": ("momentum", "nesterov", "decay and clipping"),
-    **dict.fromkeys(
-        ("feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"),
-        ("momentum", "nesterov", "decay and clipping"),
-    ),
-    **dict.fromkeys(
-        ("fedfa", "naive_adaptive", "local_adam", "fedcada", "fafed", "stem"), _OWN_MOMENTUM
-    ),
-}
+PLAIN_STEPS = "scaffold fedsps feddyn fedcm mimelite mofedsam fedspeed pfedme apfl".split()
+OWN_MOMENTUM = "fedfa naive_adaptive local_adam fedcada fafed stem".split()
 
 
 def refuses(case: tuple[str, dict[str, Any]], solver: str) -> bool:
     """Whether a method, with these options, cannot be combined with a local solver."""
     name, options = case
-    if options.get("source") == "gradient":
-        return solver != "sgd"
-    return solver in REFUSED.get(name, ()) and options.get("option") != 1
+    if name in OWN_MOMENTUM:
+        return "momentum" in SOLVERS[solver]
+    plain = name in PLAIN_STEPS and options.get("option") != 1
+    return solver != "sgd" and (plain or options.get("source") == "gradient")
 
 
 CASES = [(name, options) for name in ALGORITHMS for options in variants(name)]
@@ -270,20 +165,21 @@ def federation(
     """Clients with Gaussian inputs around their own centers, labelled by their own linear models."""
     rng = np.random.default_rng(seed)
     tests = [3] * len(sizes) if tests is None else tests
-    xs, ys, train, test, at = [], [], [], [], 0
-    for n, m in zip(sizes, tests, strict=True):
-        x = rng.normal(rng.normal(0, 0.5, features), 1.0, (n + m, features))
+    xs = []
+    ys = []
+    for count in np.add(sizes, tests):
+        x = rng.normal(rng.normal(0, 0.5, features), 1.0, (count, features))
         xs.append(x)
         ys.append((x @ rng.normal(0, 1, (features, classes))).argmax(1))
-        train.append(np.arange(at, at + n))
-        test.append(np.arange(at + n, at + n + m))
-        at += n + m
     x = np.concatenate(xs)
+    # each client's training examples are followed by its test examples
+    ends = np.cumsum(np.column_stack([sizes, tests]))
+    parts = np.split(np.arange(len(x)), ends[:-1])
     data = FederatedDataset(
         x=torch.from_numpy(x if shape is None else x.reshape(-1, *shape)),
         y=torch.from_numpy(np.concatenate(ys)),
-        train=Rows.of(train),
-        test=Rows.of(test),
+        train=Rows.of(parts[::2]),
+        test=Rows.of(parts[1::2]),
         names=tuple(f"c{k}" for k in range(len(sizes))),
         classes=classes,
     )

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import local_sgd
+from reference_clients import local_sgd
 from tools import (
     close,
     federation,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import local_sgd
+from reference_clients import local_sgd
 from scipy.special import logsumexp, softmax
 from sklearn.mixture import GaussianMixture
 from tools import (

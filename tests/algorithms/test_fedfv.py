@@ -61,7 +61,7 @@ def test_equals_the_printed_loops_with_sampled_cohorts(alpha, history):
                 cohort(4, ids, loss=losses),
                 server,
             )
-            step = fedfv_step(delta, losses, options, seen, t)
+            step = fedfv_step(delta, losses, seen, t, **options)
             assert close(server["w"] - after["w"], torch.from_numpy(step), 1e-10)
             server = after
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import box_simplex, onto_simplex
+from reference import box_simplex
+from reference_fair import onto_simplex
 from scipy.optimize import nnls
 from toy_problems import D, vector
 

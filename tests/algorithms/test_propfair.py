@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from reference import loss_and_grad
+from reference_clients import loss_and_grad
 from tools import close, federation
 from toy_problems import (
     BATCHES,

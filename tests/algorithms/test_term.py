@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference import loss_and_grad
+from reference_clients import loss_and_grad
 from tools import federation
 from toy_problems import (
     FEDAVG,

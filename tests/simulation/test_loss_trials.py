@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import loss_and_grad
+from reference_clients import loss_and_grad
 from tools import close, federation, make, snapshots, task_for
 
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
