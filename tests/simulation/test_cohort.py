@@ -1,5 +1,6 @@
 """The round of a cohort: uploads that are added up as clients finish, and client states written in place."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -60,60 +61,70 @@ def test_a_weighted_sum_by_hand():
     assert seen["n"].tolist() == [[7.0], [8.0]]
 
 
-@pytest.mark.parametrize(
-    ("case", "mode"),
-    [
-        pytest.param(
-            case,
-            mode,
-            marks=[] if case in SHOWN[mode] else [pytest.mark.slow],
-            id=f"{mode}-{case_id(case)}",
-        )
-        for mode in MODES
-        for case in ADDED
-    ],
-)
+CASES_BY_MODE = [
+    pytest.param(
+        case,
+        mode,
+        marks=[] if case in SHOWN[mode] else [pytest.mark.slow],
+        id=f"{mode}-{case_id(case)}",
+    )
+    for mode in MODES
+    for case in ADDED
+]
+
+
+@pytest.mark.parametrize(("case", "mode"), CASES_BY_MODE)
 def test_adding_up_part_by_part_changes_nothing(case, mode, monkeypatch):
-    algo, data = make(case[0], **case[1]), federation()
-    options = {"mode": mode, "cohort_size": 2, "participation": 1.0 if everyone(case) else 4}
-    whole = snapshots(algo, data, **options)[-1]
+    name, options = case
+    participation = 1.0 if everyone(case) else 4
+    how = {"mode": mode, "cohort_size": 2, "participation": participation}
+
+    def run(workers):
+        return snapshots(make(name, **options), federation(), workers=workers, **how)[-1]
+
+    whole = run(workers=1)
     part_by_part(monkeypatch)
-    parts = [snapshots(algo, data, workers=n, **options)[-1] for n in (1, 3)]
-    for k, v in whole.server.items():
-        assert close(parts[0].server[k].double(), v.double(), 1e-12), k
-        assert torch.equal(parts[0].server[k], parts[1].server[k]), k
-    for k, v in whole.clients.items():
-        assert close(parts[0].clients[k].double(), v.double(), 1e-12), k
-    assert parts[0].bytes_up == whole.bytes_up
+    parts = run(workers=1)
+    parallel = run(workers=3)
+    for states in ("server", "clients"):
+        for k, v in getattr(whole, states).items():
+            assert close(getattr(parts, states)[k].double(), v.double(), 1e-12), k
+    for k, v in parts.server.items():
+        assert torch.equal(parallel.server[k], v), k
+    assert parts.bytes_up == whole.bytes_up
 
 
 @pytest.mark.parametrize("mode", ["loop", "compiled"])
 def test_models_of_clients_are_not_held(mode, monkeypatch):
-    """The server's step sees one vector for the whole cohort, unless something looks at every upload."""
+    """The server's step sees one vector for the whole cohort, and no upload is stored."""
     shapes = []
-    algo = make("fedavg")
-    rule = algo.update
+    rule = make("fedavg").update
 
     def step(server, uploads, cohort):
         shapes.append(uploads["delta"].shape)
         return rule.step(server, uploads, cohort)
 
-    object.__setattr__(algo, "update", Averaging(step, rule.weights))
+    algo = replace(make("fedavg"), update=Averaging(step, rule.weights))
     part_by_part(monkeypatch)
-    puts = []
-    put = CohortResult.store
-    monkeypatch.setattr(
-        CohortResult, "store", lambda self, total, rows, some: puts.append(nbytes(some))
-    )
-    data = federation()
-    final(algo, data, rounds=2, mode=mode, cohort_size=2)
-    assert [len(s) for s in shapes] == [1, 1]
-    assert sum(puts) == 0
-    monkeypatch.setattr(CohortResult, "store", put)
+    stored = []
+
+    def store(self, total, rows, some):
+        stored.append(nbytes(some))
+
+    monkeypatch.setattr(CohortResult, "store", store)
+    final(algo, federation(), rounds=2, mode=mode, cohort_size=2)
+    assert shapes == [(21,)] * 2
+    assert sum(stored) == 0
+
+
+@pytest.mark.parametrize("mode", ["loop", "compiled"])
+def test_an_observer_sees_every_upload(mode, monkeypatch):
+    part_by_part(monkeypatch)
     seen = []
-    watcher = Observer(lambda round: round == 2, lambda exchange: seen.append(exchange))
-    final(algo, data, rounds=2, mode=mode, cohort_size=2, observers=[watcher])
-    assert [(e.round, tuple(e.uploads["delta"].shape)) for e in seen] == [(2, (7, 21))]
+    watcher = Observer(lambda round: round == 2, seen.append)
+    how = {"rounds": 2, "mode": mode, "cohort_size": 2}
+    final(make("fedavg"), federation(), observers=[watcher], **how)
+    assert [(e.round, e.uploads["delta"].shape) for e in seen] == [(2, (7, 21))]
 
 
 def test_sums_are_formed_in_the_order_of_the_chunks():
@@ -133,9 +144,8 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
 def test_states_of_absent_clients_stay(mode, monkeypatch):
     part_by_part(monkeypatch)
     data = federation()
-    first, last = snapshots(
-        make("scaffold"), data, mode=mode, cohort_size=2, participation=3, rounds=1
-    )
+    how = {"mode": mode, "cohort_size": 2, "participation": 3, "rounds": 1}
+    first, last = snapshots(make("scaffold"), data, **how)
     taking = sample_cohort(3)(0, data.train.counts, 0)
     moved = (last.clients["c"] != first.clients["c"]).any(1)
     assert moved.nonzero().flatten().tolist() == taking.tolist()

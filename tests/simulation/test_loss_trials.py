@@ -3,7 +3,8 @@
 import pytest
 import torch
 from reference_clients import loss_and_grad
-from tools import close, federation, make, snapshots, task_for
+from tools import close, federation, make, snapshots
+from toy_problems import clients_of
 
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
 from fedbench.core.errors import RequestError
@@ -15,13 +16,8 @@ WHOLE = Observer(lambda t: True, lambda exchange: None)
 
 
 def losses_of(w, ids):
-    owned = DATA.train.split()
-    return torch.tensor(
-        [
-            loss_and_grad(w.numpy(), DATA.x[owned[k]].numpy(), DATA.y[owned[k]].numpy())[0]
-            for k in ids
-        ]
-    )
+    clients = clients_of(DATA)
+    return torch.tensor([loss_and_grad(w.numpy(), *clients[k])[0] for k in ids])
 
 
 def trying(propose, seen, **options):
@@ -31,16 +27,14 @@ def trying(propose, seen, **options):
         seen.append((uploads, cohort.probe))
         return {"w": server["w"] - uploads["delta"]}
 
-    return Algorithm(
-        update=Averaging(step, {"delta": by_weight}), trials=Trials(propose, **options)
-    )
+    rule = Averaging(step, {"delta": by_weight})
+    return Algorithm(update=rule, trials=Trials(propose, **options))
 
 
 def halves(server, uploads, cohort):
-    return {
-        "trials": torch.stack([server["w"], server["w"] - uploads["delta"] / 2]),
-        "note": cohort.p,
-    }
+    w = server["w"]
+    models = torch.stack([w, w - uploads["delta"] / 2])
+    return {"trials": models, "note": cohort.p}
 
 
 @pytest.mark.parametrize("observers", [(), (WHOLE,)])
@@ -48,10 +42,9 @@ def halves(server, uploads, cohort):
 def test_the_cohort_measures_what_the_server_proposes(mode, observers):
     """Uploads that are added up are sums for the proposal too, also where an observer has all of them held."""
     seen = []
-    run = snapshots(
-        trying(halves, seen), DATA, rounds=2, mode=mode, participation=4, observers=observers
-    )
-    plain = snapshots(make("fedavg"), DATA, rounds=2, mode=mode, participation=4)
+    how = {"rounds": 2, "mode": mode, "participation": 4}
+    run = snapshots(trying(halves, seen), DATA, observers=observers, **how)
+    plain = snapshots(make("fedavg"), DATA, **how)
     assert close(run[-1].server["w"], plain[-1].server["w"], 1e-12)
     for before, after, (uploads, probe) in zip(run[:-1], run[1:], seen, strict=True):
         w = before.server["w"]
@@ -65,15 +58,14 @@ def test_the_cohort_measures_what_the_server_proposes(mode, observers):
 def test_a_second_cohort_is_drawn_without_regard_to_the_first():
     seen = []
     run = snapshots(trying(halves, seen, drawn=True), DATA, rounds=40, participation=2)
-    pairs = [
-        (tuple(s.cohort), tuple(p["trial_id"].tolist()))
-        for s, (_, p) in zip(run[1:], seen, strict=True)
-    ]
-    assert all(len(set(drawn)) == 2 for _, drawn in pairs)
-    assert 0 < sum(cohort == drawn for cohort, drawn in pairs) < 15  # one of 21 pairs in the mean
-    assert {k for _, drawn in pairs for k in drawn} == set(range(7))
+    cohorts = [s.cohort.tolist() for s in run[1:]]
+    drawn = [probe["trial_id"].tolist() for _, probe in seen]
+    assert all(len(set(ids)) == 2 for ids in drawn)
+    # one of 21 pairs in the mean
+    assert 0 < sum(a == b for a, b in zip(cohorts, drawn, strict=True)) < 15
+    assert set(sum(drawn, [])) == set(range(7))
     uploads, probe = seen[0]
-    assert close(probe["loss_trials"][:, 1], losses_of(uploads["trials"][1], pairs[0][1]), 1e-10)
+    assert close(probe["loss_trials"][:, 1], losses_of(uploads["trials"][1], drawn[0]), 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -100,17 +92,18 @@ def test_numbers_for_clients_reach_them_and_the_server(mode):
         return {"factor": 0.25 * torch.ones_like(cohort.p) * len(cohort.id)}
 
     algo = Algorithm(start=start, step=solver["step"], instruct=instruct)
-    run = snapshots(algo, DATA, rounds=2, mode=mode, participation=2)
-    slow = snapshots(
-        make("fedavg"), DATA, rounds=2, work=LocalWork(lr=0.05, batch_size=10), participation=2
-    )
-    assert close(run[-1].server["w"], slow[-1].server["w"], 1e-10)
-    plain = snapshots(make("fedavg"), DATA, rounds=2, participation=2)[-1]
-    assert run[-1].bytes_down - plain.bytes_down == 2 * 2 * 8
-    assert run[-1].bytes_up == plain.bytes_up
+    how = {"rounds": 2, "participation": 2}
+    run = snapshots(algo, DATA, mode=mode, **how)[-1]
+    half = LocalWork(lr=0.05, batch_size=10)
+    slow = snapshots(make("fedavg"), DATA, work=half, **how)[-1]
+    assert close(run.server["w"], slow.server["w"], 1e-10)
+    assert run.bytes_down - slow.bytes_down == 2 * 2 * 8
+    assert run.bytes_up == slow.bytes_up
 
 
 def test_a_model_of_another_type_is_refused():
-    algo = trying(lambda server, uploads, cohort: {"trials": server["w"].float().unsqueeze(0)}, [])
+    def in_float32(server, uploads, cohort):
+        return {"trials": server["w"].float().unsqueeze(0)}
+
     with pytest.raises(RequestError, match="of the type of server"):
-        snapshots(algo, DATA, task=task_for(DATA), rounds=1)
+        snapshots(trying(in_float32, []), DATA, rounds=1)
