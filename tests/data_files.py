@@ -5,6 +5,9 @@ import json
 import pickle
 import re
 import struct
+import tarfile
+import zipfile
+from io import BytesIO
 
 import numpy as np
 from PIL import Image
@@ -25,6 +28,26 @@ def write(path, content):
 def cases(table):
     """The rows of a table in text, whose cells are two blanks or more apart."""
     return [re.split(" {2,}", line.strip()) for line in table.strip().splitlines()]
+
+
+def pack(path, members, method=zipfile.ZIP_DEFLATED):
+    """Write a zip or tar archive, as the ending says; ``members``: name -> bytes, or the path of a link."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", method) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        return
+    with tarfile.open(path, f"w:{path.suffix[1:]}") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                entry.size = len(content)
+                archive.addfile(entry, BytesIO(content))
+            else:
+                entry.type = tarfile.SYMTYPE
+                entry.linkname = str(content)
+                archive.addfile(entry)
 
 
 def leaf_file(path, users):
@@ -93,3 +116,14 @@ def write_images(root, part, per_class, side=6, classes=("cat", "dog")):
     for i, name in enumerate(classes):
         for j in range(per_class):
             write_image(root / part / name / f"{j}.png", "RGB", (side, side), (10 * i, 20 * j, 200))
+
+
+def error_while_waiting(thread, capsys):
+    """What a thread that waits for a lock prints to standard error, as soon as it does."""
+    thread.start()
+    shown = ""
+    for _ in range(1000):
+        if "waiting" not in shown:
+            thread.join(0.01)
+            shown += capsys.readouterr().err
+    return shown

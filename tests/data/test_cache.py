@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from data_files import error_while_waiting
 from filelock import FileLock
 
 from fedbench.data.examples import Examples
@@ -28,7 +29,8 @@ EXAMPLES = Examples(
 
 class Maker:
     def __init__(self, examples=EXAMPLES):
-        self.calls, self.examples = 0, examples
+        self.calls = 0
+        self.examples = examples
 
     def __call__(self):
         self.calls += 1
@@ -45,6 +47,10 @@ def same(a, b):
             assert x == y
 
 
+def read(folder, make, paths=(), **options):
+    return prepared(folder, "set", paths, options, make)
+
+
 def folders(tmp_path):
     return [p for p in (tmp_path / "prepared").iterdir() if p.is_dir()]
 
@@ -52,7 +58,7 @@ def folders(tmp_path):
 def test_what_comes_back_is_what_was_read(tmp_path):
     make = Maker()
     for _ in range(3):
-        same(prepared(tmp_path, "set", [], {"a": "1"}, make), EXAMPLES)
+        same(read(tmp_path, make, a="1"), EXAMPLES)
     assert make.calls == 1
     few = Maker(Examples(x=np.ones((2, 3)), y=np.array([0, 1]), classes=2))
     same(prepared(tmp_path, "few", [], {}, few), few.examples)
@@ -62,30 +68,28 @@ def test_what_comes_back_is_what_was_read(tmp_path):
 @pytest.mark.parametrize("harm", ["cut", "gone", "empty"])
 def test_corrupt_data_are_rebuilt(tmp_path, capsys, name, harm):
     make = Maker()
-    prepared(tmp_path, "set", [], {}, make)
+    read(tmp_path, make)
     file = folders(tmp_path)[0] / name
-    content = file.read_bytes()
     if harm == "gone":
         file.unlink()
     else:
-        file.write_bytes(content[:-2] if harm == "cut" else b"")
+        file.write_bytes(file.read_bytes()[:-2] if harm == "cut" else b"")
     for _ in range(2):
-        same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
+        same(read(tmp_path, make), EXAMPLES)
     assert make.calls == 2
-    assert capsys.readouterr().err.count("is corrupt; rebuilding it") == (
-        (name, harm) != ("facts.json", "gone")
-    )
+    times = 0 if (name, harm) == ("facts.json", "gone") else 1
+    assert capsys.readouterr().err.count("is corrupt; rebuilding it") == times
 
 
 @pytest.mark.parametrize("name", ["facts.json", "x.npy", "y.npy", "owner.npy", "held_out.npy"])
 def test_a_flipped_bit_is_noticed(tmp_path, capsys, name):
     make = Maker()
-    prepared(tmp_path, "set", [], {}, make)
+    read(tmp_path, make)
     file = folders(tmp_path)[0] / name
     content = bytearray(file.read_bytes())
     content[-8] ^= 1
     file.write_bytes(content)
-    same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
+    same(read(tmp_path, make), EXAMPLES)
     assert make.calls == 2
     assert f"{name} has changed since it was written" in capsys.readouterr().err
 
@@ -107,27 +111,20 @@ def test_a_source_that_changes_within_its_size_and_time_is_read_again(tmp_path, 
     file.parent.mkdir(parents=True)
     file.write_text("a")
     for calls, content in enumerate("bc", 2):
-        prepared(tmp_path, "set", [tmp_path / given], {}, make)
+        read(tmp_path, make, [tmp_path / given])
         rewrite(file, content)
         for _ in range(2):
-            prepared(tmp_path, "set", [tmp_path / given], {}, make)
+            read(tmp_path, make, [tmp_path / given])
         assert make.calls == calls
 
 
 def test_a_process_that_waits_for_another_one_says_so(tmp_path, capsys):
-    prepared(tmp_path, "set", [], {}, Maker())
-    waiting = threading.Thread(
-        target=lambda: prepared(tmp_path, "set", [], {}, Maker()), daemon=True
-    )
+    read(tmp_path, Maker())
+    waiting = threading.Thread(target=read, args=(tmp_path, Maker()), daemon=True)
     capsys.readouterr()
-    said = ""
     with FileLock(folders(tmp_path)[0].with_suffix(".lock")):
-        waiting.start()
-        for _ in range(1000):
-            if "waiting" not in said:
-                waiting.join(0.01)
-                said += capsys.readouterr().err
-        assert said == "fedbench: waiting for another process that is preparing set\n"
+        shown = error_while_waiting(waiting, capsys)
+        assert shown == "fedbench: waiting for another process that is preparing set\n"
     waiting.join()
 
 
@@ -136,35 +133,28 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
         raise OSError("no space left")
 
     monkeypatch.setattr(np, "save", full)
-    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
+    same(read(tmp_path, Maker()), EXAMPLES)
     assert "cannot be written: no space left" in capsys.readouterr().err
     assert not folders(tmp_path)
 
 
 def test_other_inputs_and_another_version_are_other_data(tmp_path, monkeypatch):
-    make, file = Maker(), tmp_path / "f"
-    for calls, (text, options, version) in enumerate(
-        [
-            ("a", {}, "1"),
-            ("ab", {}, "1"),
-            ("ab", {"a": "1"}, "1"),
-            ("ab", {"a": "2"}, "1"),
-            ("ab", {}, "2"),
-        ],
-        1,
-    ):
+    make = Maker()
+    file = tmp_path / "f"
+    inputs = [("a", "", "1"), ("ab", "", "1"), ("ab", "x", "1"), ("ab", "y", "1"), ("ab", "", "2")]
+    for calls, (text, option, version) in enumerate(inputs, 1):
         file.write_text(text)
         monkeypatch.setattr(cache, "__version__", version)
         for _ in range(2):
-            prepared(tmp_path, "set", [file], options, make)
+            read(tmp_path, make, [file], option=option)
         assert make.calls == calls
 
 
 def test_arrays_are_mapped_and_the_file_cannot_be_changed(tmp_path):
-    first = prepared(tmp_path, "set", [], {}, Maker())
+    first = read(tmp_path, Maker())
     assert isinstance(first.x, np.memmap)
     first.x[:] = 0
-    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
+    same(read(tmp_path, Maker()), EXAMPLES)
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path):
@@ -172,12 +162,12 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        prepared(tmp_path, "set", [], {}, broken)
+        read(tmp_path, broken)
     assert not folders(tmp_path)
-    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
+    same(read(tmp_path, Maker()), EXAMPLES)
 
 
 def test_a_directory_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "prepared").write_text("in the way")
-    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
+    same(read(tmp_path, Maker()), EXAMPLES)
     assert "prepared data are not cached" in capsys.readouterr().err

@@ -2,14 +2,12 @@
 
 import hashlib
 import importlib
-import io
-import tarfile
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pkgutil import iter_modules
 
 import pytest
+from data_files import error_while_waiting, pack, write
 from filelock import FileLock
 from loopback import serving
 
@@ -46,8 +44,18 @@ def ensure(remotes, folder, *, download):
 
 def put(folder, *names):
     for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+        write(folder / name, "")
+
+
+def download(server, folder, *paths):
+    return ensure([remote(server, *paths)], folder, download=True)
+
+
+def failure(server, folder, *paths):
+    """The message of a download that fails."""
+    with pytest.raises(MissingFiles) as error:
+        download(server, folder, *paths)
+    return str(error.value)
 
 
 # ---- downloads
@@ -56,33 +64,28 @@ def put(folder, *names):
 def test_a_missing_file_is_downloaded_once(server, tmp_path):
     server.files["a"] = CONTENT
     for _ in range(2):
-        assert ensure([remote(server, "a")], tmp_path, download=True) == [tmp_path / "set/file.bin"]
+        assert download(server, tmp_path, "a") == [tmp_path / "set/file.bin"]
     assert (tmp_path / "set/file.bin").read_bytes() == CONTENT
     assert server.asked == ["a"]
-    assert [p.name for p in (tmp_path / "set").iterdir()] == ["file.bin"]
+    assert [path.name for path in (tmp_path / "set").iterdir()] == ["file.bin"]
 
 
 def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_path, capsys):
     server.files |= {"down": 503, "other": b"<html>", "good": CONTENT}
-    (path,) = ensure([remote(server, "gone", "down", "other", "good")], tmp_path, download=True)
+    (path,) = download(server, tmp_path, "gone", "down", "other", "good")
     assert path.read_bytes() == CONTENT
     assert server.asked == ["gone", "down", "other", "good"]
-    said = capsys.readouterr().err
-    assert all(
-        text in said for text in ("gone: 404", "down: 503", "other: SHA256 hash of downloaded file")
-    )
+    shown = capsys.readouterr().err
+    for text in ("gone: 404", "down: 503", "other: SHA256 hash of downloaded file"):
+        assert text in shown
 
 
 def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_path):
     server.files["other"] = CONTENT[:-1]
-    with pytest.raises(MissingFiles) as error:
-        ensure([remote(server, "gone", "other")], tmp_path, download=True)
-    text = str(error.value)
+    text = failure(server, tmp_path, "gone", "other")
     assert text.startswith("A set: files are missing: file.bin could not be downloaded (")
-    assert (
-        f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})"
-        in text
-    )
+    root = server.root
+    assert f"{tmp_path / 'set/file.bin'} from {root}/gone or {root}/other ({HASH})" in text
     assert not list((tmp_path / "set").iterdir())
 
 
@@ -98,18 +101,12 @@ def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path, monkeypat
     assert fetch._MOST_BYTES == 2 * 10**9
     monkeypatch.setattr(fetch, "_MOST_BYTES", len(CONTENT))
     server.files |= {"long": CONTENT + b"more", "endless": endless, "good": CONTENT}
-    file = remote(server, "long", "endless")
-    with pytest.raises(MissingFiles) as error:
-        ensure([file], tmp_path, download=True)
+    text = failure(server, tmp_path, "long", "endless")
     for path in ("long", "endless"):
-        assert (
-            f"{server.root}/{path}: stopped, as the server sends more than {len(CONTENT)} bytes"
-            in str(error.value)
-        )
+        stopped = f"{path}: stopped, as the server sends more than {len(CONTENT)} bytes"
+        assert stopped in text
     assert not list((tmp_path / "set").iterdir())
-
-    file = replace(file, urls=(*file.urls, f"{server.root}/good"))
-    (path,) = ensure([file], tmp_path, download=True)
+    (path,) = download(server, tmp_path, "long", "endless", "good")
     assert path.read_bytes() == CONTENT
 
 
@@ -129,33 +126,27 @@ def test_without_downloads_the_error_says_what_to_place_where(
     server.files["a"] = CONTENT
     with pytest.raises(MissingFiles, match=f"downloads are disabled by {cause}") as error:
         ensure([remote(server, "a")], tmp_path, download=value == "1")
-    assert f"download yourself: {tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})" in str(
-        error.value
-    )
+    place = f"{tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})"
+    assert f"download yourself: {place}" in str(error.value)
     assert not server.asked
 
 
 def test_a_data_directory_that_does_not_exist_is_not_created(server, tmp_path, monkeypatch):
     """It is probably a typing error; only the default is created."""
     server.files["a"] = CONTENT
-    with pytest.raises(
-        RequestError, match="data_dir=.*typo is not a directory; correct it"
-    ) as error:
-        ensure([remote(server, "a")], tmp_path / "typo", download=True)
-    assert "\n" not in str(error.value)
-    assert not [*tmp_path.iterdir(), *server.asked]
+    with pytest.raises(RequestError, match="data_dir=.*typo is not a directory; correct it"):
+        download(server, tmp_path / "typo", "a")
+    assert not list(tmp_path.iterdir())
+    assert not server.asked
     monkeypatch.setattr(fetch, "_DEFAULT", tmp_path / "default")
-    assert ensure([remote(server, "a")], tmp_path / "default", download=True)[0].is_file()
+    (path,) = download(server, tmp_path / "default", "a")
+    assert path.is_file()
 
 
-def test_a_server_that_cannot_be_reached_is_said_in_two_words(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
-    file = Remote("file", ("http://127.0.0.1:9/file",), None)  # a port at which nothing listens
-    with pytest.raises(
-        MissingFiles, match=r"could not be downloaded \(http://127.0.0.1:9/file: no connection\)"
-    ):
-        ensure([file], tmp_path, download=True)
+def test_a_server_that_cannot_be_reached_is_said_in_two_words(server, tmp_path):
+    server.root = "http://127.0.0.1:9"  # a port at which nothing listens
+    text = failure(server, tmp_path, "file")
+    assert "could not be downloaded (http://127.0.0.1:9/file: no connection)" in text
 
 
 @pytest.mark.parametrize("by", ["key", "variable"])
@@ -169,15 +160,14 @@ def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(
     for name in "12":
         (tmp_path / name).mkdir()
     with mirrors(bases if by == "key" else ()):
-        ensure([remote(server, "a")], tmp_path / "1", download=True)
+        download(server, tmp_path / "1", "a")
         ensure([remote(server, "a", hash=None)], tmp_path / "2", download=True)
     assert server.asked == ["none/set/file.bin", "mirror/set/file.bin", "a"]
 
 
 def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
     server.files["a"] = CONTENT
-    work = {"target": lambda: ensure([remote(server, "a")], tmp_path, download=True)}
-    threads = [threading.Thread(**work) for _ in range(4)]
+    threads = [threading.Thread(target=download, args=(server, tmp_path, "a")) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -188,38 +178,28 @@ def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
 def test_a_directory_that_cannot_be_written(server, tmp_path):
     (tmp_path / "set").write_text("in the way")
     with pytest.raises(RequestError, match=r"A set: .*file.bin cannot be written .*exists"):
-        ensure([remote(server, "a")], tmp_path, download=True)
+        download(server, tmp_path, "a")
 
 
 # ---- servers and processes
 
 
 def test_what_a_server_says_cannot_control_the_terminal(server, tmp_path, capsys):
-    server.files["a"] = lambda handler: handler.wfile.write(
-        b"HTTP/1.1 404 \x1b[31mred\x1b]0;title\x07 \x9b\r\n\r\n"
-    )
-    with pytest.raises(MissingFiles) as error:
-        ensure([remote(server, "a")], tmp_path, download=True)
-    for text in (str(error.value), capsys.readouterr().err.rstrip("\n")):
-        assert r"404 Client Error: \x1b[31mred\x1b]0;title\x07 \x9b" in text
-        assert text.isprintable()
+    answer = b"HTTP/1.1 404 \x1b[31mred\x1b]0;title\x07 \x9b\r\n\r\n"
+    server.files["a"] = lambda handler: handler.wfile.write(answer)
+    text = failure(server, tmp_path, "a")
+    for shown in (text, capsys.readouterr().err.rstrip("\n")):
+        assert r"404 Client Error: \x1b[31mred\x1b]0;title\x07 \x9b" in shown
+        assert shown.isprintable()
 
 
 def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
     server.files["a"] = CONTENT
-    waiting = threading.Thread(
-        target=lambda: ensure([remote(server, "a")], tmp_path, download=True), daemon=True
-    )
-    said = ""
+    waiting = threading.Thread(target=download, args=(server, tmp_path, "a"), daemon=True)
     with FileLock(tmp_path / ".downloads.lock"):
-        waiting.start()
-        for _ in range(1000):
-            if "waiting" not in said:
-                waiting.join(0.01)
-                said += capsys.readouterr().err
-        assert (
-            said == f"fedbench: waiting for another process that is downloading into {tmp_path}\n"
-        )
+        shown = error_while_waiting(waiting, capsys)
+        message = f"fedbench: waiting for another process that is downloading into {tmp_path}\n"
+        assert shown == message
         assert not server.asked
     waiting.join()
     assert server.asked == ["a"]
@@ -228,65 +208,57 @@ def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
 # ---- layouts and archives
 
 
-def archive(**members):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as packed:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            packed.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+def packed_set(*urls, hash=None):
+    """A set of two files in a directory, or in an archive."""
+    layouts = [["elsewhere/x", "elsewhere/y"], ["a/x", "a/y"]]
+    return Files("A set", layouts, [Remote("a.tar.gz", urls, hash)], into="a")
 
 
 def test_an_archive_is_downloaded_unpacked_and_found(server, tmp_path):
-    content = server.files["a.tgz"] = archive(x=b"1", y=b"2")
-    packed = Remote("a.tgz", (f"{server.root}/a.tgz",), f"md5:{hashlib.md5(content).hexdigest()}")
-    files = Files("A set", [["elsewhere/x", "elsewhere/y"], ["a/x", "a/y"]], [packed], into="a")
-    assert files.missing(tmp_path) == "a.tgz"
+    pack(tmp_path / "served.tar.gz", {"x": b"1", "y": b"2"})
+    content = server.files["a.tar.gz"] = (tmp_path / "served.tar.gz").read_bytes()
+    files = packed_set(f"{server.root}/a.tar.gz", hash=f"md5:{hashlib.md5(content).hexdigest()}")
+    assert files.missing(tmp_path) == "a.tar.gz"
     found = files.find(tmp_path, download=True)
     assert [p.read_bytes() for p in found] == [b"1", b"2"]
     assert files.find(tmp_path, download=False) == found
     put(tmp_path, "elsewhere/x", "elsewhere/y")
-    assert files.find(tmp_path, download=False) == [
-        tmp_path / "elsewhere/x",
-        tmp_path / "elsewhere/y",
-    ]
+    others = [tmp_path / "elsewhere/x", tmp_path / "elsewhere/y"]
+    assert files.find(tmp_path, download=False) == others
     assert files.missing(tmp_path) is None
 
 
-def test_an_archive_that_is_corrupt_or_of_something_else_is_named(tmp_path):
-    (tmp_path / "a.tgz").write_bytes(archive(x=b"1"))
-    files = Files("A set", [["a/x", "a/y"]], [Remote("a.tgz", (), "md5:00")], into="a")
-    with pytest.raises(
-        RequestError, match=r"a.tgz is not the official file: md5 \w{32} instead of 00; remove it"
-    ):
-        files.find(tmp_path, download=False)
-    assert not (tmp_path / "a").exists()
-    files = Files("A set", [["a/x", "a/y"]], [Remote("a.tgz", (), None)], into="a")
-    with pytest.raises(
-        RequestError, match=r"a.tgz does not contain a/x, a/y; remove it to download it again"
-    ):
-        files.find(tmp_path, download=False)
+@pytest.mark.parametrize(
+    ("hash", "message"),
+    [
+        ("md5:00", r"a.tar.gz is not the official file: md5 \w{32} instead of 00; remove it"),
+        (None, "a.tar.gz does not contain a/x, a/y; remove it to download it again"),
+    ],
+)
+def test_an_archive_that_is_corrupt_or_of_something_else_is_named(tmp_path, hash, message):
+    pack(tmp_path / "a.tar.gz", {"x": b"1"})
+    with pytest.raises(RequestError, match=message):
+        packed_set(hash=hash).find(tmp_path, download=False)
+    assert (tmp_path / "a").exists() == (hash is None)
 
 
 def test_files_without_an_address_are_missing(tmp_path):
     files = Files("A set", [["a/x", "a/y"]], remedy="ask its authors")
-    with pytest.raises(MissingFiles, match=r"A set: .* does not contain a/x, a/y; ask its authors"):
+    with pytest.raises(MissingFiles, match="A set: .* does not contain a/x, a/y; ask its authors"):
         files.find(tmp_path, download=True)
 
 
 def test_verify_compares_what_is_read(tmp_path):
     put(tmp_path, "a", "b", "c", "folder/d")
     empty = hashlib.sha1(b"").hexdigest()
-    sums = {"a": f"sha1:{empty}", "b": "sha1:00"}
+    published = Remote("c", (), f"sha1:{empty}")
     groups = [
-        Files("A set", [["a", "b", "c"]], sums=sums),
+        Files("A set", [["a", "b", "c"]], sums={"a": f"sha1:{empty}", "b": "sha1:00"}),
         Files("A set", [["folder"]]),
-        Files(
-            "A set", [["nowhere"]], [Remote("c", (), f"sha1:{empty}"), Remote("missing", (), None)]
-        ),
+        Files("A set", [["nowhere"]], [published, Remote("missing", (), None)]),
     ]
-    assert [(path.name, *result) for path, *result in verify(groups, tmp_path)] == [
+    results = [(path.name, text, wrong) for path, text, wrong in verify(groups, tmp_path)]
+    assert results == [
         ("a", f"official: sha1 {empty}", False),
         ("b", f"WRONG: sha1 {empty} instead of 00", True),
         ("c", f"no published checksum: md5 {hashlib.md5(b'').hexdigest()}", False),
@@ -298,9 +270,9 @@ def test_verify_compares_what_is_read(tmp_path):
 def test_the_files_of_a_source(name, tmp_path):
     """All addresses are https and have a checksum; either form of the files is enough for a plan."""
     groups = PUBLISHED[name]
-    assert all(
-        r.hash and url.startswith("https://") for f in groups for r in f.remotes for url in r.urls
-    )
+    for remote in (remote for files in groups for remote in files.remotes):
+        assert remote.hash
+        assert all(url.startswith("https://") for url in remote.urls)
     assert all(f.missing(tmp_path) for f in groups)
     put(tmp_path, *(path for f in groups for path in f.layouts[0]))
     assert not any(f.missing(tmp_path) for f in groups)

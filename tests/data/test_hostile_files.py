@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_files import leaf_file, write, write_cifar10, write_cifar100, write_idx
+from data_files import leaf_file, pack, write, write_cifar10, write_cifar100, write_idx
 from PIL import Image
 from test_image_sources import write_cinic, write_clothing, write_nist, write_tiny
-from test_readers import tar
 from test_text_sources import write_plays, write_tweets, write_wiki
 
 from fedbench.core.errors import RequestError
@@ -64,12 +63,6 @@ def mutated(content, rng):
     return bytes(content)
 
 
-def make_zip(folder, method=zipfile.ZIP_DEFLATED):
-    with zipfile.ZipFile(folder / "a.zip", "w", method) as packed:
-        packed.writestr("d/x", b"some text " * 50)
-        packed.writestr("y", b"z")
-
-
 def make_npz(folder, save=np.savez, **more):
     x = np.arange(40, dtype=np.float64).reshape(8, 5)
     arrays = {"x": x, "y": np.arange(8) % 3, "owner": np.arange(8) % 2}
@@ -107,13 +100,11 @@ def load_indices(folder):
     return indices(np.zeros(6), np.zeros(6, dtype=bool), file=str(folder / "p.json"))
 
 
-def archive(make, name):
+def archive(name, method=zipfile.ZIP_DEFLATED):
     """The maker and the reader of an archive."""
-    return make, lambda folder: unpack(folder / name, folder / "out")
-
-
-def tarred(name, mode):
-    return archive(lambda d: tar(d / name, ("d/x", b"text" * 50), mode=mode), name)
+    members = {"d/x": b"some text " * 50, "y": b"z"}
+    make = partial(pack, members=members, method=method)
+    return lambda d: make(d / name), lambda d: unpack(d / name, d / "out")
 
 
 SETS = {
@@ -156,10 +147,10 @@ SETS = {
         lambda d: clothing1m.load(d, 0, size=4),
     ),
     "indices": (lambda d: write(d / "p.json", json.dumps(CLIENTS)), load_indices),
-    "zip": archive(make_zip, "a.zip"),
-    "zip lzma": archive(partial(make_zip, method=zipfile.ZIP_LZMA), "a.zip"),
-    "tar.gz": tarred("a.tar.gz", "w:gz"),
-    "tar.xz": tarred("a.tar.xz", "w:xz"),
+    "zip": archive("a.zip"),
+    "zip lzma": archive("a.zip", zipfile.ZIP_LZMA),
+    "tar.gz": archive("a.tar.gz"),
+    "tar.xz": archive("a.tar.xz"),
 }
 
 

@@ -3,14 +3,13 @@
 import gzip
 import struct
 import sys
-import zipfile
 from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from data_files import bytes_of, idx, leaf_file, write, write_cifar100, write_idx, write_image
+from data_files import bytes_of, idx, leaf_file, pack, write, write_cifar100, write_idx, write_image
 from PIL import Image
 
 from fedbench.core.errors import RequestError
@@ -148,10 +147,8 @@ def emnist_files(split, labels):
 
 def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
     files, upright = emnist_files("letters", ([1, 2, 26], [26, 1]))  # EMNIST counts letters from 1
-    (tmp_path / "EMNIST").mkdir()
-    with zipfile.ZipFile(tmp_path / "EMNIST/gzip.zip", "w") as archive:
-        for name, content in files.items():
-            archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
+    packed = {f"gzip/{name}.gz": gzip.compress(content) for name, content in files.items()}
+    pack(tmp_path / "EMNIST/gzip.zip", packed)
     monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
     e = emnist.load(tmp_path, split="letters", download=False)
     assert np.array_equal(e.x[:, 0], upright)
@@ -258,12 +255,9 @@ def write_nist(folder):
     images = {
         name: png(np.where(bytes_of(128, 128) < 128, 0, 255).astype(np.uint8)) for name in "ABCDE"
     }
-    folder.mkdir()
     for kind in ("by_class", "by_write"):
-        with zipfile.ZipFile(folder / f"{kind}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, name in NIST.items():
-                if path.startswith(kind):
-                    archive.writestr(path, images[name])
+        paths = [path for path in NIST if path.startswith(kind)]
+        pack(folder / f"{kind}.zip", {path: images[NIST[path]] for path in paths})
     return images
 
 
@@ -286,7 +280,7 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
 
 def test_femnist_from_nist_refuses(tmp_path):
     write_nist(tmp_path / "femnist")
-    zipfile.ZipFile(tmp_path / "femnist/by_class.zip", "w").close()
+    pack(tmp_path / "femnist/by_class.zip", {})
     with pytest.raises(RequestError, match="contains no image that is also in by_class"):
         femnist.load(tmp_path, download=False)
     write(tmp_path / "femnist/by_write.zip", b"no zip")

@@ -1,18 +1,16 @@
 """Archives and pickles from elsewhere: nothing is written outside, nothing is called."""
 
-import io
 import os
 import pickle
 import random
 import resource
 import subprocess
 import sys
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from data_files import pack, write
 
 from fedbench.core.errors import RequestError
 from fedbench.data.files.fetch import unpack
@@ -20,85 +18,60 @@ from fedbench.data.files.readers import read_pickle
 from fedbench.data.sources.cifar10 import FILES, read_batches
 
 
-def tar(path, *members, mode="w:gz"):
-    with tarfile.open(path, mode) as packed:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            if isinstance(content, bytes):
-                entry.size = len(content)
-                packed.addfile(entry, io.BytesIO(content))
-            else:
-                entry.type, entry.linkname = tarfile.SYMTYPE, content
-                packed.addfile(entry)
-
-
-@pytest.mark.parametrize("form", ["w:gz", "w:bz2", "w:xz", "w", "zip"])
-def test_files_join_those_that_are_there(tmp_path, form):
-    packed, target = (
-        tmp_path / f"a.{form.replace('w:', 'tar.').replace('w', 'tar')}",
-        tmp_path / "target",
-    )
-    (target / "d").mkdir(parents=True)
-    (target / "d" / "old").write_text("old")
-    (target / "d" / "both").write_text("old")
-    if form == "zip":
-        with zipfile.ZipFile(packed, "w") as z:
-            z.writestr("d/both", "new")
-            z.writestr("e/new", "new")
-    else:
-        tar(packed, ("d/both", b"new"), ("e/new", b"new"), mode=form)
-    unpack(packed, target)
-    found = {
-        p.relative_to(target).as_posix(): p.read_text() for p in target.rglob("*") if p.is_file()
-    }
-    assert found == {"d/old": "old", "d/both": "new", "e/new": "new"}
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.tar", "a.zip"])
+def test_files_join_those_that_are_there(tmp_path, name):
+    target = tmp_path / "target"
+    write(target / "d/old", "old")
+    write(target / "d/both", "old")
+    pack(tmp_path / name, {"d/both": b"new", "e/new": b"new"})
+    unpack(tmp_path / name, target)
+    files = [path for path in target.rglob("*") if path.is_file()]
+    texts = {path.relative_to(target).as_posix(): path.read_text() for path in files}
+    assert texts == {"d/old": "old", "d/both": "new", "e/new": "new"}
 
 
 @pytest.mark.parametrize(
-    "member", [("../out", b"x"), ("/tmp/../../out", b"x"), ("link", "../../out")]
+    ("archive", "member", "content"),
+    [
+        ("a.tar.gz", "../out", b"x"),
+        ("a.tar.gz", "/tmp/../../out", b"x"),
+        ("a.tar.gz", "link", Path("../../out")),
+        ("a.zip", "../../out", b"x"),
+        ("a.zip", "/out", b"x"),
+        ("a.zip", "in/../../out", b"x"),
+        ("a.zip", "in/..", b"x"),
+    ],
 )
-def test_members_that_lead_out_are_refused_and_nothing_is_unpacked(tmp_path, member):
-    tar(tmp_path / "a.tgz", ("good", b"x"), member)
-    with pytest.raises(RequestError, match="a.tgz cannot be unpacked into .*outside"):
-        unpack(tmp_path / "a.tgz", tmp_path / "deep" / "target")
-    assert [p.name for p in tmp_path.rglob("*")] == ["a.tgz", "deep", "target"] or not list(
-        (tmp_path / "deep" / "target").iterdir()
-    )
-
-
-@pytest.mark.parametrize("member", ["../../out", "/out", "in/../../out", "in/.."])
-def test_a_zip_with_members_that_lead_out_is_refused(tmp_path, member):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
-        z.writestr("in", "x")
-        z.writestr(member, "x")
-    with pytest.raises(RequestError, match=r"a.zip cannot be unpacked into .* leads outside"):
-        unpack(tmp_path / "a.zip", tmp_path / "deep" / "target")
-    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.zip", "deep", "target"]
+def test_members_that_lead_out_are_refused_and_nothing_is_unpacked(
+    tmp_path, archive, member, content
+):
+    pack(tmp_path / archive, {"in": b"x", member: content})
+    with pytest.raises(RequestError, match=f"{archive} cannot be unpacked into .*outside"):
+        unpack(tmp_path / archive, tmp_path / "deep/target")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [archive, "deep", "target"]
 
 
 def test_names_with_two_dots_in_a_zip_are_files(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
-        z.writestr("a..b/c..txt", "x")
+    pack(tmp_path / "a.zip", {"a..b/c..txt": b"x"})
     unpack(tmp_path / "a.zip", tmp_path / "target")
     assert (tmp_path / "target/a..b/c..txt").read_text() == "x"
 
 
 @pytest.mark.parametrize("cut", [0, 40, 1500])
-@pytest.mark.parametrize("form", ["w:gz", "zip"])
-def test_corrupt_archives_leave_nothing(tmp_path, form, cut):
-    packed, content = (
-        tmp_path / ("a.zip" if form == "zip" else "a.tgz"),
-        np.random.default_rng(0).bytes(3000),
-    )
-    if form == "zip":
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as z:
-            z.writestr("x", content)
-    else:
-        tar(packed, ("x", content))
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
+def test_corrupt_archives_leave_nothing(tmp_path, name, cut):
+    packed = tmp_path / name
+    pack(packed, {"x": np.random.default_rng(0).bytes(3000)})
     packed.write_bytes(packed.read_bytes()[:cut])
     with pytest.raises(RequestError, match="cannot be unpacked into .*if it is corrupt, remove it"):
         unpack(packed, tmp_path / "target")
     assert not list((tmp_path / "target").iterdir())
+
+
+def read_dumped(folder, content, protocol=4):
+    """Pickle a value and read the file."""
+    write(folder / "p", pickle.dumps(content, protocol=protocol))
+    return read_pickle(folder / "p")
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -108,10 +81,9 @@ def test_pickles_of_arrays_are_read(tmp_path, protocol):
         "labels": [1, 2],
         b"names": [b"x", None, (1.5,)],
     }
-    (tmp_path / "p").write_bytes(pickle.dumps(content, protocol=protocol))
-    found = read_pickle(tmp_path / "p")
-    assert np.array_equal(found.pop("data"), content.pop("data"))
-    assert found == content
+    read = read_dumped(tmp_path, content, protocol)
+    assert np.array_equal(read.pop("data"), content.pop("data"))
+    assert read == content
 
 
 ARRAY = b"cnumpy\nndarray\n"
@@ -190,28 +162,25 @@ def read_hostile_pickles(folder, times):
 
 def test_no_pickle_crashes_the_process(tmp_path):
     command = f"import test_readers; test_readers.read_hostile_pickles({str(tmp_path)!r}, 1500)"
-    paths = os.pathsep.join(map(str, (Path(__file__).parents[2], Path(__file__).parent)))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", command], env=environment, capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (0, ""), (tmp_path / "data_batch_1").read_bytes()[:300]
+    last = (tmp_path / "data_batch_1").read_bytes()[:300]
+    assert (done.returncode, done.stderr) == (0, ""), last
 
 
 @pytest.mark.parametrize("kind", ["O", "f4", "M8[s]", "u1,O", "U3"])
 def test_arrays_of_other_types_are_refused(tmp_path, kind):
-    (tmp_path / "p").write_bytes(pickle.dumps({"data": np.zeros(3, dtype=kind)}))
     with pytest.raises(pickle.UnpicklingError, match="not of bytes"):
-        read_pickle(tmp_path / "p")
+        read_dumped(tmp_path, {"data": np.zeros(3, dtype=kind)})
 
 
 def test_arrays_are_plain_ones(tmp_path):
-    (tmp_path / "p").write_bytes(
-        pickle.dumps({"data": np.asfortranarray(np.eye(3, dtype=np.uint8)[:2])})
-    )
-    found = read_pickle(tmp_path / "p")["data"]
-    assert type(found) is np.ndarray
-    assert found.tolist() == [[1, 0, 0], [0, 1, 0]]
+    stored = np.asfortranarray(np.eye(3, dtype=np.uint8)[:2])
+    data = read_dumped(tmp_path, {"data": stored})["data"]
+    assert type(data) is np.ndarray
+    assert data.tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
 class Calls:
@@ -222,11 +191,8 @@ class Calls:
         return self.reduced
 
 
-@pytest.mark.parametrize("function", [exec, eval, open, np.save, np.load, pickle.loads])
+@pytest.mark.parametrize("function", [exec, open, np.load, pickle.loads])
 def test_a_pickle_calls_nothing(tmp_path, function):
-    (tmp_path / "p").write_bytes(
-        pickle.dumps({"data": Calls(function, str(tmp_path / "made"), "w")})
-    )
     with pytest.raises(pickle.UnpicklingError, match="it refers to "):
-        read_pickle(tmp_path / "p")
+        read_dumped(tmp_path, {"data": Calls(function, str(tmp_path / "made"), "w")})
     assert not (tmp_path / "made").exists()
