@@ -1,6 +1,7 @@
 """Which scenarios go with which methods, a row per class of methods."""
 
 import re
+from functools import partial
 from typing import get_args
 
 import pytest
@@ -58,7 +59,11 @@ CELLS = [
     (method, need, int(reason))
     for row in TABLE.strip().splitlines()
     for method in row.split(":")[0].split()
-    for need, reason in zip(NEEDS, row.split(":")[1].split(), strict=True)
+    for need, reason in zip(
+        NEEDS,
+        row.split(":")[1].split(),
+        strict=True,
+    )
 ]
 
 
@@ -73,44 +78,59 @@ class Asking(Layer):
         return self.given
 
 
-def asked(need, stages, target, options):
-    asks = Component("test_allowed.Asking", {name: f"group.{name}" for name in need.split()})
-    return build_scenarios({"attack": asks}, Component(target, options), stages, POPULATION)
+def asked(need, stages, component):
+    """The scenarios around a method, with a layer that has these needs."""
+    needs = {name: f"group.{name}" for name in need.split()}
+    choices = {"attack": Component("test_allowed.Asking", needs)}
+    return build_scenarios(choices, component, stages, POPULATION)
+
+
+def configured(method, **more):
+    """The method of a row with its switches, and the section that a run would have for it."""
+    name, *switches = method.split("/")
+    config = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
+    given = {}
+    for switch in switches:
+        option, value = switch.split("=")
+        given[option] = yaml.safe_load(value)
+    if "weights" in config:
+        given["weights"] = "uniform"
+    given |= more
+    target = config.pop("_target_")
+    short = {"iterations": 1} if name == "fedcorr" else {}
+    return make(name, **given, **short), Component(target, config | given)
 
 
 def ask(need, method, **more):
     """Ask for a scenario with a method, as a run does."""
-    name, _, switches = method.partition("/")
-    config = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
-    given = {
-        k: yaml.safe_load(v) for k, v in (s.split("=") for s in switches.split("/") if s)
-    } | more
-    options = {k: v for k, v in config.items() if k != "_target_"} | given
-    made = make(name, **given, **({"iterations": 1} if name == "fedcorr" else {}))
-    return asked(need, stages_of(made, 20, 7), config["_target_"], options)
-
-
-def uniform(method):
-    name = method.split("/")[0]
-    has = "weights" in yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
-    return {"weights": "uniform"} if has else {}
+    algo, component = configured(method, **more)
+    return asked(
+        need,
+        stages_of(algo, 20, 7),
+        component,
+    )
 
 
 def test_every_method_is_in_the_table():
     assert {method.split("/")[0] for method, _, _ in CELLS} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize(("method", "need", "reason"), CELLS, ids=lambda v: str(v))
+@pytest.mark.parametrize(
+    ("method", "need", "reason"),
+    CELLS,
+    ids=str,
+)
 def test_a_scenario_goes_with_a_method_or_is_refused_with_the_reason(method, need, reason):
     if not reason:
-        assert ask(need, method, **uniform(method)).population is POPULATION
+        assert ask(need, method).population is POPULATION
         return
     with pytest.raises(RequestError) as error:
-        ask(need, method, **uniform(method))
-    assert f"group.{need} does not go with algo={method.split('/')[0]}: " in str(error.value)
-    assert REASONS[reason - 1] in str(error.value)
+        ask(need, method)
+    message = str(error.value)
+    assert f"group.{need} does not go with algo={method.split('/')[0]}: " in message
+    assert REASONS[reason - 1] in message
     remedy = "set compression.up.feedback=ef" if need == "unsent" else "remove it"
-    assert str(error.value).endswith(f"; {remedy}")
+    assert message.endswith(f"; {remedy}")
 
 
 def test_the_page_shows_the_table_and_the_reasons():
@@ -130,108 +150,133 @@ def test_the_page_shows_the_table_and_the_reasons():
 
 @pytest.mark.parametrize("need", ["uniform", "privacy"])
 def test_weights_by_size_are_refused_by_privacy_and_by_rules_that_know_none(need):
-    with pytest.raises(
-        RequestError, match=rf"group\.{need} needs weights .*; set algo.weights=uniform"
-    ):
+    message = rf"group\.{need} needs weights .*; set algo.weights=uniform"
+    with pytest.raises(RequestError, match=message):
         ask(need, "fedadam", weights="size")
 
 
-def test_a_clean_scenario_and_changed_data_go_with_every_method():
-    """They need nothing of it, messages do, and the geometric median has weights."""
-    assert (
-        "uniform" not in Defence(population=POPULATION, attackers=0, rule="geometric_median").needs
-    )
-    assert all(Attack(population=POPULATION, data=data).needs == {} for data in ("none", "flip"))
-    assert "message" in Attack(population=POPULATION, message="ipm").needs
+def late(round, ids, tau):
+    raise AssertionError
 
 
-def mean(**fields):
-    return Algorithm(update=Averaging(lambda s, u, c: s, {"delta": by_weight}), **fields)
+NEEDS_OF_LAYERS = [
+    (partial(Defence, attackers=0, rule="geometric_median"), {"rule"}),
+    (partial(Attack, data="none"), set()),
+    (partial(Attack, data="flip"), set()),
+    (partial(Attack, message="ipm"), {"message"}),
+    (Availability(), set()),
+    (Availability(lost=0.1), {"away"}),
+    (Availability(chances=late), {"away", "chosen"}),
+    (Availability(late=late), {"away", "chosen"}),
+    (Availability(late=late, partial=True), {"partial"}),
+    (Availability(weights="zero"), {"weights"}),
+]
 
 
-def step_of_its_own(**fields):
-    return Algorithm(update=lambda server, uploads, cohort: server, **fields)
+@pytest.mark.parametrize(("layer", "needs"), NEEDS_OF_LAYERS)
+def test_needs_of_layers(layer, needs):
+    """Changed data need nothing, and the geometric median has weights."""
+    made = layer if isinstance(layer, Layer) else layer(population=POPULATION)
+    assert set(made.needs) == needs
 
 
-UNKNOWN = (0, 0, 0, 13, 13, 13, 13, 0, 13, 13)
-# as the rows of TABLE
+# ---- methods of one's own
+
+
+def averaging(*names, weight=by_weight):
+    """An update that sums these vectors."""
+    return Averaging(lambda server, uploads, cohort: server, dict.fromkeys(names, weight))
+
+
+def step(server, uploads, cohort):
+    """An update that does not declare how it uses the uploads."""
+    return server
+
+
+ANY = "0 0 0 0 0 0 0 0 0 0"
+UNKNOWN = "0 0 0 13 13 13 13 0 13 13"
+NUMBERS = "0 0 0 0 0 1 0 0 0 14"
+# with reasons as in the rows of TABLE
 OWN = {
-    "by default": (Algorithm(weights="uniform"), (0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
-    "one sum": (mean(weights="uniform"), (0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
-    "numbers": (mean(needs=frozenset({"loss"})), (0, 0, 0, 0, 0, 1, 0, 0, 0, 14)),
-    "a step of its own": (step_of_its_own(), UNKNOWN),
+    "by default": ({"weights": "uniform"}, ANY),
+    "one sum": ({"update": averaging("delta"), "weights": "uniform"}, ANY),
+    "numbers": ({"update": averaging("delta"), "needs": frozenset({"loss"})}, NUMBERS),
+    "a step of its own": ({"update": step}, UNKNOWN),
     "weights of its own": (
-        Algorithm(update=Averaging(lambda s, u, c: s, {"delta": lambda s, c: c.n})),
+        {
+            "update": averaging(
+                "delta",
+                weight=lambda s, c: c.n,
+            )
+        },
         UNKNOWN,
     ),
-    "several": (
-        Algorithm(update=Averaging(lambda s, u, c: s, dict.fromkeys("dm", by_weight))),
-        UNKNOWN,
-    ),
-    "declared numbers": (mean(kinds=("numbers",)), (0, 0, 0, 0, 0, 1, 0, 0, 0, 14)),
-    "declared every": (step_of_its_own(kinds=("every",)), (0, 0, 0, 4, 0, 1, 0, 0, 0, 14)),
-    "declared moments": (
-        step_of_its_own(kinds=("several", "moments")),
-        (0, 0, 7, 6, 6, 6, 0, 0, 7, 14),
-    ),
+    "several": ({"update": averaging("d", "m")}, UNKNOWN),
+    "declared numbers": ({"update": averaging("delta"), "kinds": ("numbers",)}, NUMBERS),
+    "declared every": ({"update": step, "kinds": ("every",)}, "0 0 0 4 0 1 0 0 0 14"),
+    "declared moments": ({"update": step, "kinds": ("several", "moments")}, "0 0 7 6 6 6 0 0 7 14"),
 }
+MINE = Component("mine.scaffold", {})
 
 
 @pytest.mark.parametrize("form", OWN)
 def test_a_method_of_ones_own_is_known_by_its_step_and_what_it_declares(form):
     """Whatever its name is."""
-    algo, reasons = OWN[form]
-    for need, reason in zip(NEEDS, reasons, strict=True):
-        if not reason:
-            asked(need, [Stage(algo, 3)], "mine.scaffold", {})
-            continue
-        with pytest.raises(RequestError, match=re.escape(REASONS[reason - 1])):
-            asked(need, [Stage(algo, 3)], "mine.scaffold", {})
-
-
-def test_what_a_method_declares_is_checked():
-    with pytest.raises(
-        RequestError, match="kinds must be one of numbers, .*did you mean integrates"
+    fields, reasons = OWN[form]
+    stages = [Stage(Algorithm(**fields), 3)]
+    for need, reason in zip(
+        NEEDS,
+        map(int, reasons.split()),
+        strict=True,
     ):
+        if not reason:
+            asked(need, stages, MINE)
+            continue
+        with pytest.raises(
+            RequestError,
+            match=re.escape(REASONS[reason - 1]),
+        ):
+            asked(need, stages, MINE)
+
+
+def test_kinds_that_do_not_exist_are_refused():
+    message = "kinds must be one of numbers, .*did you mean integrates"
+    with pytest.raises(RequestError, match=message):
         Algorithm(kinds=("integrate",))
 
 
 def test_every_stage_counts_and_one_with_a_sampler_of_its_own_needs_everybody():
-    plain, special = Stage(Algorithm(), 2), Stage(step_of_its_own(), 2)
+    plain = Stage(Algorithm(), 2)
     with pytest.raises(RequestError, match="does not declare how"):
-        asked("up", [plain, special], "mine.method", {})
+        asked(
+            "up",
+            [plain, Stage(Algorithm(update=step), 2)],
+            MINE,
+        )
+    visits = [plain._replace(sampler=one_by_one)]
     with pytest.raises(RequestError, match="visits every client once"):
-        asked("away", [plain._replace(sampler=one_by_one)], "mine.method", {})
-    asked("message", [plain._replace(sampler=one_by_one)], "mine.method", {})
+        asked("away", visits, MINE)
+    asked("message", visits, MINE)
+
+
+# ---- scenarios that exclude each other
 
 
 @pytest.mark.parametrize(
-    ("needs", "why"),
+    ("first", "second", "why"),
     [
-        ("privacy chosen", "more than a coin of known rate"),
-        ("privacy rule", "its sensitivity is not C/m̃"),
-        ("privacy norm_clip", "its sensitivity is not C/m̃"),
-        ("privacy weights", "its weights are the same for all"),
-        ("rule weights", "a rule knows no weights"),
+        ("privacy", "chosen", "more than a coin of known rate"),
+        ("privacy", "rule", "its sensitivity is not C/m̃"),
+        ("privacy", "norm_clip", "its sensitivity is not C/m̃"),
+        ("privacy", "weights", "its weights are the same for all"),
+        ("rule", "weights", "a rule knows no weights"),
     ],
 )
-def test_scenarios_that_exclude_each_other(needs, why):
-    first, second = needs.split()
-    with pytest.raises(
-        RequestError,
-        match=rf"group\.{second} does not go with group\.{first}: .*{why}.*; remove one",
-    ):
-        ask(needs, "fedavg", weights="uniform")
-    ask("privacy away", "fedavg", weights="uniform")  # results that are lost by a coin
+def test_scenarios_that_exclude_each_other(first, second, why):
+    message = rf"group\.{second} does not go with group\.{first}: .*{why}.*; remove one"
+    with pytest.raises(RequestError, match=message):
+        ask(f"{first} {second}", "fedavg")
 
 
-def test_what_availability_needs():
-    def late(round, ids, tau):
-        raise AssertionError
-
-    assert Availability().needs == {}
-    assert set(Availability(lost=0.1).needs) == {"away"}
-    assert set(Availability(chances=late).needs) == {"away", "chosen"}
-    assert set(Availability(late=late).needs) == {"away", "chosen"}
-    assert set(Availability(late=late, partial=True).needs) == {"partial"}
-    assert Availability(weights="zero").needs == {"weights": "availability.weights=zero"}
+def test_privacy_goes_with_results_that_are_lost_by_a_coin():
+    ask("privacy away", "fedavg")
