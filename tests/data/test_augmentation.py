@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import combinations, product
 
 import numpy as np
 import torch
-from tools import federation, snapshots, task_for
+from tools import federation, final, task_for
 
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.optim import SGD
@@ -23,54 +24,60 @@ def key(down, across, mirrored, crop):
 
 def test_every_crop_by_hand():
     """An image of 3 x 4 inside two black pixels, cut out ``down`` and ``across``, mirrored or not."""
-    change, padded = Augmentation(crop=2, flip=True), torch.zeros(7, 8)
+    change = Augmentation(crop=2, flip=True)
+    padded = torch.zeros(7, 8)
     padded[2:5, 2:6] = IMAGE[0, 0]
-    for down in range(5):
-        for across in range(5):
-            want = padded[down : down + 3, across : across + 4]
-            assert torch.equal(change(IMAGE, key(down, across, 0, 2))[0, 0], want)
-            assert torch.equal(change(IMAGE, key(down, across, 1, 2))[0, 0], want.flip(1))
+    for down, across in product(range(5), range(5)):
+        crop = padded[down : down + 3, across : across + 4]
+        assert torch.equal(change(IMAGE, key(down, across, 0, 2))[0, 0], crop)
+        assert torch.equal(change(IMAGE, key(down, across, 1, 2))[0, 0], crop.flip(1))
 
 
 def test_without_flip_and_without_crop():
     assert torch.equal(Augmentation(crop=2)(IMAGE, key(2, 2, 1, 2)), IMAGE)
     assert torch.equal(Augmentation(flip=True)(IMAGE, torch.tensor([1])), IMAGE.flip(3))
-    bytes_ = IMAGE.to(torch.uint8).expand(2, 3, 3, 3, 4)
-    assert torch.equal(
-        Augmentation(flip=True)(bytes_, torch.zeros(2, 3, dtype=torch.int64)), bytes_
-    )
+    pixels = IMAGE.to(torch.uint8).expand(2, 3, 3, 3, 4)
+    unchanged = torch.zeros(2, 3, dtype=torch.int64)
+    assert torch.equal(Augmentation(flip=True)(pixels, unchanged), pixels)
+
+
+def images(x):
+    return {tuple(image.flatten().tolist()) for image in x}
 
 
 def test_draws_of_a_round_cover_all_and_change_with_epoch_and_round():
     data = federation(sizes=(64,), features=12, shape=(1, 3, 4))
     work = LocalWork(0.1, 64, (2, 2), augment=Augmentation(crop=1, flip=True))
     plan = Plan(np.arange(1), np.array([2]), data, work)
+    original = images(data.x[data.train.index])
     seen = []
     for round_ in range(2):
         for batch, _ in plan.batches(0, round_):
-            original = {tuple(v.flatten().tolist()) for v in data.x[data.train.index]}
-            views = [tuple(v.flatten().tolist()) for v in batch.x[0]]
-            kept = sum(v in original for v in views) / 64
-            assert kept < 0.25  # one in eighteen: in the middle and not mirrored
-            seen.append(set(views))
-    assert all(len(a & b) < 16 for k, a in enumerate(seen) for b in seen[:k])
+            views = images(batch.x[0])
+            assert len(views & original) < 16  # one in eighteen: in the middle and not mirrored
+            seen.append(views)
+    assert len(seen) == 4
+    for one, other in combinations(seen, 2):
+        assert len(one & other) < 16
 
 
 def test_engine_modes_see_the_same_images():
     data = federation(sizes=(7, 25, 12), features=64, shape=(1, 8, 8), classes=3)
     task = task_for(data, ConvNet, channels=[3], kernel=3, hidden=4)
-    work = LocalWork(0.1, 8, (1, 2), augment=Augmentation(crop=2, flip=True))
-    ends = [
-        snapshots(fedavg(SGD), data, task=task, work=work, mode=m, cohort_size=c, workers=k)[
-            -1
-        ].server["w"]
-        for m, c, k in (("loop", 1, 1), ("loop", 1, 2), ("stacked", 2, 1), ("stacked", 9, 1))
-    ]
-    assert all(torch.allclose(other, ends[0], rtol=1e-9, atol=1e-12) for other in ends[1:])
-    plain = snapshots(fedavg(SGD), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[
-        -1
-    ].server["w"]
-    assert not torch.allclose(plain, ends[0], rtol=1e-3)
+    augmented = LocalWork(0.1, 8, (1, 2), augment=Augmentation(crop=2, flip=True))
+
+    def trained(work=augmented, **options):
+        return final(fedavg(SGD), data, task=task, work=work, **options)
+
+    one = trained(mode="loop")
+    for other in (
+        trained(mode="loop", workers=2),
+        trained(mode="stacked", cohort_size=2),
+        trained(mode="stacked", cohort_size=9),
+    ):
+        assert torch.allclose(other, one, rtol=1e-9, atol=1e-12)
+    plain = trained(LocalWork(0.1, 8, (1, 2)), mode="loop")
+    assert not torch.allclose(plain, one, rtol=1e-3)
 
 
 def test_the_border_is_black_and_not_the_mean():
@@ -82,8 +89,6 @@ def test_the_border_is_black_and_not_the_mean():
         mean=torch.tensor([0.5], dtype=torch.float64),
         std=torch.tensor([0.25], dtype=torch.float64),
     )
-    rows = torch.tensor([0])
-    seen = white.features(
-        rows, partial(Augmentation(crop=1), key=key(0, 0, 0, 1))
-    )  # its lower right corner is the image
+    corner = partial(Augmentation(crop=1), key=key(0, 0, 0, 1))  # its lower right is the image
+    seen = white.features(torch.tensor([0]), corner)
     assert seen.flatten().tolist() == [-2, -2, -2, 2]

@@ -42,8 +42,10 @@ def test_labels_of_sequences_change_token_by_token():
     wrong = (noisy.y != data.y)[data.train.index].double().reshape(60, 400, 7)
     assert wrong.mean((1, 2)).numpy() == pytest.approx(level, abs=0.05)
     assert ((wrong.sum(2) > 0) & (wrong.sum(2) < 7)).any()
-    said = f"label noise: {(level > 0).sum()} of 60 clients, {int(wrong.sum())} of 168000 training labels"
-    assert noisy.sources == (*data.sources, said)
+    clients = (level > 0).sum()
+    labels = int(wrong.sum())
+    note = f"label noise: {clients} of 60 clients, {labels} of 168000 training labels"
+    assert noisy.sources == (*data.sources, note)
 
 
 def test_test_labels_and_the_given_data_stay():
@@ -55,9 +57,9 @@ def test_test_labels_and_the_given_data_stay():
 
 def test_it_is_a_function_of_the_seed():
     noise = LabelNoise(0.5, 0.5, "uniform")
-    a, b, c = (with_label_noise(DATA, noise, seed=s)[0].y for s in (1, 1, 2))
-    assert torch.equal(a, b)
-    assert not torch.equal(a, c)
+    first, again, other = (with_label_noise(DATA, noise, seed)[0].y for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 @pytest.mark.parametrize(

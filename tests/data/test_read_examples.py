@@ -8,22 +8,20 @@ from fedbench.data.examples import Part, join, numbered
 
 
 def part(name, held_out, labels):
-    return Part(
-        name, held_out, np.array(labels, dtype=float).reshape(-1, 1), np.array(labels, dtype=float)
-    )
+    y = np.array(labels, dtype=float)
+    return Part(name, held_out, y.reshape(-1, 1), y)
 
 
 def test_parts_are_joined_client_by_client():
-    parts = [
-        part("b", False, [0, 1]),
-        part("a", False, [2]),
-        part("b", True, [1]),
-        part("c", True, []),
-    ]
-    examples = join(parts, classes=3)
+    first = part("b", False, [0, 1])
+    second = part("a", False, [2])
+    third = part("b", True, [1])
+    empty = part("c", True, [])
+    examples = join([first, second, third, empty], classes=3)
     assert examples.names == ("b", "a", "c")
     assert examples.owner.tolist() == [0, 0, 1, 0]
-    assert (examples.y.tolist(), examples.y.dtype) == ([0, 1, 2, 1], np.int64)
+    assert examples.y.dtype == np.int64
+    assert examples.y.tolist() == [0, 1, 2, 1]
     assert examples.x[:, 0].tolist() == [0, 1, 2, 1]
     assert examples.held_out.tolist() == [False, False, False, True]
     assert join([part("a", None, [0])], classes=1).held_out is None
@@ -32,19 +30,18 @@ def test_parts_are_joined_client_by_client():
 @pytest.mark.parametrize(("count", "names"), [(2, ("a_0", "a_1")), (11, ("a_00", "a_10"))])
 def test_names_sort_in_order(count, names):
     numbers = numbered("a", count)
-    assert (numbers[0], numbers[-1], len(numbers)) == (*names, count)
+    assert len(numbers) == count
+    assert (numbers[0], numbers[-1]) == names
     assert sorted(numbers) == list(numbers)
 
 
 def test_rows_of_some_clients_and_their_labels():
     rows = Rows.of([np.array([4, 0]), np.array([], dtype=int), np.array([1])])
     assert rows.owners.tolist() == [0, 0, 2]
-    assert rows.label_counts(np.array([1, 0, 0, 0, 2]), 3).tolist() == [
-        [0, 1, 1],
-        [0, 0, 0],
-        [1, 0, 0],
-    ]
-    assert [owned.tolist() for owned in rows.select(np.array([2, 0])).split()] == [[1], [4, 0]]
+    counts = rows.label_counts(np.array([1, 0, 0, 0, 2]), 3)
+    assert counts.tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    selected = rows.select(np.array([2, 0])).split()
+    assert [owned.tolist() for owned in selected] == [[1], [4, 0]]
 
 
 def test_a_share_is_rounded_down_but_for_rounding_errors():

@@ -86,55 +86,58 @@ def test_pickles_of_arrays_are_read(tmp_path, protocol):
     assert read == content
 
 
-ARRAY = b"cnumpy\nndarray\n"
-TYPE = b"cnumpy\ndtype\n"
-HOSTILE = {
-    "an array of objects": b"\x80\x02"
-    + ARRAY
-    + b"(K\x01\x85"
-    + TYPE
-    + b"X\x01\0\0\0O\x85RC\x08AAAAAAAAtR.",
-    "an array of objects, made": b"\x80\x02"
-    + ARRAY
-    + b"K\x01\x85"
-    + TYPE
-    + b"X\x01\0\0\0O\x85R\x86\x81.",
-    "a type with a state": b"\x80\x02"
-    + TYPE
-    + b"U\x02u1\x85R(K\x03U\x01|N]}J\xff\xff\xff\x7fK\x01Ktb.",
-    "a number of a value": b"\x80\x02]r\xff\xff\xff\x3f.",
-    "nested tuples, hashed": b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x01s.",
-    "lists that hold themselves": b"\x80\x02}U\x04data]q\x01(h\x01h\x01esU\x06labelsh\x01s.",
-    "a long frame": b"\x80\x04\x95" + b"\xff" * 7 + b"\x7f}.",
-    "a long text": b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f.",
-    "a changed function": b"\x80\x02c_codecs\nencode\nN}U\x08__code__K\x01s\x86b.",
-}
-GENUINE = [
-    pickle.dumps(
-        {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [1, 2], "names": [b"x", ("y",)]},
-        protocol=p,
-    )
-    for p in (2, 3, 4, 5)
+HOSTILE = [
+    # an array of objects
+    b"\x80\x02cnumpy\nndarray\n(K\x01\x85cnumpy\ndtype\nX\x01\0\0\0O\x85RC\x08AAAAAAAAtR.",
+    # the same, made
+    b"\x80\x02cnumpy\nndarray\nK\x01\x85cnumpy\ndtype\nX\x01\0\0\0O\x85R\x86\x81.",
+    # a type with a state
+    b"\x80\x02cnumpy\ndtype\nU\x02u1\x85R(K\x03U\x01|N]}J\xff\xff\xff\x7fK\x01Ktb.",
+    # a number of a value
+    b"\x80\x02]r\xff\xff\xff\x3f.",
+    # nested tuples, hashed
+    b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x01s.",
+    # lists that hold themselves
+    b"\x80\x02}U\x04data]q\x01(h\x01h\x01esU\x06labelsh\x01s.",
+    # a long frame, a long text
+    b"\x80\x04\x95" + b"\xff" * 7 + b"\x7f}.",
+    b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f.",
+    # a changed function
+    b"\x80\x02c_codecs\nencode\nN}U\x08__code__K\x01s\x86b.",
 ]
+BATCH = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [1, 2], "names": [b"x", ("y",)]}
+GENUINE = [pickle.dumps(BATCH, protocol=protocol) for protocol in (2, 3, 4, 5)]
+CODES = b"Rb\x81\x92o(t)\x85\x86\x87012N}]aesu\x8f\x90\x91\x97\x98Q\x94.#"
 PARTS = [
-    *(
-        ARRAY,
-        TYPE,
-        b"cnumpy.core.multiarray\n_reconstruct\n",
-        b"c_codecs\nencode\n",
-        b"inumpy\nndarray\n",
-    ),
-    *(bytes([code]) for code in b"Rb\x81\x92o(t)\x85\x86\x87012N}]aesu\x8f\x90\x91\x97\x98Q\x94.#"),
-    *(
-        b"h\x01",
-        b"q\x01",
-        b"U\x01O",
-        b"U\x02u1",
-        b"\x82\x01",
-        b"r\xff\xff\xff\x7f",
-        b"L" + b"9" * 5000 + b"L\n",
-    ),
+    b"cnumpy\nndarray\n",
+    b"cnumpy\ndtype\n",
+    b"cnumpy.core.multiarray\n_reconstruct\n",
+    b"c_codecs\nencode\n",
+    b"inumpy\nndarray\n",
+    b"h\x01",
+    b"q\x01",
+    b"U\x01O",
+    b"U\x02u1",
+    b"\x82\x01",
+    b"r\xff\xff\xff\x7f",
+    b"L" + b"9" * 5000 + b"L\n",
+    *(bytes([code]) for code in CODES),
 ]
+
+
+def mutated(content, rng):
+    """Overwrite, insert or remove some bytes, near the beginning or the end."""
+    content = bytearray(content)
+    for _ in range(rng.choice((1, 2, 4))):
+        place = rng.choice((rng.randrange(200), len(content) - 1 - rng.randrange(150)))
+        kind = rng.randrange(3)
+        if kind == 0:
+            content[place] = rng.randrange(256)
+        elif kind == 1:
+            content[place:place] = rng.choice(PARTS)
+        else:
+            del content[place : place + rng.choice((1, 4))]
+    return bytes(content)
 
 
 def read_hostile_pickles(folder, times):
@@ -142,18 +145,8 @@ def read_hostile_pickles(folder, times):
     resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
     path = Path(folder) / "data_batch_1"
     rng = random.Random(0)
-    for k in range(-len(HOSTILE), times):
-        content = bytearray(rng.choice(GENUINE) if k >= 0 else [*HOSTILE.values()][k])
-        for _ in range(rng.choice((1, 2, 4)) if k >= 0 else 0):
-            place = rng.choice((rng.randrange(200), len(content) - 1 - rng.randrange(150)))
-            kind = rng.randrange(3)
-            if kind == 0:
-                content[place] = rng.randrange(256)
-            elif kind == 1:
-                content[place:place] = rng.choice(PARTS)
-            else:
-                del content[place : place + rng.choice((1, 4))]
-        path.write_bytes(content)
+    for content in HOSTILE + [mutated(rng.choice(GENUINE), rng) for _ in range(times)]:
+        write(path, content)
         try:
             read_batches(FILES[0], [path], "labels", 10)
         except RequestError as error:
