@@ -25,6 +25,15 @@ def write(path, content):
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def check(examples, **fields):
+    """Compare fields of examples, arrays as lists, and the shape of the inputs."""
+    actual = vars(examples) | {"shape": examples.x.shape}
+    for name, expected in fields.items():
+        value = actual[name]
+        plain = value.tolist() if isinstance(value, np.ndarray) else value
+        assert plain == expected, f"{name}: {plain}"
+
+
 def cases(table):
     """The rows of a table in text, whose cells are two blanks or more apart."""
     return [re.split(" {2,}", line.strip()) for line in table.strip().splitlines()]

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fedbench.core.algorithm import Algorithm, Stage
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.core.randomness import Sampler, sample_cohort
 from fedbench.core.validation import checked as checked_options
@@ -321,6 +322,11 @@ def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:
 def close(a: Tensor, b: Tensor, relative: float) -> bool:
     """Whether two vectors differ by at most ``relative`` times the length of the second."""
     return bool(torch.linalg.vector_norm(a - b) <= relative * torch.linalg.vector_norm(b))
+
+
+def rejected(message: str) -> Any:
+    """Whether the block raises a ``RequestError`` with this message, a regular expression."""
+    return pytest.raises(RequestError, match=message)
 
 
 def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:

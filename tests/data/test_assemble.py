@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools import rejected
 
-from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.describe import facts, label_counts
 from fedbench.data.examples import Examples
@@ -193,7 +193,7 @@ OTHERS = {"local_test": "others", "test_clients": 3}
     ],
 )
 def test_refusals_without_owners(options, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         assembled(examples(), **options)
 
 
@@ -209,11 +209,11 @@ def test_refusals_without_owners(options, message):
     ],
 )
 def test_refusals_with_owners(options, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         assembled(examples(owner=OWNER), **options)
 
 
 def test_given_test_examples_are_not_split_again():
     e = examples(owner=OWNER, held_out=HELD_OUT)
-    with pytest.raises(RequestError, match="data.local_test=split is not available"):
+    with rejected("data.local_test=split is not available"):
         assembled(e)

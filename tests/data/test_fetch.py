@@ -10,8 +10,8 @@ import pytest
 from data_files import error_while_waiting, pack, write
 from filelock import FileLock
 from loopback import serving
+from tools import rejected
 
-from fedbench.core.errors import RequestError
 from fedbench.data import sources
 from fedbench.data.files import fetch
 from fedbench.data.files.fetch import Files, MissingFiles, Remote, mirrors, verify
@@ -134,7 +134,7 @@ def test_without_downloads_the_error_says_what_to_place_where(
 def test_a_data_directory_that_does_not_exist_is_not_created(server, tmp_path, monkeypatch):
     """It is probably a typing error; only the default is created."""
     server.files["a"] = CONTENT
-    with pytest.raises(RequestError, match="data_dir=.*typo is not a directory; correct it"):
+    with rejected("data_dir=.*typo is not a directory; correct it"):
         download(server, tmp_path / "typo", "a")
     assert not list(tmp_path.iterdir())
     assert not server.asked
@@ -177,7 +177,7 @@ def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
 
 def test_a_directory_that_cannot_be_written(server, tmp_path):
     (tmp_path / "set").write_text("in the way")
-    with pytest.raises(RequestError, match=r"A set: .*file.bin cannot be written .*exists"):
+    with rejected(r"A set: .*file.bin cannot be written .*exists"):
         download(server, tmp_path, "a")
 
 
@@ -237,7 +237,7 @@ def test_an_archive_is_downloaded_unpacked_and_found(server, tmp_path):
 )
 def test_an_archive_that_is_corrupt_or_of_something_else_is_named(tmp_path, hash, message):
     pack(tmp_path / "a.tar.gz", {"x": b"1"})
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         packed_set(hash=hash).find(tmp_path, download=False)
     assert (tmp_path / "a").exists() == (hash is None)
 

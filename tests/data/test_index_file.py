@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from data_files import cases, write
+from tools import rejected
 
-from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.partitions.basic import iid
@@ -74,13 +74,13 @@ WRONG = r"""
 
 @pytest.mark.parametrize(("content", "message"), cases(WRONG))
 def test_wrong_content_is_named(tmp_path, content, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         read(tmp_path / "p.json", content)
 
 
 def test_a_missing_file_is_named(tmp_path):
     message = r"no\.json of data\.partition\.file cannot be read .*No such file"
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         indices(Y, HELD_OUT, file=str(tmp_path / "no.json"))
 
 
@@ -93,7 +93,7 @@ def test_a_missing_file_is_named(tmp_path):
 )
 def test_names_of_a_rule(names, message):
     given = Given(names, [np.array([0]), np.array([1])])
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         checked(given, 10, "rule")
 
 
@@ -132,7 +132,7 @@ def test_test_examples_as_asked():
     ],
 )
 def test_requests_that_contradict_the_partition(given, options, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         with_given(given, **options)
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tools import federation
+from tools import federation, rejected
 
-from fedbench.core.errors import RequestError
 from fedbench.core.options import LabelNoise
 from fedbench.data.noise import with_label_noise
 
@@ -71,5 +70,5 @@ def test_it_is_a_function_of_the_seed():
     ],
 )
 def test_refuses(values, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         LabelNoise(*values)

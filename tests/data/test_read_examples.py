@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from data_files import check
 
 from fedbench.data.dataset import Rows, share_of
 from fedbench.data.examples import Part, join, numbered
@@ -18,8 +19,11 @@ def test_parts_are_joined_client_by_client():
     third = part("b", True, [1])
     empty = part("c", True, [])
     examples = join([first, second, third, empty], classes=3)
-    assert examples.names == ("b", "a", "c")
-    assert examples.owner.tolist() == [0, 0, 1, 0]
+    check(
+        examples,
+        names=("b", "a", "c"),
+        owner=[0, 0, 1, 0],
+    )
     assert examples.y.dtype == np.int64
     assert examples.y.tolist() == [0, 1, 2, 1]
     assert examples.x[:, 0].tolist() == [0, 1, 2, 1]

@@ -5,9 +5,18 @@ import pickle
 
 import numpy as np
 import pytest
-from data_files import cases, leaf_file, write, write_cifar10, write_idx, write_image, write_images
+from data_files import (
+    cases,
+    check,
+    leaf_file,
+    write,
+    write_cifar10,
+    write_idx,
+    write_image,
+    write_images,
+)
+from tools import rejected
 
-from fedbench.core.errors import RequestError
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
 
 # ---- LEAF JSON
@@ -19,11 +28,14 @@ TRAIN = {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1]), "b": ([[5.0, 6.0]], [2])}
 def test_leaf_json_reads_a_file(tmp_path):
     e = leaf_json.load(train=leaf_file(tmp_path / "t.json", TRAIN))
     assert e.x.tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert e.y.tolist() == [0, 1, 2]
-    assert e.names == ("a", "b")
-    assert e.owner.tolist() == [0, 0, 1]
-    assert e.classes == 3
-    assert e.held_out is None
+    check(
+        e,
+        y=[0, 1, 2],
+        names=("a", "b"),
+        owner=[0, 0, 1],
+        classes=3,
+        held_out=None,
+    )
 
 
 def test_leaf_json_reads_directories_and_test_sets(tmp_path):
@@ -31,17 +43,23 @@ def test_leaf_json_reads_directories_and_test_sets(tmp_path):
     leaf_file(tmp_path / "train" / "0.json", {"a": TRAIN["a"]})
     test = leaf_file(tmp_path / "test.json", {"b": ([[7.0, 8.0]], [1.0]), "c": ([[9.0, 0.0]], [0])})
     e = leaf_json.load(train=str(tmp_path / "train"), test=test)
-    assert e.names == ("a", "b", "c")  # c is only tested
-    assert e.held_out.tolist() == [False, False, False, True, True]
-    assert e.owner.tolist() == [0, 0, 1, 1, 2]
-    assert e.y.tolist() == [0, 1, 2, 1, 0]
+    check(
+        e,
+        names=("a", "b", "c"),  # c is only tested
+        held_out=[False, False, False, True, True],
+        owner=[0, 0, 1, 1, 2],
+        y=[0, 1, 2, 1, 0],
+    )
 
 
 def test_leaf_json_shapes_and_classes(tmp_path):
     flat = leaf_file(tmp_path / "t.json", {"a": ([[0.0] * 4, [1.0] * 4], [0, 0])})
     e = leaf_json.load(train=flat, shape=[1, 2, 2], classes=7)
-    assert e.x.shape == (2, 1, 2, 2)
-    assert e.classes == 7
+    check(
+        e,
+        shape=(2, 1, 2, 2),
+        classes=7,
+    )
     scalars = leaf_file(tmp_path / "s.json", {"a": ([1.0, 2.0], [0, 1])})
     assert leaf_json.load(train=scalars).x.shape == (2, 1)
 
@@ -70,14 +88,14 @@ USERS = r"""
 @pytest.mark.parametrize(("content", "message"), cases(FORMS))
 def test_leaf_json_refuses_other_forms(tmp_path, content, message):
     write(tmp_path / "bad.json", content)
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         leaf_json.load(train=str(tmp_path / "bad.json"))
 
 
 @pytest.mark.parametrize(("users", "message"), cases(USERS))
 def test_leaf_json_refuses_examples(tmp_path, users, message):
     train = leaf_file(tmp_path / "bad.json", json.loads(users))
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         leaf_json.load(train=train)
 
 
@@ -94,7 +112,7 @@ def test_leaf_json_refuses_options(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     leaf_file(tmp_path / "t.json", TRAIN)
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         leaf_json.load(**({"train": "t.json"} | options))
 
 
@@ -106,10 +124,13 @@ def test_mnist_reads_idx_files(tmp_path):
     e = mnist.load(tmp_path)
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
-    assert e.held_out.tolist() == [False] * 5 + [True] * 3
-    assert e.unofficial == ("MNIST: not the official files (md5 differs)",)
+    check(
+        e,
+        held_out=[False] * 5 + [True] * 3,
+        unofficial=("MNIST: not the official files (md5 differs)",),
+    )
     assert mnist.load(tmp_path, pool=True).held_out is None
-    with pytest.raises(RequestError, match="files are missing.*train-images-idx3-ubyte.gz"):
+    with rejected("files are missing.*train-images-idx3-ubyte.gz"):
         mnist.load(tmp_path / "empty", download=False)
 
 
@@ -132,9 +153,12 @@ def test_cifar_reads_batches(tmp_path):
     e = cifar10.load(tmp_path)
     assert e.x.shape == (24, 3, 32, 32)
     assert np.array_equal(e.x.reshape(24, -1), np.concatenate([d for d, _ in made]))
-    assert e.y.tolist() == sum((labels for _, labels in made), [])
-    assert e.held_out.tolist() == [False] * 20 + [True] * 4
-    assert e.unofficial == ("CIFAR-10: not the official files (md5 differs)",)
+    check(
+        e,
+        y=sum((labels for _, labels in made), []),
+        held_out=[False] * 20 + [True] * 4,
+        unofficial=("CIFAR-10: not the official files (md5 differs)",),
+    )
 
 
 @pytest.mark.parametrize("damage", [b"", pickle.dumps([1, 2]), pickle.dumps({"labels": [1]})])
@@ -142,7 +166,7 @@ def test_cifar_refuses_damaged_batches(tmp_path, damage):
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar10(folder)
     write(folder / "test_batch", damage)
-    with pytest.raises(RequestError, match="test_batch is not a file of CIFAR-10"):
+    with rejected("test_batch is not a file of CIFAR-10"):
         cifar10.load(tmp_path)
 
 
@@ -155,29 +179,32 @@ def test_imagefolder(tmp_path):
     write_image(tmp_path / "train/dog/grey.jpg", "L", (6, 6), 7)
     write(tmp_path / "train/dog/notes.txt", "not an image")
     e = imagefolder.load(root=str(tmp_path))
-    assert e.x.shape == (9, 3, 6, 6)
-    assert e.y.tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 1]
-    assert e.held_out.tolist() == [False] * 7 + [True] * 2
+    check(
+        e,
+        shape=(9, 3, 6, 6),
+        y=[0, 0, 0, 1, 1, 1, 1, 0, 1],
+        held_out=[False] * 7 + [True] * 2,
+    )
     assert e.x[1, :, 0, 0].tolist() == [0, 20, 200]
 
 
 def test_imagefolder_resizes(tmp_path):
     write_images(tmp_path, "train", 1)
     write_image(tmp_path / "train/cat/wide.png", "RGB", (20, 10), 0)
-    with pytest.raises(RequestError, match=r"wide.png is 20x10, expected 6x6; set data.size"):
+    with rejected(r"wide.png is 20x10, expected 6x6; set data.size"):
         imagefolder.load(root=str(tmp_path))
     assert imagefolder.load(root=str(tmp_path), size=4).x.shape == (3, 3, 4, 4)
 
 
 def test_imagefolder_refuses(tmp_path):
-    with pytest.raises(RequestError, match="has no directory train/"):
+    with rejected("has no directory train/"):
         imagefolder.load(root=str(tmp_path))
     write_images(tmp_path, "train", 1)
     write(tmp_path / "train/cat/broken.png", b"no image")
-    with pytest.raises(RequestError, match="broken.png"):
+    with rejected("broken.png"):
         imagefolder.load(root=str(tmp_path))
     write_images(tmp_path, "test", 1, classes=("cow",))
-    with pytest.raises(RequestError, match="classes that are missing in train/: cow"):
+    with rejected("classes that are missing in train/: cow"):
         imagefolder.load(root=str(tmp_path))
 
 
@@ -187,9 +214,12 @@ def test_imagefolder_refuses(tmp_path):
 @pytest.mark.data("MNIST")
 def test_real_mnist(real_data):
     e = mnist.load(real_data)
-    assert e.x.shape == (70000, 1, 28, 28)
-    assert e.sources == ("MNIST: official files",)
-    assert e.unofficial == ()
+    check(
+        e,
+        shape=(70000, 1, 28, 28),
+        sources=("MNIST: official files",),
+        unofficial=(),
+    )
     train = e.x[:60000].astype(np.float32) / 255
     assert train.mean() == pytest.approx(e.mean[0], abs=1e-4)
     assert train.std() == pytest.approx(e.std[0], abs=1e-4)

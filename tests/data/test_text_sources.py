@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from data_files import leaf_file, write
+from data_files import check, leaf_file, write
 from loopback import serving
+from tools import rejected
 
-from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.files import fetch
 from fedbench.data.sources import sent140, shakespeare, wikitext2
@@ -175,8 +175,11 @@ def test_shakespeare_cuts_in_time(gutenberg):
     e = windows(gutenberg, split=0.1)
     # SIR TOBY: 100 windows, 10 to train on, 79 across the border, 11 to test on; the others have
     # none after theirs
-    assert e.names == ("NONE_SIR_TOBY",)
-    assert e.held_out.tolist() == [False] * 10 + [True] * 11
+    check(
+        e,
+        names=("NONE_SIR_TOBY",),
+        held_out=[False] * 10 + [True] * 11,
+    )
     line = (SAY[:59] + " ") * 3
     assert letters(e.x[0]) == line[:80]
     assert letters(e.x[9]) == line[9:89]
@@ -210,7 +213,7 @@ def test_shakespeare_limits_its_roles(gutenberg):
     ],
 )
 def test_shakespeare_refuses(gutenberg, options, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         windows(gutenberg, **options)
 
 
@@ -229,7 +232,7 @@ def test_shakespeare_ends_lines_as_any_system_does(gutenberg):
 )
 def test_shakespeare_refuses_other_texts(gutenberg, text, message):
     write(gutenberg / PLAYS, text)
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         windows(gutenberg)
 
 
@@ -247,9 +250,12 @@ def test_shakespeare_reads_leafs_json(tmp_path):
     train = leaf_strings(tmp_path / "train/0.json", {"B": text[:90], "A": text[:82]})
     test = leaf_strings(tmp_path / "test.json", {"A": text[59:140], "B": text[89:170]})
     e = windows(tmp_path, json_train=str(tmp_path / "train"), json_test=test)
-    assert e.names == ("B", "A")
-    assert e.owner.tolist() == [0] * 11 + [1] * 3
-    assert e.held_out.tolist() == [False] * 10 + [True] + [False] * 2 + [True]
+    check(
+        e,
+        names=("B", "A"),
+        owner=[0] * 11 + [1] * 3,
+        held_out=[False] * 10 + [True] + [False] * 2 + [True],
+    )
     assert letters(e.x[10]) + letters(e.y[10:11]) == text[89:170]
     some = windows(tmp_path, json_train=train, json_test=test, min_samples=4)
     assert some.names == ("B",)
@@ -271,7 +277,7 @@ def test_shakespeare_cuts_leafs_json_in_time_without_a_test_file(tmp_path):
 )
 def test_leafs_json_of_text_is_checked(tmp_path, users, message):
     train = leaf_file(tmp_path / "bad.json", users)
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         windows(tmp_path, json_train=train)
 
 
@@ -317,10 +323,13 @@ ROWS = [[0, 0], [0, 0], [1, 0.5], [2, 0], [3, 0], [4, 0], [5, -0.001], [6, 0]]
 
 def test_sent140_reads_accounts(tweets):
     e = read(tweets)
-    assert e.names == ("amy", "bob", "cat")
-    assert e.owner.tolist() == [0, 0, 1, 1, 2]
-    assert e.y.tolist() == [1, 1, 0, 1, 0]
-    assert e.classes == 2
+    check(
+        e,
+        names=("amy", "bob", "cat"),
+        owner=[0, 0, 1, 1, 2],
+        y=[1, 1, 0, 1, 0],
+        classes=2,
+    )
     # good 2, great 3, ! 4, café 5, it's 6, ; 7; unknown: amy , amp more two lines ?
     assert e.tokens == 8
     assert np.array_equal(e.vectors(), np.float32(ROWS))
@@ -357,7 +366,7 @@ def test_sent140_options(tweets):
 )
 def test_sent140_refuses_other_files(tweets, row, message):
     write(tweets / TRAIN_CSV, row)
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         read(tweets)
 
 
@@ -373,7 +382,7 @@ def test_sent140_refuses_other_files(tweets, row, message):
     ],
 )
 def test_sent140_refuses(tweets, options, message):
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         read(tweets, **options)
 
 
@@ -394,7 +403,7 @@ def test_vectors_of_some_words(tweets):
 )
 def test_vectors_refuse(tmp_path, text, message):
     write(tmp_path / VECTORS, text)
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         sent140.vectors(tmp_path / VECTORS, ["a", "b"])
 
 
@@ -422,12 +431,8 @@ def segments(folder, **options):
     return wikitext2.load(folder, clients=2, columns=2, length=3, **options)
 
 
-def test_wikitext_numbers_words_by_appearance(wiki):
-    train = wikitext2.words(wiki / "wikitext-2" / "wiki.train.tokens")
-    assert train == "<eos> = A title = <eos> <eos> b c <unk> . <eos> b b @-@ – <eos>".split()
-    known = wikitext2.vocabulary(train)
-    assert list(known) == ["<eos>", "=", "A", "title", "b", "c", "<unk>", ".", "@-@", "–"]
-    assert list(known.values()) == list(range(10))
+def test_words_have_numbers_by_appearance():
+    assert wikitext2.vocabulary(["b", "<unk>", "a", "b"]) == {"b": 0, "<unk>": 1, "a": 2}
     assert wikitext2.vocabulary(["a"]) == {"a": 0, "<unk>": 1}
 
 
@@ -440,11 +445,14 @@ def test_wikitext_streams(wiki):
     # test: <eos> = new = <eos> A b c b <eos>: two pieces of 5, one segment each; "new" is unknown
     assert e.x[4:].tolist() == [[0, 1, 6], [2, 4, 5]]
     assert e.y[4:].tolist() == [[1, 6, 1], [4, 5, 4]]
-    assert e.owner.tolist() == [0, 0, 1, 1, 0, 1]
-    assert e.held_out.tolist() == [False] * 4 + [True] * 2
-    assert e.classes == 10
-    assert e.names == ("piece_0", "piece_1")
-    assert e.unofficial == e.sources[:1]
+    check(
+        e,
+        owner=[0, 0, 1, 1, 0, 1],
+        held_out=[False] * 4 + [True] * 2,
+        classes=10,
+        names=("piece_0", "piece_1"),
+        unofficial=e.sources[:1],
+    )
     assert e.sources == (
         "WikiText-2: not the official files (sha1 differs)",
         "wiki.train.tokens: 17 words, 10 different, 12 predicted",
@@ -477,7 +485,7 @@ def test_no_word_is_predicted_twice(count, clients, columns, length):
 
 def test_wikitext_refuses(wiki):
     message = "wiki.train.tokens has 17 words, too few for data.clients=16 with 20 col"
-    with pytest.raises(RequestError, match=message):
+    with rejected(message):
         wikitext2.load(wiki)
 
 

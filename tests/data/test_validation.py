@@ -10,10 +10,9 @@ import torch
 from command_line import run_dir
 from hypothesis import given
 from hypothesis import strategies as st
-from tools import federation, task_for
+from tools import federation, rejected, task_for
 
 from fedbench.config.compose import compose_run
-from fedbench.core.errors import RequestError
 from fedbench.data.dataset import with_validation
 from fedbench.runs.build_data import federated
 from fedbench.simulation.engine import Engine
@@ -73,7 +72,7 @@ def test_without_validation_a_run_is_the_one_that_it_was(value):
 
 @pytest.mark.parametrize("value", ["1", "-0.1", "null"])
 def test_fractions_out_of_range_are_refused(value):
-    with pytest.raises(RequestError, match=r"data.validation must be"):
+    with rejected(r"data.validation must be"):
         compose_run([f"data.validation={value}"])
 
 
